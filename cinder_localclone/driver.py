@@ -195,11 +195,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         :raises LocalCloneError: if it can't be; its owner is told why
         """
         service = self.service
-        context = service.reconciler.context
         try:
             home = extending.extend(service.reconciler, volume.id, new_size)
             if home != service.node.host:
-                service.node.peers.extend(context, home, volume.id, new_size)
+                extending.extend_at(
+                    service.reconciler, home, volume.id, new_size)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
                 volume._context, volume.id, exc,

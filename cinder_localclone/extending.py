@@ -8,6 +8,7 @@ already, because a source never had it. The clone itself keeps its length, and
 the handle maps to the LV alone again once all is local.
 """
 
+from collections.abc import Callable
 import dataclasses
 import time
 
@@ -31,6 +32,9 @@ from cinder_localclone import tops
 #: seconds between: a caller that waits for a lock asks for it ten times a
 #: second, and gets none that is taken again at once.
 HELD, BETWEEN = 2.0, 0.15
+#: Seconds for which an extension that has begun waits for a lock before it
+#: fails: other work may hold it for longer than a request waits.
+PATIENCE = 600
 
 
 def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
@@ -53,37 +57,128 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises MissingData: if it has no LV
     :raises NotPossible: if the caller has given up while it was zeroed, or an
         administrator has reset its status
+    :raises Busy: if its lock can't be had: at first for as long as any
+        request waits, later for :data:`PATIENCE`
     :raises LocalCloneError: if a node that has it over iSCSI does not answer
     """
     node = reconciler.node
     with node.lock(volume_id):
-        source.abandon_interrupted(node, reconciler.context, volume_id)
-        volume = node.records.volume(volume_id)
-        if volume is None:
-            raise exceptions.StaleMove(volume=volume_id)
-        home: str = volume_utils.extract_host(volume.host)
-        if home != node.host:
-            return home
-        _check(reconciler, volume)
-        _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
-        _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
-        start = _zero(node, volume.name)
-        if not start:
-            _show(reconciler, volume, size_gib)
-    while start:
-        time.sleep(BETWEEN)
+        volume, start = _begin(reconciler, volume_id, size_gib)
+    home: str = volume_utils.extract_host(volume.host)
+
+    def go_on() -> bool:
+        nonlocal start
         with node.lock(volume_id):
-            before, volume = volume, checks.volume_at_home(node, volume_id)
-            if volume.status != before.status:
-                raise exceptions.NotPossible(
-                    volume=volume_id, reason='its status became "%s" while '
-                    'its LV was zeroed, so its users do not see the new '
-                    'length. Extend it again.' % volume.status)
-            start = _zero(node, volume.name, start)
-            if not start:
-                _check(reconciler, volume)
-                _show(reconciler, volume, size_gib)
+            rest = _zero(node, _wanted(node, volume).name, start)
+            if rest:
+                start = rest
+                return False
+            _check(reconciler, volume)
+            _show(reconciler, volume, size_gib)
+        return True
+    if start:
+        _repeat(node, volume, go_on)
     return home
+
+
+def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
+                size_gib: int) -> bool:
+    """Do a part of an extension, for a node that asks until it is done.
+
+    A call between nodes has a time limit, which zeroing can exceed. The LV's
+    tag says where the next part begins, also after a power cut.
+
+    :returns: whether the volume is extended
+    :raises StaleMove: if this node is not its home
+    :raises LocalCloneError: as :func:`extend`
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        volume, start = _begin(reconciler, volume_id, size_gib)
+        if not checks.is_home(node, volume):
+            raise exceptions.StaleMove(volume=volume_id)
+        if start:
+            node.stack.note_zeroed(volume.name, start)
+    return not start
+
+
+def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
+              size_gib: int) -> None:
+    """Have a volume's home, another node, extend it.
+
+    :raises LocalCloneError: as :func:`extend`; or if the home does not answer
+    """
+    node = reconciler.node
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.StaleMove(volume=volume_id)
+    _repeat(node, volume, lambda: node.peers.extend(
+        reconciler.context, home, volume_id, size_gib))
+
+
+def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
+           ) -> tuple[ports.Volume, int]:
+    """Extend the LV of a volume whose lock is held, and zero a part of it.
+
+    :returns: the volume, and where zeroing goes on, in bytes; 0: it is done,
+        and users have the new length. 0 also if this node is not its home:
+        nothing was done then
+    """
+    node = reconciler.node
+    source.abandon_interrupted(node, reconciler.context, volume_id)
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.StaleMove(volume=volume_id)
+    if not checks.is_home(node, volume):
+        return volume, 0
+    _check(reconciler, volume)
+    _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
+    _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
+    start = _zero(node, volume.name)
+    if not start:
+        _show(reconciler, volume, size_gib)
+    return volume, start
+
+
+def _repeat(node: nodes.Node, volume: ports.Volume, part: Callable[[], bool]
+            ) -> None:
+    """Do the parts of an extension until one says that it was the last.
+
+    A lock that other work holds ends nothing: the part is repeated.
+
+    :param volume: its row from when the extension began
+    :raises NotPossible: if its status is another one by now
+    :raises Busy: if the lock can't be had for :data:`PATIENCE`
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        time.sleep(BETWEEN)
+        try:
+            if part():
+                return
+            until = time.monotonic() + PATIENCE
+        except exceptions.Busy:
+            if time.monotonic() >= until:
+                raise
+        _check_status(volume, node.records.volume(volume.id))
+
+
+def _wanted(node: nodes.Node, volume: ports.Volume) -> ports.Volume:
+    """The present row of a volume whose extension has begun here."""
+    found = checks.volume_at_home(node, volume.id)
+    _check_status(volume, found)
+    return found
+
+
+def _check_status(before: ports.Volume, volume: ports.Volume | None) -> None:
+    """See that an extension is still wanted."""
+    if volume is None:
+        raise exceptions.StaleMove(volume=before.id)
+    if volume.status != before.status:
+        raise exceptions.NotPossible(
+            volume=before.id, reason='its status became "%s" while '
+            'its LV was zeroed, so its users do not see the new '
+            'length. Extend it again.' % volume.status)
 
 
 def _zero(node: nodes.Node, lv: str, start: int = 0) -> int:

@@ -215,12 +215,10 @@ class Handlers:
             destination, reconciler.progress)
 
     def extend(self, context: ports.Context, volume_id: str, size_gib: int
-               ) -> None:
-        """See :func:`cinder_localclone.extending.extend`."""
-        reconciler = self._service.reconciler
-        if extending.extend(reconciler, volume_id,
-                            size_gib) != reconciler.node.host:
-            raise exceptions.StaleMove(volume=volume_id)
+               ) -> bool:
+        """See :func:`cinder_localclone.extending.extend_part`."""
+        return extending.extend_part(
+            self._service.reconciler, volume_id, size_gib)
 
     def depart(self, context: ports.Context, volume_id: str,
                destination: str) -> None:

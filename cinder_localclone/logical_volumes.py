@@ -413,6 +413,17 @@ class LogicalVolumes:
                        self.timeout)
         return 0
 
+    def note_zeroed(self, name: str, end: int) -> None:
+        """Note where :func:`zero_part` has ended: the next one begins there.
+
+        :param end: bytes from the LV's beginning, all zeroed by now
+        """
+        self.flush_lv(name)
+        lv = self.lvs()[name]
+        if lv.zeroed < min(end, lv.size):
+            self._retag(lv, [names.shown(min(end, lv.size))],
+                        [names.shown(lv.zeroed)])
+
     def show_lv(self, name: str, size_bytes: int) -> None:
         """Let users see an LV up to a length, all of which is zeroed.
 

@@ -159,8 +159,8 @@ class Peers(typing.Protocol):
         """
 
     def extend(self, context: Context, host: str, volume_id: str,
-               size_gib: int) -> None:
-        """Have the volume's home extend it; see extending.extend."""
+               size_gib: int) -> bool:
+        """Have the volume's home extend it; see extending.extend_part."""
 
     def inspect(self, context: Context, host: str, volume_id: str
                 ) -> dict[str, typing.Any]:

@@ -140,6 +140,9 @@ class Stack(typing.Protocol):
         :returns: where this one has ended; 0 once nothing is left
         """
 
+    def note_zeroed(self, name: str, end: int) -> None:
+        """Note, also for after a power cut, where zeroing an LV has ended."""
+
     def show_lv(self, name: str, size_bytes: int) -> None:
         """Let users see an LV up to a length, all of which is zeroed."""
 

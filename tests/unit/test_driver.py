@@ -90,6 +90,7 @@ class DriverTest(Case):
     def test_extended_at_its_home(self):
         with self.extended('n2@l'):
             self.driver.extend_volume(volume(), 2)
+        self.node.records.volume.assert_called_once_with('v')
         self.node.peers.extend.assert_called_once_with(
             self.reconciler.context, 'n2@l', 'v', 2)
 

@@ -47,7 +47,7 @@ class ExtendingTest(testtools.TestCase):
         node = node or self.world.home(self.volume)
         home = extending.extend(node.reconciler, self.volume.id, gib)
         if home != node.host:
-            node.node.peers.extend(None, home, self.volume.id, gib)
+            extending.extend_at(node.reconciler, home, self.volume.id, gib)
         self.volume.size = gib
 
     def content(self, regions=8):
@@ -121,6 +121,100 @@ class ExtendingTest(testtools.TestCase):
         self.assertEqual([set()] * 4, [
             held for seconds, held in self.pauses if seconds > 0.1])
         self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def lock_busy(self, turns, then=None):
+        """The volume's lock can't be had in some turns, counted from 0."""
+        count, try_lock = iter(range(1000)), self.a.try_lock
+
+        def locked(name):
+            if name == self.volume.id and next(count) in turns:
+                if then:
+                    self.volume.status = then
+                raise exceptions.Busy(what=name, host=A, seconds=20)
+            return try_lock(name)
+        self.a.try_lock = locked
+
+    def test_lock_that_others_hold_does_not_end_it(self):
+        self.lock_busy({1, 3, 4})
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+        self.assertEqual(2 * GIB, self.shown())
+
+    def test_peer_that_is_busy_when_all_is_zeroed(self):
+        """What is left is tried again."""
+        self.volume.group_id, self.volume.status = 'g', 'in-use'
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.passing.passed_from',
+            lambda _node, _volume: [(B, types.SimpleNamespace(
+                properties={}))]))
+        busy = exceptions.Busy(what='v', host=B, seconds=20)
+        begin = mock.Mock(side_effect=[None, busy, busy, None])
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.peers.SimPeers.begin_passing', begin))
+        self.extend()
+        self.assertEqual([1, 2, 2, 2], [
+            call.args[3]['size_gib'] for call in begin.mock_calls])
+
+    def test_lock_that_is_never_given_back(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.extending.PATIENCE', -1))
+        self.lock_busy(range(1, 1000))
+        self.assertRaises(exceptions.Busy, self.extend)
+        self.assertEqual(GIB, self.shown())
+
+    def test_caller_has_given_up_while_others_have_the_lock(self):
+        self.lock_busy(range(1, 1000), 'error_extending')
+        self.assertRaises(exceptions.NotPossible, self.extend)
+        self.assertEqual(GIB, self.shown())
+
+    def zeroed_parts(self):
+        """Where each part that is zeroed begins, in regions, from now on."""
+        found = []
+
+        def zeroed(this, name, start=0):
+            end = disks.Disk.zero_part(this.node.disk, name, start)
+            if end:
+                found.append(disks.regions(end) - 1)
+            return end
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        return found
+
+    @ddt.data((), (2,), (1, 2, 4))
+    def test_home_is_asked_until_all_is_zeroed(self, busy):
+        """Zeroing takes longer than the home may take to answer.
+
+        Nothing is zeroed twice.
+        """
+        parts = self.zeroed_parts()
+        self.lock_busy(busy)
+        self.extend(self.b)
+        self.assertEqual([4, 5, 6, 7], parts)
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+        self.assertEqual(2 * GIB, self.shown())
+
+    def test_home_loses_power_while_it_is_asked(self):
+        parts = self.zeroed_parts()
+        for _ in range(2):
+            self.assertFalse(extending.extend_part(
+                self.a.reconciler, self.volume.id, 2))
+        self.a.stop(power=True)
+        self.world.recover()
+        self.assertEqual(GIB, self.shown())
+        self.extend(self.b)
+        self.assertEqual([4, 5, 6, 7], parts)
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_asker_has_given_up(self):
+        self.zeroed_parts()
+        self.lock_busy({2}, 'error_extending')
+        self.assertRaises(exceptions.NotPossible, self.extend, self.b)
+        self.assertEqual(GIB, self.shown())
+
+    def test_volume_that_is_gone_when_its_home_is_asked(self):
+        del self.world.volumes[self.volume.id]
+        self.assertRaises(exceptions.StaleMove, extending.extend_at,
+                          self.b.reconciler, A, self.volume.id, 2)
 
     def test_went_elsewhere_while_it_was_zeroed(self):
         """Nothing is shown of an LV that is not the volume any more."""

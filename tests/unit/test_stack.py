@@ -523,6 +523,21 @@ class VolumeTest(Case):
         self.ran.lvm.remove_tag.assert_called_once_with(
             'g', 'v', names.shown(GIB), 30)
 
+    def test_where_zeroing_has_ended_is_noted_once_it_is_stable(self):
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]))
+        self.stack.note_zeroed('v', 5 * GIB // 4)
+        self.ran.assert_has_calls([
+            mock.call.block.flush('/dev/g/v', 30),
+            mock.call.lvm.retag('g', 'v', [names.shown(5 * GIB // 4)],
+                                [names.shown(GIB)], 30)])
+
+    @ddt.data([], [names.shown(3 * GIB // 2)])
+    def test_nothing_is_noted_of_what_is_known(self, tags):
+        self.thick(lv('v', '253:5', size=2 * GIB, tags=tags))
+        self.stack.note_zeroed('v', 5 * GIB // 4)
+        self.assertNotIn('retag', self.called())
+
     def test_interrupted_extension_that_goes_further(self):
         """All from where the LV ended at first, whatever was zeroed."""
         self.thick(lv('v', '253:5', size=2 * GIB,

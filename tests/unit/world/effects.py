@@ -42,6 +42,7 @@ LOCKED = frozenset((
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot',
     'locate', 'protect', 'extend_lv', 'zero_part', 'show_lv',
+    'note_zeroed',
     'ensure_handle_on_disk',
     'follow_onto_clone', 'begin_swap', 'end_swap', 'attach_passed',
     'end_passed', 'end_passed_if_down', 'end_passing',

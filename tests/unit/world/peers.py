@@ -88,7 +88,7 @@ class SimPeers(images.SimSnapshotPeers):
         self._call(host, call)
 
     def extend(self, context, host, volume_id, size_gib):
-        self._call(host, lambda other: extending.extend(
+        return self._call(host, lambda other: extending.extend_part(
             other.reconciler, volume_id, size_gib))
 
     def inspect(self, context, host, volume_id):

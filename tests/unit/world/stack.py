@@ -185,6 +185,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def zero_part(self, name, start=0):
         return self.node.disk.zero_part(name, start)
 
+    def note_zeroed(self, name, end):
+        self.node.disk.note_zeroed(name, end)
+
     def show_lv(self, name, size):
         self.node.disk.show(name, size)
 
