@@ -111,6 +111,20 @@ class CreateTest(Case):
         self.assertEqual([{}, {}, {}], [
             self.a.lvs, self.world.secrets.kept, self.world.backups])
 
+    def test_header_that_is_not_as_it_was_asked_for(self):
+        """No row pins that, and nothing is left of it."""
+        self.world.pool = 'pool'
+        volume, make = self.row(), crypt.SimCrypt.format
+
+        def otherwise(own, volume_id, wanted, key):
+            make(own, volume_id, wanted, key)
+            self.world.headers[volume_id].key_bits //= 2
+        with mock.patch.object(crypt.SimCrypt, 'format', otherwise):
+            self.assertRaises(encryption_errors.ForeignHeader, self.create,
+                              volume)
+        self.assertIsNone(rows.recorded(volume).pin)
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
     def test_secret_of_the_type_is_not_that_of_an_earlier_try(self):
         volume = self.row(key='type:ours')
         volume.provider_id = str(encryption_types.Recorded(HEADER, 'old'))

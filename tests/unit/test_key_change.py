@@ -434,6 +434,11 @@ class RotateTest(Case):
         self.assertRaises(encryption_errors.KeyNotChanged, key_change.rotate,
                           self.a.node, plain.id)
 
+    def test_header_of_somebody_else(self):
+        """Not a byte of it is written, and no secret is used on it."""
+        self.header.digest = 'of somebody else'
+        self.refused(encryption_errors.ForeignHeader)
+
     def test_while_it_is_re_encrypted(self):
         found = crypt.SimCrypt.header
 
