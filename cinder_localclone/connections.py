@@ -352,10 +352,19 @@ def _is_shared(volume: ports.Volume | None,
     """
     if volume is None or connector is None:
         return False
-    host = [connector.get(key) for key in ('host', 'initiator')]
-    return sum(host == [each.connector.get(key)
-                        for key in ('host', 'initiator')]
+    return sum(_is_same_host(connector, each.connector)
                for each in volume.volume_attachment if each.connector) > 1
+
+
+def _is_same_host(connector: ports.Connector, other: ports.Connector) -> bool:
+    """Whether two connectors are one host's, which may have a new name.
+
+    All exports to a host are to its iSCSI name.
+    """
+    initiators = connector.get('initiator'), other.get('initiator')
+    if all(initiators):
+        return initiators[0] == initiators[1]
+    return connector.get('host') == other.get('host') and not any(initiators)
 
 
 def _when_closed(act: Callable[..., None], *args: typing.Any) -> None:

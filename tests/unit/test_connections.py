@@ -299,6 +299,22 @@ class UnserveTest(Base):
         self.unserve(self.a, ELSEWHERE)
         self.assertEqual({(self.volume.id, 'iqn.y')}, self.a.remote)
 
+    def test_what_a_host_has_by_another_attachment_it_keeps(self):
+        """Also if it had another name when the first one was made."""
+        renamed = dict(ELSEWHERE, host='y')
+        self.serve(ELSEWHERE)
+        for second in (ELSEWHERE, renamed):
+            self.attach('in-use', 'x', 'x')
+            for each, connector in zip(self.volume.volume_attachment,
+                                       (ELSEWHERE, second)):
+                each.connector = connector
+            for connector in (ELSEWHERE, second):
+                self.unserve(self.a, connector)
+                self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+        del self.volume.volume_attachment[0]
+        self.unserve(self.a, renamed)
+        self.assertEqual(set(), self.a.remote)
+
     def test_forced_detach_ends_all(self):
         self.remote()
         self.unserve(self.a, None)
