@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from concurrent import futures
 import time
 import typing
 
@@ -15,6 +16,8 @@ from cinder_localclone import record_ports
 
 #: Seconds for which a node's answer with its addresses is believed.
 BELIEVED = 600
+#: How many nodes are asked at one time.
+AT_ONCE = 32
 #: Seconds after which a node that did not answer is asked again.
 PAUSE = 60
 
@@ -97,18 +100,41 @@ class Directory:
             return None
         if address in self._addresses.get(self.host, ()):
             return self.host if self.host in hosts else None
-        for host in alive:
-            now = time.monotonic()
-            if host == self.host or self._again.get(host, now) > now:
-                continue
-            try:
-                self.know(host, self._peers.describe(
-                    context, host)['addresses'])
-                self._again[host] = now + BELIEVED
-            except exceptions.LocalCloneError:  # what it said last counts
-                self._again[host] = now + PAUSE
+        now = time.monotonic()
+        self._ask(context, [
+            host for host in alive
+            if host != self.host and self._again.get(host, now) <= now])
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
+
+    def _ask(self, context: ports.Context, hosts: list[str]) -> None:
+        """Ask nodes for their addresses, and remember them.
+
+        All at one time: a caller may hold the lock of a volume, for which
+        other requests wait no longer than a few silent nodes would take.
+        """
+        if not hosts:
+            return
+        with futures.ThreadPoolExecutor(min(len(hosts), AT_ONCE)) as pool:
+            answers = list(pool.map(
+                lambda host: self._addresses_of(context, host), hosts))
+        now = time.monotonic()
+        for host, addresses in zip(hosts, answers):
+            if addresses is None:  # what it said last counts
+                self._again[host] = now + PAUSE
+            else:
+                self.know(host, addresses)
+                self._again[host] = now + BELIEVED
+
+    def _addresses_of(self, context: ports.Context, host: str
+                      ) -> list[str] | None:
+        """What a node says; None: it does not answer."""
+        try:
+            found: list[str] = self._peers.describe(
+                context, host)['addresses']
+        except exceptions.LocalCloneError:
+            return None
+        return found
 
 
 def _address(connector: ports.Connector) -> str | None:

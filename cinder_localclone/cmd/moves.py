@@ -17,6 +17,8 @@ COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
 #: Phases after which a move that has ended was complete.
 COPIED = ('migrating', 'completing')
+#: What is said of a node that is not asked.
+DOWN = 'not asked: its service is down'
 
 
 def progress(backend: backends.Backend, over: bool = True,
@@ -26,13 +28,18 @@ def progress(backend: backends.Backend, over: bool = True,
     :param over: those, too, that are over but for a clean-up
     :param source: only those from there
     """
-    # A node that is down takes its time to say nothing.
-    obstacles = functools.cache(functools.partial(_obstacles, backend))
-    return [_row(backend, each, obstacles) for each in backend.records.moves()
+    alive = backend.nodes()
+
+    def ask(host: str, method: str, *arguments: str) -> tuple:
+        # A node that is down takes its time to say nothing.
+        return (backend.ask(host, method, *arguments)
+                if alive.get(host, True) else (None, DOWN))
+    obstacles = functools.cache(functools.partial(_obstacles, ask))
+    return [_row(ask, each, obstacles) for each in backend.records.moves()
             if (over or not each.is_over) and source in (None, each.source)]
 
 
-def _row(backend, move, obstacles: Callable[[str], str]):
+def _row(ask, move, obstacles: Callable[[str], str]):
     row = dict.fromkeys(COLUMNS)
     row.update(zip(COLUMNS, (
         move.volume_id, move.source, move.destination,
@@ -50,8 +57,7 @@ def _row(backend, move, obstacles: Callable[[str], str]):
             move.destination if move.phase is state.Phase.COMPLETING
             else move.source)
         return row
-    answer, problem = backend.ask(
-        move.destination, 'inspect', move.volume_id)
+    answer, problem = ask(move.destination, 'inspect', move.volume_id)
     clone = (answer or {}).get('clone')
     if not clone:
         row['Remark'] = problem or 'the destination has no clone'
@@ -75,9 +81,9 @@ def _row(backend, move, obstacles: Callable[[str], str]):
     return row
 
 
-def _obstacles(backend, host):
+def _obstacles(ask, host):
     """What keeps a node from removing what a move has left there."""
-    answer, problem = backend.ask(host, 'describe')
+    answer, problem = ask(host, 'describe')
     return '; '.join(answer['problems']) if answer else problem
 
 

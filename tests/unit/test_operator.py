@@ -496,6 +496,20 @@ class MovesTest(testtools.TestCase):
         del progress['pace']  # an older service does not say
         self.assertIsNone(self.row(MIGRATING, found)['Pace'])
 
+    @ddt.data((MIGRATING, {A: True, B: False}),
+              (dataclasses.replace(MIGRATING, token=dataclasses.replace(
+                  MIGRATING.token, phase=Phase.COMPLETING)),
+               {A: True, B: False}))
+    @ddt.unpack
+    def test_node_that_is_down_is_not_asked(self, move, alive):
+        """It would take as long as a call may, for each of its copies."""
+        backend = mock.MagicMock()
+        backend.nodes.return_value = alive
+        backend.records.moves.return_value = [move, move]
+        for row in moves.progress(backend):
+            self.assertIn('service is down', row['Remark'])
+        backend.ask.assert_not_called()
+
     def test_copy_that_fails(self):
         progress = dataclasses.asdict(
             hydration.Progress(25.0, None, None, 5.0))

@@ -3,6 +3,7 @@
 
 import inspect
 import sys
+import threading
 from unittest import mock
 
 from cinder import exception
@@ -110,6 +111,23 @@ class DirectoryTest(testtools.TestCase):
         self.assertEqual(3, len(asked))
         self.assertTrue(remembered(connectors[0], 'b@l'))
         self.assertEqual(4, len(asked))
+
+    def test_silent_nodes_are_waited_for_at_one_time(self):
+        """The lock of a volume may be held meanwhile."""
+        others = {host for host, alive in SERVICES.items()
+                  if alive and host.endswith('@l') and host != 'n1@l'}
+        self.assertLess(1, len(others))
+        together, asked = threading.Barrier(len(others)), []
+
+        def describe(context, host):
+            asked.append(host)
+            together.wait(5)
+            raise exceptions.PeerUnreachable(host=host, method='m', seconds=8)
+        self.client.describe.side_effect = describe
+        for _again in range(2):
+            self.assertFalse(self.directory.is_at(
+                {'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'))
+        self.assertEqual(sorted(others), sorted(asked))
 
     def test_addresses_are_asked_for_once(self):
         for _again in range(2):
