@@ -164,6 +164,18 @@ class NotPossible(LocalCloneError):
     message = _('Volume %(volume)s: %(reason)s Nothing was changed.')
 
 
+class UnreadableTag(LocalCloneError):
+    """A tag of an LV says how long something is, but it is no number.
+
+    :param tags: all that say it
+    """
+
+    message = _('LV %(lv)s can\'t be used: the driver can\'t read its tags '
+                '%(tags)s. Nothing was changed. Somebody else has set one of '
+                'them: correct that with lvchange --deltag and --addtag; '
+                '/etc/lvm/archive has what it was.')
+
+
 class PeerUnreachable(LocalCloneError):
     """Another node's volume service does not answer.
 

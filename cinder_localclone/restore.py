@@ -67,14 +67,25 @@ def plan(present: survey.Survey) -> list[Local]:
                 or names.NEWBORN in lv.tags and volume_id in arriving
                 or _is_preparing_to_follow(present, lv)):
             continue
-        local = Local(volume_id, lv.name, _size(lv), reason=_reason(lv),
-                      header=names.guarded(lv.tags))
+        local = _local(volume_id, lv)
         # One whose volume has a metadata LV is never given out by itself.
         arrival = (names.find_by_id(arriving, lv.name)
                    or arriving.get(volume_id))
         volumes.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(volumes),
                   key=lambda local: local.move is not None)
+
+
+def _local(volume_id: str, lv: reports.LogicalVolume) -> Local:
+    """What the tags of an LV say of its volume."""
+    try:
+        size, reason = _size(lv), _reason(lv)
+    except exceptions.UnreadableTag as exc:
+        size, reason = 0, str(exc)
+    if not names.is_id(volume_id):
+        reason = 'its LV %s has the tag of a volume, without its id' % lv.name
+    return Local(volume_id, lv.name, size, reason=reason,
+                 header=names.guarded(lv.tags))
 
 
 def _is_preparing_to_follow(present: survey.Survey,
@@ -117,6 +128,8 @@ def _arriving(present: survey.Survey
 
 def _of_move(local: Local, shadow_id: str,
              metadata: reports.LogicalVolume) -> Local:
+    if local.reason:
+        return local
     # A destination LV is named after the shadow (see records.py).
     if shadow_id not in local.lv:
         return dataclasses.replace(
@@ -128,7 +141,7 @@ def _of_move(local: Local, shadow_id: str,
         extra = metadata.extra
         volume_gib = local.size - extra >> 30
         size_gib = int(facts.get('copied', volume_gib))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, exceptions.UnreadableTag):
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
     return dataclasses.replace(local, move=state.Move(

@@ -5,6 +5,8 @@ All of this waits: what is in the message queue yet comes, and ends by itself.
 """
 
 from collections.abc import Collection
+from collections.abc import Mapping
+import contextlib
 import datetime
 import time
 
@@ -13,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import node as nodes
 from cinder_localclone import rows as volume_rows
 from cinder_localclone import status_records
@@ -60,8 +63,7 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
         try:
             with node.try_lock(volume_id):
                 status = rows.end_dead(
-                    volume_id, node.host,
-                    {name: lv.shown for name, lv in node.stack.lvs().items()})
+                    volume_id, node.host, _shown(node.stack.lvs()))
         except exceptions.Busy:
             continue
         except exceptions.NotPossible as exc:
@@ -71,6 +73,15 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id,
                        status=status)
+
+
+def _shown(lvs: Mapping[str, reports.LogicalVolume]) -> dict[str, int]:
+    """How much may be seen of each LV, in bytes, where that is known."""
+    found = {}
+    for name, lv in lvs.items():
+        with contextlib.suppress(exceptions.UnreadableTag):
+            found[name] = lv.shown
+    return found
 
 
 def ask_again(node: nodes.Node, rows: status_records.StatusRecords) -> None:

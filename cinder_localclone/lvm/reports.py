@@ -12,6 +12,7 @@ import dataclasses
 import json
 import typing
 
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import state
 
@@ -68,7 +69,7 @@ class LogicalVolume:
     @property
     def extra(self) -> int:
         """By how much the body of its volume is longer than the volume."""
-        return int(names.facts(self.tags).get('extra', 0))
+        return self._number('extra', 0)
 
     @property
     def zeroed(self) -> int:
@@ -76,7 +77,7 @@ class LogicalVolume:
 
         Less than all while a thick LV is created or extended.
         """
-        return int(names.facts(self.tags).get('shown', self.size))
+        return self._number('shown', self.size)
 
     @property
     def shown(self) -> int:
@@ -85,12 +86,28 @@ class LogicalVolume:
         Less than all while the LV is extended, and after an extension that
         has failed.
         """
-        return min(self.zeroed, self.given)
+        return min(self.size, self.zeroed, self.given)
 
     @property
     def given(self) -> int:
         """Bytes that users have seen; see :func:`.names.given`."""
-        return int(names.facts(self.tags).get('given', self.size))
+        return self._number('given', self.size)
+
+    def _number(self, fact: str, default: int) -> int:
+        """A fact in the tags that is a number of bytes.
+
+        :raises UnreadableTag: if it is none, or there are two: whoever can
+            write the disk, or calls lvchange, can have set it
+        """
+        found = {tag for tag in self.tags
+                 if tag.startswith('localclone.%s=' % fact)}
+        if not found:
+            return default
+        value = min(found).partition('=')[2]
+        if len(found) > 1 or not (value.isascii() and value.isdecimal()):
+            raise exceptions.UnreadableTag(
+                lv=self.name, tags=', '.join(sorted(found)))
+        return int(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +184,19 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
                     else names.find_by_id(arriving, lv.name))
         if lv.thin and metadata:
             # What it was extended by meanwhile is not copied.
-            copied = names.facts(metadata.tags).get('copied')
-            size = min(lv.size, state.body_bytes(
-                int(copied), metadata.extra)) if copied else lv.size
-            found += max(0, size - lv.allocated)
+            found += max(0, _copied(lv, metadata) - lv.allocated)
         elif lv.thin and names.REENCRYPTED in lv.tags:
             found += max(0, lv.size - lv.allocated)  # all of it is written
     return found
+
+
+def _copied(lv: LogicalVolume, metadata: LogicalVolume) -> int:
+    """Bytes that are copied into an LV; all of it if no tag says that."""
+    copied = names.facts(metadata.tags).get('copied', '')
+    try:
+        return min(lv.size, state.body_bytes(int(copied), metadata.extra))
+    except (ValueError, exceptions.UnreadableTag):
+        return lv.size
 
 
 def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:

@@ -195,4 +195,7 @@ def _has_data(lv: reports.LogicalVolume) -> bool:
 
     As long as nothing of a thick one may be seen, nobody has written to it.
     """
-    return not lv.thin and lv.shown > 0
+    try:
+        return not lv.thin and lv.shown > 0
+    except exceptions.UnreadableTag:
+        return True

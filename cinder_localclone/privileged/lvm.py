@@ -408,8 +408,8 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
     path = names.lv_path(group, name)
     tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
                        '%s/%s' % (group, name), timeout=timeout)
-    shown = names.facts(tags.strip().split(',')).get('shown')
-    privileged.require(shown and int(shown) <= start, path)
+    shown = names.facts(tags.strip().split(',')).get('shown', '')
+    privileged.require(shown.isdecimal() and int(shown) <= start, path)
     # --force: the handle may be on it; else it is opened exclusively.
     process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
                 '--length', str(length), path, timeout=timeout)

@@ -266,7 +266,8 @@ class LvmTest(commands.Case):
                        '--length 4096 /dev/g/v')
 
     def test_nothing_else_is_zeroed(self):
-        for tags in ('localclone.shown=8193', 'localclone.volume=x', ''):
+        for tags in ('localclone.shown=8193', 'localclone.volume=x', '',
+                     'localclone.shown=x', 'localclone.shown=-1'):
             self.commands.answer('lvs', '  %s\n' % tags)
             self.assertRaises(exceptions.Foreign, self.zero, 8192)
 

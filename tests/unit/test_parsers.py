@@ -8,6 +8,7 @@ import testtools
 
 from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
@@ -176,6 +177,36 @@ class ReportTest(testtools.TestCase):
         self.assertFalse(metadata.zeroes)
         self.assertFalse(reports.parse_volumes(LVS.replace(
             '"zero":"zero"', '"zero":""'))['cinder-volumes-pool'].zeroes)
+
+    @ddt.data(['shown=x'], ['shown='], ['shown=-1'], ['shown=1.5'],
+              ['shown=1', 'shown=2'], ['shown=\u0663'], ['shown=1_0'])
+    def test_tag_that_is_no_number(self, found):
+        """It is never taken for a length: neither is another beside it."""
+        for fact, of in (('shown', 'zeroed'), ('given', 'given'),
+                         ('extra', 'extra'), ('given', 'shown')):
+            lv = reports.LogicalVolume('g', 'v', 5, '', frozenset(
+                'localclone.' + tag.replace('shown', fact) for tag in found))
+            error = self.assertRaises(exceptions.UnreadableTag,
+                                      getattr, lv, of)
+            self.assertIn('LV v ', str(error))
+
+    def test_nothing_beyond_an_lv_is_shown(self):
+        for fact in ('shown', 'given'):
+            self.assertEqual(5, reports.LogicalVolume(
+                'g', 'v', 5, '', frozenset(names.tags(**{fact: 6}))).shown)
+
+    @ddt.data('copied=x', 'extra=x')
+    def test_tag_that_is_no_number_and_free_space(self, tag):
+        """Then the copy may fill all of its LV."""
+        move = names.metadata_lv(SHADOW)
+        lvs = {name: reports.LogicalVolume(
+            'g', name, 5 << 30, '', frozenset(tags), thin=thin)
+            for name, tags, thin in (
+                ('volume-' + SHADOW, (), True),
+                (move, {'localclone.copied=1', 'localclone.' + tag}
+                 if tag.startswith('extra') else {'localclone.' + tag},
+                 False))}
+        self.assertEqual(5 << 30, reports.unfilled(lvs))
 
     def test_groups_of_volumes(self):
         self.assertEqual(

@@ -121,6 +121,40 @@ class RestoreTest(testtools.TestCase):
             ensure_handle_on_lv=KeyError('x'))
         self.assertEqual({V2: "KeyError: 'x'", V1: ''}, problems)
 
+    @ddt.data('shown=x', 'given=x', 'extra=x')
+    def test_tag_that_is_no_number(self, tag):
+        """It is the trouble of that volume alone."""
+        problems = self.restore(
+            lv('volume-' + V2, *names.tags(volume=V2), 'localclone.' + tag),
+            *ARRIVING)
+        self.assertEqual('', problems[V1])
+        self.assertIn(tag, problems[V2])
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+
+    @ddt.data('shown=x', 'given=x', 'extra=x')
+    def test_tag_of_what_arrives_that_is_no_number(self, tag):
+        body, metadata = ARRIVING
+        found = self.restore(
+            lv(body.name, *body.tags, 'localclone.' + tag), metadata)
+        self.assertIn(tag, found[V1])
+        self.assertEqual([], self.done())
+
+    def test_metadata_with_a_tag_that_is_no_number(self):
+        body, metadata = ARRIVING
+        found = self.restore(body, lv(
+            metadata.name, *metadata.tags, 'localclone.extra=x'))
+        self.assertIn('not complete', found[V1])
+        self.assertEqual([], self.done())
+
+    @ddt.data('clone-' + SHADOW, 'x', '../' + V2)
+    def test_volume_that_has_no_id(self, text):
+        """Nothing else of the driver is made in the name of a volume."""
+        problems = self.restore(
+            lv('volume-' + V2, *names.tags(volume=text)), *ARRIVING)
+        self.assertEqual('', problems[V1])
+        self.assertIn('without its id', problems[text])
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+
     @ddt.data(*READY)
     def test_what_is_not_sure_is_not_touched(self, lacking):
         tags = set(READY) - {lacking}
