@@ -6,6 +6,7 @@ last, so whatever is stopped on the way can be taken back.
 """
 
 from collections.abc import Mapping
+import math
 
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -43,9 +44,7 @@ def show(node: nodes.Node, name: str, size_bytes: int) -> None:
 
     :param size_bytes: of the volume
     """
-    start = node.stack.zero_part(name)
-    while start:
-        start = node.stack.zero_part(name, start)
+    node.stack.zero_part(name, seconds=math.inf)
     node.stack.show_lv(name, size_bytes)
 
 

@@ -69,7 +69,8 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     def go_on() -> bool:
         nonlocal start
         with node.lock(volume_id):
-            rest = _zero(node, _wanted(node, volume).name, start)
+            rest = node.stack.zero_part(
+                _wanted(node, volume).name, start, HELD)
             if rest:
                 start = rest
                 return False
@@ -134,7 +135,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     _check(reconciler, volume)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
     _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
-    start = _zero(node, volume.name)
+    start = node.stack.zero_part(volume.name, 0, HELD)
     if not start:
         _show(reconciler, volume, size_gib)
     return volume, start
@@ -179,19 +180,6 @@ def _check_status(before: ports.Volume, volume: ports.Volume | None) -> None:
             volume=before.id, reason='its status became "%s" while '
             'its LV was zeroed, so its users do not see the new '
             'length. Extend it again.' % volume.status)
-
-
-def _zero(node: nodes.Node, lv: str, start: int = 0) -> int:
-    """Zero parts of an LV for a while.
-
-    :param start: bytes; where the last call has ended
-    :returns: where this one has ended; 0 once nothing is left
-    """
-    until = time.monotonic() + HELD
-    start = node.stack.zero_part(lv, start)
-    while start and time.monotonic() < until:
-        start = node.stack.zero_part(lv, start)
-    return start
 
 
 def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import socket
+import time
 
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
@@ -388,15 +389,24 @@ class LogicalVolumes:
         if added or removed:
             lvm.retag(self.group, lv.name, added, removed, self.timeout)
 
-    def zero_part(self, name: str, start: int = 0) -> int:
+    def zero_part(self, name: str, start: int = 0, seconds: float = 0
+                  ) -> int:
         """Overwrite a part of what an LV may have of others' deleted data.
 
+        LVM lists the LV once; each command looks at its tag again.
+
         :param start: bytes; where the last call has ended
+        :param seconds: after which this one ends, with the command that is
+            running then
         :returns: where this one has ended, in bytes: the next one goes on
             there; 0 once nothing is left, also after a power cut
         :raises CommandFailed: if there is no such LV, or it can't be written
         """
-        return self._zero(self._located(name), start)
+        lv, until = self._located(name), time.monotonic() + seconds
+        start = self._zero(lv, start)
+        while start and time.monotonic() < until:
+            start = self._zero(lv, start)
+        return start
 
     def _zero(self, lv: reports.LogicalVolume, start: int) -> int:
         """Do what :func:`zero_part` does with an LV that is active."""

@@ -133,10 +133,12 @@ class Stack(typing.Protocol):
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Make the LV of a volume longer. Nothing more of it is shown yet."""
 
-    def zero_part(self, name: str, start: int = 0) -> int:
+    def zero_part(self, name: str, start: int = 0, seconds: float = 0
+                  ) -> int:
         """Overwrite a part of what an LV may have of others' deleted data.
 
         :param start: bytes; where the last call has ended
+        :param seconds: after which this one ends
         :returns: where this one has ended; 0 once nothing is left
         """
 

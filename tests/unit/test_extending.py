@@ -100,7 +100,7 @@ class ExtendingTest(testtools.TestCase):
         """
         parts, release = [], self.a.try_lock
 
-        def zeroed(this, name, start=0):
+        def zeroed(this, name, start=0, _seconds=0):
             parts.append({*this.node.held})
             return disks.Disk.zero_part(this.node.disk, name, start)
 
@@ -171,7 +171,7 @@ class ExtendingTest(testtools.TestCase):
         """Where each part that is zeroed begins, in regions, from now on."""
         found = []
 
-        def zeroed(this, name, start=0):
+        def zeroed(this, name, start=0, _seconds=0):
             end = disks.Disk.zero_part(this.node.disk, name, start)
             if end:
                 found.append(disks.regions(end) - 1)
@@ -218,7 +218,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_went_elsewhere_while_it_was_zeroed(self):
         """Nothing is shown of an LV that is not the volume any more."""
-        def zeroed(this, name, start=0):
+        def zeroed(this, name, start=0, _seconds=0):
             self.world.volumes[self.volume.id].host = B
             return 1
         self.useFixture(fixtures.MonkeyPatch(
@@ -229,7 +229,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_caller_has_given_up_while_it_was_zeroed(self):
         """A node that has handed it on waits for less long than that takes."""
-        def zeroed(this, name, start=0):
+        def zeroed(this, name, start=0, _seconds=0):
             self.world.volumes[self.volume.id].status = 'error_extending'
             return 1
         self.useFixture(fixtures.MonkeyPatch(

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import math
 from unittest import mock
 
 import ddt
@@ -522,6 +523,30 @@ class VolumeTest(Case):
             GIB, 2 * GIB, GIB // 4)], self.zeroed())
         self.ran.lvm.remove_tag.assert_called_once_with(
             'g', 'v', names.shown(GIB), 30)
+
+    @ddt.data('shown=x', 'given=x')
+    def test_lv_whose_tags_are_no_numbers_is_left_alone(self, tag):
+        """It is neither zeroed, nor shown, nor extended."""
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=['localclone.' + tag]))
+        calls = [lambda: self.stack.extend_lv('v', 3 * GIB)]
+        if tag == 'shown=x':
+            calls += [lambda: self.stack.zero_part('v'),
+                      lambda: self.stack.show_lv('v', GIB)]
+        for call in calls:
+            self.assertRaises(exceptions.UnreadableTag, call)
+        self.assertEqual(set(), {*self.called()} & {
+            'zero', 'retag', 'extend', 'remove_tag'})
+
+    def test_lv_is_looked_at_once_for_many_parts(self):
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]))
+        self.assertEqual(0, self.stack.zero_part('v', seconds=math.inf))
+        self.assertEqual(
+            ['number', *['zero'] * 4, 'flush', 'remove_tag'],
+            [each for each in self.called() if each != 'lv_number'])
+        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
+            GIB, 2 * GIB, GIB // 4)], self.zeroed())
 
     def test_where_zeroing_has_ended_is_noted_once_it_is_stable(self):
         self.thick(lv('v', '253:5', size=2 * GIB,

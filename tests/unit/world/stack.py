@@ -182,8 +182,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def extend_lv(self, name, size):
         return self.node.disk.extend(name, size, thick=not self.pool)
 
-    def zero_part(self, name, start=0):
-        return self.node.disk.zero_part(name, start)
+    def zero_part(self, name, start=0, seconds=0):
+        start = self.node.disk.zero_part(name, start)
+        while start and seconds > 0:
+            start = self.node.disk.zero_part(name, start)
+        return start
 
     def note_zeroed(self, name, end):
         self.node.disk.note_zeroed(name, end)
