@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaches volumes the way Nova does: attachments API, os-brick, tokens."""
 
+import hashlib
 import json
 import time
 import uuid
@@ -185,6 +186,24 @@ def occupy(node, path, mib):
     """
     node.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
              'conv=notrunc status=none' % (path, mib), timeout=300)
+
+
+def checksum(node, path, mib, first_mib=0, timeout=300):
+    """Return the checksum of what a device has in an area, read directly.
+
+    :raises LabError: if it can't be read, or ends before the area does
+    """
+    return node.run([
+        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
+        'sum', path, first_mib, mib], timeout=timeout).stdout
+
+
+def checksum_of_zeros(mib):
+    """Return what :func:`checksum` gives of an area that has only zeros."""
+    found = hashlib.sha256()
+    for _number in range(mib):
+        found.update(bytes(1 << 20))
+    return found.hexdigest() + '\n'
 
 
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):

@@ -108,8 +108,7 @@ def while_it_ends(scenario):
 
 
 def _checksum(scenario, node, path):
-    return node.run('head -c %dM %s | sha256sum' % (
-        scenario.disk.mib, path), timeout=120).stdout
+    return instances.checksum(node, path, scenario.disk.mib, timeout=120)
 
 
 @fault("attaches while Cinder migrates it")

@@ -10,6 +10,8 @@ stale, missing or torn.
 ``gaps``: reads a block again and again, a millisecond after the last answer;
 prints when, and the longest time between two answers, in milliseconds, twice a
 second.
+``sum``: prints the SHA-256 of an area, read with O_DIRECT. In a node a pipe to
+sha256sum takes five to ten times as long.
 """
 
 import hashlib
@@ -20,6 +22,8 @@ import sys
 import time
 
 BLOCK = 4096
+MIB = 1 << 20
+READ = 4 * MIB  # at once
 
 
 def block(place, number):
@@ -90,8 +94,28 @@ def gaps(path, seconds):
         time.sleep(0.001)
 
 
+def checksum(path, first_mib, mib):
+    """Return the SHA-256 of an area, as hexadecimal digits.
+
+    :raises SystemExit: if the disk ends before it
+    """
+    disk, memory = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(
+        -1, READ)
+    found, place, end = hashlib.sha256(), first_mib * MIB, (
+        first_mib + mib) * MIB
+    while place < end:
+        count = os.preadv(disk, [memoryview(memory)[:end - place]], place)
+        if not count:
+            sys.exit('%s ends at %d, before %d' % (path, place, end))
+        found.update(memoryview(memory)[:count])
+        place += count
+    return found.hexdigest()
+
+
 if __name__ == '__main__':
-    if sys.argv[1] == 'gaps':
+    if sys.argv[1] == 'sum':
+        print(checksum(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    elif sys.argv[1] == 'gaps':
         gaps(sys.argv[2], float(sys.argv[3]))
     elif sys.argv[1] == 'write':
         write(sys.argv[2], *[int(word) for word in sys.argv[3:8]])

@@ -4,6 +4,7 @@
 import json
 import signal
 
+from lab.core import instance as instances
 from lab.core import process
 from lab.keys import secrets
 
@@ -127,9 +128,7 @@ def has_mark(node, path, mark):
 
 def header(node, path, mib):
     """The checksum of the first MiBs of a path, as the disk has them."""
-    return node.run(
-        'set -o pipefail; dd if=%s bs=1M count=%d iflag=direct status=none '
-        '| sha256sum' % (path, mib)).stdout
+    return instances.checksum(node, path, mib)
 
 
 def header_json(node, path):

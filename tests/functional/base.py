@@ -292,16 +292,12 @@ class LabTest(testtools.TestCase):
 
     def sum_at(self, node, path, mib):
         """The checksum of the beginning of any device."""
-        return node.run(
-            'dd if=%s bs=1M count=%d iflag=direct status=none | sha256sum'
-            % (path, mib), timeout=300).stdout
+        return instances.checksum(node, path, mib)
 
     def late_part(self, attached):
         """The checksum of what is copied late of a :meth:`moving_volume`."""
-        return attached.node.run(
-            'dd if=%s bs=1M skip=%d count=%d iflag=direct status=none '
-            '| sha256sum' % (attached.path, OCCUPIED - 2 * CHECKED, CHECKED),
-            timeout=300).stdout
+        return instances.checksum(attached.node, attached.path, CHECKED,
+                                  first_mib=OCCUPIED - 2 * CHECKED)
 
     def moving_volume(self, mib=CHECKED, volume_type='localclone'):
         """A volume with data, attached on node2 and still being copied.

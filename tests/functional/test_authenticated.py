@@ -53,9 +53,8 @@ class AuthenticatedTest(encrypted.DriverTest):
 
     def read_all(self, attached, gib=1):
         """Nothing is there whose tag is wrong, zeros first of all."""
-        return attached.node.run(
-            'dd if=%s bs=1M count=%d iflag=direct status=none | sha256sum'
-            % (attached.path, 1024 * gib), timeout=900).stdout
+        return instances.checksum(attached.node, attached.path, 1024 * gib,
+                                  timeout=900)
 
     def test_sizes_at_length(self):
         """The layout is what this kernel and this cryptsetup make of it."""
@@ -66,9 +65,8 @@ class AuthenticatedTest(encrypted.DriverTest):
             self.assertEqual(self.tops(volume), self.devices(self.n1))
             self.assertRegex(self.integrity_uuid(self.n1, volume),
                              '^CRYPT-(INTEGRITY|SUBDEV)-[0-9a-f]{32}-')
-            zeros = self.n1.run('head -c 1G /dev/zero | sha256sum',
-                                timeout=300).stdout
-            self.assertEqual(zeros, self.read_all(attached), name)
+            self.assertEqual(instances.checksum_of_zeros(1024),
+                             self.read_all(attached), name)
             attached.detach()
             self.assertEqual(set(), self.devices(self.n1))
             self.demo.delete('/volumes/' + volume).raise_for_status()

@@ -306,6 +306,5 @@ class CopiesTest(encrypted.DriverTest):
         return self.end(attached, gib)
 
     def end(self, attached, gib):
-        return attached.node.run(
-            'dd if=%s bs=1M skip=%d count=4 iflag=direct status=none '
-            '| sha256sum' % (attached.path, 1024 * gib - 4)).stdout
+        return instances.checksum(attached.node, attached.path, 4,
+                                  first_mib=1024 * gib - 4)

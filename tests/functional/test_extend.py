@@ -22,12 +22,11 @@ class ExtendTest(base.LabTest):
 
     def tail(self, attached, mib=4):
         """The checksum of what a volume of 2 GiB ends with."""
-        return attached.node.run(
-            'dd if=%s bs=1M skip=%d count=%d iflag=direct status=none '
-            '| sha256sum' % (attached.path, 2048 - mib, mib)).stdout
+        return instances.checksum(attached.node, attached.path, mib,
+                                  first_mib=2048 - mib)
 
     def zeros(self, mib=4):
-        return self.n1.run('head -c %dM /dev/zero | sha256sum' % mib).stdout
+        return instances.checksum_of_zeros(mib)
 
     def write_seam(self, attached):
         """Write to both sides of where the volume ended; the checksum."""
@@ -37,9 +36,8 @@ class ExtendTest(base.LabTest):
         return self.seam(attached)
 
     def seam(self, attached):
-        return attached.node.run(
-            'dd if=%s bs=1M skip=1022 count=4 iflag=direct status=none '
-            '| sha256sum' % attached.path).stdout
+        return instances.checksum(attached.node, attached.path, 4,
+                                  first_mib=1022)
 
     def segments(self, node, volume):
         return [line.split()[2] for line in node.run(

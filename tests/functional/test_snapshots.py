@@ -100,9 +100,8 @@ class SnapshotTest(base.LabTest):
 
     def sum_of(self, volume, node, mib):
         """The checksum of what a volume has where nobody attached it."""
-        return node.run(
-            'dd if=/dev/mapper/localclone-%s bs=1M count=%d iflag=direct '
-            'status=none | sha256sum' % (volume, mib), timeout=120).stdout
+        return instances.checksum(
+            node, '/dev/mapper/localclone-' + volume, mib)
 
     def tail(self, attached, skip=1024, mib=64):
         """Whether a volume has zeros from a place on."""

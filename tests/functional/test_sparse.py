@@ -26,9 +26,8 @@ class SparseTest(base.LabTest):
 
     def sum_of(self, node):
         """The checksum of all of the only volume on a node, at rest."""
-        return node.run(
-            'dd if=/dev/%s/%s bs=1M iflag=direct status=none | sha256sum' % (
-                GROUP, self.lv(node)), timeout=300).stdout
+        return instances.checksum(
+            node, '/dev/%s/%s' % (GROUP, self.lv(node)), 1024)
 
     def write(self, attached, first, mib):
         """Random data from some MiB on."""

@@ -28,13 +28,12 @@ class ThickTest(base.LabTest):
         start, size = node.run(
             'pvs --noheadings --units m --nosuffix '
             '-o pe_start,vg_extent_size ' + disk).stdout.split()
-        return node.run(
-            'dd if=%s bs=1M skip=%d count=%d iflag=direct status=none '
-            '| sha256sum' % (
-                disk, float(start) + int(extent) * float(size), mib)).stdout
+        return instances.checksum(
+            node, disk, mib,
+            first_mib=int(float(start) + int(extent) * float(size)))
 
     def zeros(self, mib=base.CHECKED):
-        return self.n1.run('head -c %dM /dev/zero | sha256sum' % mib).stdout
+        return instances.checksum_of_zeros(mib)
 
     def test_a_new_volume_has_nothing_of_others(self):
         """Whatever was there, and whoever has left it."""
@@ -44,10 +43,7 @@ class ThickTest(base.LabTest):
                     'lvremove --force -q cinder-volumes/other', timeout=300)
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)
-        self.assertEqual(
-            attached.node.run('head -c 1G /dev/zero | sha256sum',
-                              timeout=120).stdout,
-            self.checksum(attached, 1024))
+        self.assertEqual(self.zeros(1024), self.checksum(attached, 1024))
         self.assertNotIn('localclone.shown', self.n1.run(
             'lvs --noheadings -o lv_tags cinder-volumes').stdout)
         attached.detach()
