@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mocks of our own code have its spec: they refuse the calls that it would.
 
-Beside :func:`unittest.mock.create_autospec`, which does not see what privsep's
-entry points take.
+A mock that :func:`unittest.mock.patch` makes in place of a module, class or
+function of ours gets it by itself, after :func:`install`. For others there
+are :func:`unittest.mock.create_autospec`, :class:`Room`, :func:`port` and
+:func:`node`.
 """
 
 from collections.abc import Callable
 import dataclasses
 import functools
 import inspect
+import types
 import typing
 from unittest import mock
 
 from cinder_localclone import listing as listings
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+
+#: Packages whose modules are ours.
+OURS = ('cinder_localclone', 'lab', 'tests')
 
 
 def _function(thing: typing.Any) -> typing.Any:
@@ -24,6 +30,13 @@ def _function(thing: typing.Any) -> typing.Any:
     """
     return thing.args[0] if (
         isinstance(thing, functools.partial) and thing.args) else thing
+
+
+def is_ours(thing: object) -> bool:
+    """Return whether a module, class or function is of one of our modules."""
+    name = (thing.__name__ if isinstance(thing, types.ModuleType)
+            else getattr(thing, '__module__', None))
+    return isinstance(name, str) and name.partition('.')[0] in OURS
 
 
 @functools.cache
@@ -129,3 +142,37 @@ def node(**fields) -> Room:
     for name, value in fields.items():
         setattr(made, name, value)
     return made
+
+
+def _specify(patcher):
+    """Have a patcher make a mock with the spec of what it replaces."""
+    if (patcher.new is not mock.DEFAULT or patcher.new_callable
+            or not (patcher.autospec is patcher.spec is patcher.spec_set
+                    is None)):
+        return
+    target = patcher.getter()
+    original = _function(
+        inspect.getattr_static(target, patcher.attribute, None))
+    if not is_ours(original):
+        return
+    if isinstance(original, types.ModuleType):
+        patcher.new_callable = functools.partial(Room, original=original)
+    elif inspect.isfunction(original):
+        is_method = not isinstance(target, types.ModuleType) and (
+            inspect.isclass(target) or patcher.attribute not in vars(target))
+        patcher.new_callable = functools.partial(
+            Function, checked=_signature(original, is_method))
+    elif inspect.isclass(original):
+        patcher.new_callable = functools.partial(
+            mock.create_autospec, original)
+
+
+def install() -> None:
+    """Have each mock that patches our code specified by what it replaces."""
+    enter = mock._patch.__enter__
+
+    @functools.wraps(enter)
+    def specified(patcher):
+        _specify(patcher)
+        return enter(patcher)
+    mock._patch.__enter__ = specified

@@ -8,6 +8,7 @@ has. Other blocks only show something.
 """
 
 import dataclasses
+import itertools
 import pathlib
 import re
 import textwrap
@@ -67,6 +68,34 @@ def _commands(body):
         if prompt not in (ROOT, ADMINISTRATOR):
             raise ValueError('no prompt before: ' + line)
         yield Command(prompt, ' '.join(line.split()))
+
+
+def literal_steps(text, title) -> list:
+    """The commands and files of a section's literal blocks, in their order.
+
+    :param text: of a page
+    :param title: of the section, which ends before the next one of its level;
+        a block without prompts has the lines of a file, which has no name
+    :raises ValueError: if there are none
+    """
+    section = re.search(r'(?ms)^%s\n(=+)\n(.*?)(?=^[^\n]+\n=+\n|\Z)'
+                        % re.escape(title), text)
+    lines = section.group(2).splitlines() if section else []
+    found = []
+    for number, line in enumerate(lines):
+        if line.endswith('::') and not line.lstrip().startswith('.. '):
+            rest = list(itertools.dropwhile(
+                lambda each: not each, lines[number + 1:]))
+            indent = rest[0][:len(rest[0]) - len(rest[0].lstrip())]
+            body = textwrap.dedent('\n'.join(itertools.takewhile(
+                lambda each: not each or each.startswith(indent), rest)))
+            if body[:2] in (ROOT + ' ', ADMINISTRATOR + ' '):
+                found += _commands(body.strip())
+            else:
+                found.append(File('', body.strip() + '\n'))
+    if not found:
+        raise ValueError('the section has no steps: ' + title)
+    return found
 
 
 def filled_in(text, values) -> str:

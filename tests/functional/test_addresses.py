@@ -40,7 +40,14 @@ class IPv6Test(base.LabTest):
         return {line.split()[2].rpartition(':')[0] for line in node.run(
             'iscsiadm -m session').stdout.splitlines()}
 
-    def test_moves_there_and_back(self):
+    def test_moves(self):
+        self.use(LONG, '[%s]' % SHORT[1])
+        volume, attached, expected = self.moving_volume()
+        self.assertEqual({'[%s]' % SHORT[0]}, self.sources(self.n2))
+        self.assert_moved(volume, attached, expected)
+        attached.detach()
+
+    def test_moves_there_and_back_at_length(self):
         """In the three forms: long, in brackets, short."""
         self.use(LONG, '[%s]' % SHORT[1])
         volume, attached, expected = self.moving_volume()

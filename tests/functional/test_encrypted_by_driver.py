@@ -42,7 +42,7 @@ class LifeTest(encrypted.DriverTest):
 class KeyManagerTest(encrypted.DriverTest):
     """What is refused while it does not answer, and what goes on."""
 
-    def test_away(self):
+    def test_away_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
@@ -259,7 +259,7 @@ class CopiesTest(encrypted.DriverTest):
         for each in (volume, born, clone, larger):
             self.assertEqual([], self.secret_names(each))
 
-    def test_grows(self):
+    def test_grows_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

@@ -123,7 +123,7 @@ class LiveMoveTest(encrypted.DriverTest):
         self.assert_ciphertext(self.n2)
         destination.detach()
 
-    def test_rolled_back(self):
+    def test_rolled_back_at_length(self):
         for damage in (True, False):
             volume, source, destination, writer, expected = self.migrating(
                 damage)
@@ -191,7 +191,7 @@ class FollowTest(Base):
         back.detach()
         self.assertFalse(self.is_open(self.n1, volume))
 
-    def test_live_migrated_back(self):
+    def test_live_migrated_back_at_length(self):
         volume, marked, expected = self.moved_from()
         there = self.instance.attach(volume, self.n2)
         before = there.start_writing(first_mib=300)

@@ -163,7 +163,7 @@ class HeaderTest(encrypted.EncryptedTest):
         self.assertEqual('/dev/localclone/' + self.volume_id,
                          self.attached.path)
 
-    def test_detach_that_nova_repeats(self):
+    def test_detach_that_nova_repeats_at_length(self):
         for _attempt in range(3):
             self.assertEqual(0, self.encryptor(self.attached, 'detach'))
             self.assertEqual('0', self.opens(self.attached, 'guard-'))
@@ -172,7 +172,7 @@ class HeaderTest(encrypted.EncryptedTest):
         self.assertEqual('', self.opens(self.attached, 'guard-'))
         self.assertEqual('0', self.opens(self.attached, ''))
 
-    def test_read_error_when_nova_looks(self):
+    def test_read_error_when_nova_looks_at_length(self):
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
         self.n1.service('stop')  # its look would mend the handle
         self.blind()

@@ -51,7 +51,23 @@ class KeysTest(encrypted.DriverTest):
         self.wait_moved(volume)
         return found
 
-    def test_another_key_while_its_guest_writes(self):
+    def test_another_key(self):
+        volume = self.encrypted()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.mark(attached)
+        reference, old = self.key(volume)
+        row, = self.encryption(self.n2, 'rotate', volume)
+        self.assertEqual('has another key', row['Result'])
+        after, new = self.key(volume)
+        self.assertNotEqual((reference, old), (after, new))
+        self.assertTrue(self.opens(self.n1, volume, new))
+        self.assertFalse(self.opens(self.n1, volume, old))
+        self.assertEqual(404, self.secrets.read(reference)[0])
+        self.assert_sound(volume)
+        self.assertEqual(expected, self.checksum(attached, encrypted.MARKED))
+        attached.detach()
+
+    def test_another_key_while_its_guest_writes_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

@@ -43,7 +43,7 @@ class ExtendTest(base.LabTest):
         return [line.split()[2] for line in node.run(
             'dmsetup table localclone-' + volume).stdout.splitlines()]
 
-    def test_at_rest(self):
+    def test_at_rest_at_length(self):
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached)

@@ -62,7 +62,7 @@ class FaultTest(testtools.TestCase):
         self.assertEqual([], ['%s: %s %s' % (v.cell, v.reason, v.log)
                               for v in verdicts if not v.ok])
 
-    def test_power_cut_of_both(self):
+    def test_power_cut_of_both_at_length(self):
         self.assert_holds(
             'cut both',
             ('move', 'destination read_head handle'),
@@ -87,12 +87,12 @@ class FaultTest(testtools.TestCase):
             ('move', 'destination enable_hydration'),
             ('completion', 'source remove source'))
 
-    def test_database_away_during_completion(self):
+    def test_database_away_during_completion_at_length(self):
         self.assert_holds(
             'database restarted during completion',
             ('move', whole_operation.WHOLE))
 
-    def test_wrong_source_before_the_commit(self):
+    def test_wrong_source_before_the_commit_at_length(self):
         """Another disk under the export's name, before anyone logs in."""
         source, destination = self.environment.nodes.values()
         disk = disks.Disk(self.lab, self.environment.create(source, 1)[0])

@@ -12,7 +12,7 @@ SYSTEMD = '/var/lib/systemd'
 class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
 
     #: Those of the base are run by itself.
-    test_copies = test_grows = None
+    test_copies_at_length = test_grows_at_length = None
 
     def setUp(self):
         super().setUp()

@@ -164,7 +164,7 @@ class LiveMoveTest(Base):
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
 
-    def test_requests_before_the_guest_has_left(self):
+    def test_requests_before_the_guest_has_left_at_length(self):
         """Each is refused, and nothing changes by it; then a lost signal."""
         volume, source, _destination, writer, expected = (
             self.migrating_volume())

@@ -80,7 +80,7 @@ class ChangesTest(base.LabTest):
         self.assertEqual('', self.doctor())
         self.volume()
 
-    def test_group_without_a_disk(self):
+    def test_group_without_a_disk_at_length(self):
         self.n1.run('truncate -s 64M %(image)s && losetup %(disk)s %(image)s '
                     '&& vgextend -q cinder-volumes %(disk)s && '
                     'losetup -d %(disk)s' % {'disk': DISK, 'image': IMAGE})

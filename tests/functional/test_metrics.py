@@ -73,7 +73,7 @@ class MetricsTest(base.LabTest):
         self.assertTrue(found['localclone_events_total', 'move_completed'])
         self.assertEqual(1, found['localclone_volumes',])
 
-    def test_served_and_written(self):
+    def test_served_and_written_at_length(self):
         self.volume()
         path = '/run/localclone.prom'
         done = self.n1.operator(
@@ -101,7 +101,7 @@ class MetricsTest(base.LabTest):
         self.assertEqual(set(written), {
             key for key in served if key in written})
 
-    def test_one_source_that_is_away_hides_no_other(self):
+    def test_one_source_that_is_away_hides_no_other_at_length(self):
         self.volume()
         self.n1.service('kill')
         found = self.scrape(self.n1)

@@ -47,7 +47,7 @@ class OperatorTest(test_live_move.Base):
         self.assert_moved(volume, attached, expected)
         self.assertEqual([], self.command(self.n1, 'moves', '--json'))
 
-    def test_repair_says_what_it_did(self):
+    def test_repair_says_what_it_did_at_length(self):
         volume = self.volume()
         done = 'handle of %s now on LV' % volume
         for _attempt in range(3):
@@ -68,7 +68,7 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('There is no volume', self.command(
             self.n2, 'show', NO_VOLUME, code=1))
 
-    def test_restored_before_any_service_runs(self):
+    def test_restored_before_any_service_runs_at_length(self):
         other = self.volume(node='node2')
         # Until somebody has been given it, or the node's own look has seen
         # that Cinder has taken it, it is newborn: no boot gives it out.
@@ -127,7 +127,7 @@ class OperatorTest(test_live_move.Base):
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
 
-    def test_a_live_migration_settled_by_hand(self):
+    def test_a_live_migration_settled_by_hand_at_length(self):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         self.assertIn('is still open on node1', self.command(
@@ -139,7 +139,7 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('is not moving', self.command(
             self.n2, 'abort', volume, code=1))
 
-    def test_a_live_migration_taken_back_by_hand(self):
+    def test_a_live_migration_taken_back_by_hand_at_length(self):
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
         holder = destination.start_writing(seconds=600)

@@ -60,7 +60,7 @@ class OtherBackendsTest(base.LabTest):
         self.assertEqual([], look.shadows(self.lab))
         return attached
 
-    def test_migration(self):
+    def test_migration_at_length(self):
         volume = self.volume(volume_type='anywhere')
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached)

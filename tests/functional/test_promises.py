@@ -118,7 +118,7 @@ class PromisesTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         attached.detach()
 
-    def test_iscsid_conf_of_another_array(self):
+    def test_iscsid_conf_of_another_array_at_length(self):
         """A host may log in to other arrays, with other settings."""
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)

@@ -35,7 +35,7 @@ class QueueTest(base.LabTest):
         return {row['Volume']: row['Remark']
                 for row in json.loads(done.stdout)}
 
-    def test_one_after_the_other(self):
+    def test_one_after_the_other_at_length(self):
         expected, head = {}, {}
         for _each in range(3):
             volume = self.volume()

@@ -318,7 +318,7 @@ class MoveTest(Base):
         attached.detach()
         self.assertFalse(self.is_open(self.n2, self.volume_id))
 
-    def test_live(self):
+    def test_live_at_length(self):
         writer = self.attached.start_writing()
         self.start('--cipher', SERPENT)
         destination = self.instance.attach(self.volume_id, self.n2, live=True)

@@ -68,7 +68,7 @@ class RefillingTest(base.LabTest):
         node.run('blkdiscard --force --offset %d --length %d %s' % (
             first * BLOCK, blocks * BLOCK, lv))
 
-    def test_what_the_pool_has_forgotten(self):
+    def test_what_the_pool_has_forgotten_at_length(self):
         """At the latest when all else is copied; a guest writes meanwhile."""
         volume, attached, expected = self.moving_volume()
         lv, whole = self.lv(self.n2), self.sum_at(self.n2, attached.path, 1)

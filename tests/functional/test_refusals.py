@@ -43,7 +43,7 @@ class RefusalTest(base.LabTest):
         ).stdout.strip() == '0', 60)
         self.assert_untouched(volume, expected)
 
-    def test_kernel_without_clone(self):
+    def test_kernel_without_clone_at_length(self):
         volume = self.volume()
         self.n2.run('rmmod dm_clone; echo "install dm-clone /bin/false" '
                     '>/etc/modprobe.d/no-clone.conf')
@@ -58,7 +58,7 @@ class RefusalTest(base.LabTest):
         self.assertIn('not able to take volumes', told)
         self.assert_untouched(volume)
 
-    def test_no_volume_group(self):
+    def test_no_volume_group_at_length(self):
         volume = self.volume()
         options = self.lab.settings['options']
         self.lab.settings['options'] = dict(options, volume_group='nowhere')

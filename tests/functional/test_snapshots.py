@@ -179,7 +179,7 @@ class SnapshotTest(base.LabTest):
             self.demo.delete('/volumes/' + each).raise_for_status()
         look.wait_deleted(self.lab)
 
-    def test_volume_that_is_being_copied(self):
+    def test_volume_that_is_being_copied_at_length(self):
         volume, attached, expected = self.moving_volume()
         snapshot = self.snapshot(volume, wait=False)
         clone = self.demo.post('/volumes', json={'volume': {

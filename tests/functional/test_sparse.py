@@ -85,7 +85,7 @@ class SparseTest(base.LabTest):
         attached = self.move(volume, self.n1, self.n2)
         attached.detach()
 
-    def test_a_guest_writes_while_it_is_copied(self):
+    def test_a_guest_writes_while_it_is_copied_at_length(self):
         volume, attached, expected = self.moving_volume()
         hydrated, regions, _size = look.clone_progress(self.n2)
         self.assertGreater(hydrated, regions // 5)
@@ -97,7 +97,7 @@ class SparseTest(base.LabTest):
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assertLess(self.written(self.n2), 50)
 
-    def test_nothing_was_written(self):
+    def test_nothing_was_written_at_length(self):
         volume = self.volume(4)
         attached = self.move(volume, self.n1, self.n2)
         self.assertLess(self.written(self.n2), 0.1)
@@ -106,7 +106,7 @@ class SparseTest(base.LabTest):
         ).stdout))
         attached.detach()
 
-    def test_born_of_another(self):
+    def test_born_of_another_at_length(self):
         """What it shares with the other is its own, as far as it goes."""
         first = self.volume()
         attached = self.instance.attach(first, self.n1)
@@ -126,7 +126,7 @@ class SparseTest(base.LabTest):
         self.assertLess(self.written(self.n2), 3)
         attached.detach()
 
-    def test_without_its_tools(self):
+    def test_without_its_tools_at_length(self):
         """All is copied then, and the log says so."""
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)
@@ -148,7 +148,7 @@ class SparseTest(base.LabTest):
         self.assert_released(self.n1)
         attached.detach()
 
-    def test_what_a_killed_service_has_left_is_released(self):
+    def test_what_a_killed_service_has_left_is_released_at_length(self):
         volume = self.volume()
         self.n1.run('dmsetup message %s 0 reserve_metadata_snap' % POOL)
         self.restart(self.n1)

@@ -48,7 +48,7 @@ class ThickTest(base.LabTest):
             'lvs --noheadings -o lv_tags cinder-volumes').stdout)
         attached.detach()
 
-    def test_moves_and_leaves_nothing_to_read(self):
+    def test_moves_and_leaves_nothing_to_read_at_length(self):
         self.assertNotIn('localclone_', repr(self.lab.settings['options']))
         volume, attached, expected = self.moving_volume()
         segtype, place = self.placed(self.n1)

@@ -4,6 +4,7 @@ from oslo_privsep import priv_context
 
 from tests import complaints
 from tests import running
+from tests import specs
 
 
 def _start(_context, method=None):
@@ -13,3 +14,4 @@ def _start(_context, method=None):
 objects.register_all()
 priv_context.PrivContext.start = _start
 running.install(log=True)
+specs.install()

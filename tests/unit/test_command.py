@@ -31,6 +31,7 @@ from cinder_localclone.cmd import moves
 from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import opts
+from cinder_localclone import peer_ports
 from cinder_localclone import privileged
 from cinder_localclone.privileged import memory
 from cinder_localclone.privileged import secrets
@@ -511,8 +512,9 @@ class BackendTest(testtools.TestCase):
 
     def test_ask(self):
         found, _records = self.connected()
-        peers = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.peer.Client')).mock.return_value
+        peers = mock.create_autospec(peer_ports.OperatorPeers, instance=True)
+        self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.peer.Client', mock.Mock(return_value=peers)))
         peers.inspect.return_value = {'host': 'h'}
         self.assertEqual(({'host': 'h'}, ''), found.ask('h', 'inspect', 'v'))
         peers.inspect.assert_called_once_with(found.context, 'h', 'v')

@@ -425,7 +425,7 @@ class DrainTest(Base):
         self.die(A)
         work = drain.Draining(self.backend, A, None, 1)
         self.backend.ask.reset_mock()
-        with moves.Bars() as bars:
+        with contextlib.redirect_stderr(io.StringIO()), moves.Bars() as bars:
             work.run(bars, 1000)
         self.assertIn('%s is down' % A, work.left()[0][2])
         self.assertEqual([], [call for call in self.backend.ask.mock_calls

@@ -232,7 +232,8 @@ class MilestonesTest(testtools.TestCase):
         self.assertEqual([(B, 'complete', True)], self.told[2:])
 
     def test_of_one_that_fails(self):
-        with mock.patch.object(source.Prepare, 'execute', side_effect=OSError):
+        with mock.patch.object(source.Prepare, 'execute', autospec=True,
+                               side_effect=OSError):
             self.assertRaises(OSError, self.a.move, self.volume, B)
         self.assertEqual([(A, 'begin', False), (A, 'roll_back', False)],
                          self.told)

@@ -18,6 +18,8 @@ from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import unended
+from tests import sampling
+from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import disks
 
@@ -501,9 +503,7 @@ class ExtendingTest(testtools.TestCase):
     @ddt.data('kill', 'cut', 'cut both')
     def test_stopped_at_every_moment(self, fault):
         """The size is the old or the new one; the data are there."""
-        moment = 0
-        while True:
-            moment += 1
+        for moment in sampling.turn(1000, test_move.ONE.index((fault,))):
             world = self.world = worlds.World((), (fault,))
             self.a, self.b = world.nodes[A], world.nodes[B]
             volume = self.volume = world.create_volume(A)
@@ -530,3 +530,5 @@ class ExtendingTest(testtools.TestCase):
             self.extend(gib=3)
             self.assertEqual(found[:4], self.content(4))
             self.assertEqual(12, len(self.content(12)))
+        else:
+            self.fail('it has no end')

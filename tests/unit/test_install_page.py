@@ -44,6 +44,46 @@ After
    # nor-this
 '''
 
+LITERAL = '''
+Before
+======
+
+None of this::
+
+   # not-a-step
+
+This one
+========
+
+#. One,
+   with more::
+
+      # first \\
+          --option
+
+   Then (see :doc:`there`):
+
+#. Two::
+
+      [a]
+      b = c
+
+   Text that follows.
+
+Deeper
+------
+
+Last::
+
+   $ second
+   # third
+
+Empty
+=====
+
+Nothing.
+'''
+
 
 @ddt.ddt
 class PageTest(testtools.TestCase):
@@ -53,6 +93,16 @@ class PageTest(testtools.TestCase):
             [page.Command(page.ROOT, 'first --option'),
              page.Command(page.ADMINISTRATOR, 'second'),
              page.File('/etc/a file', 'one\n\ntwo\n')], page.steps(SMALL))
+
+    def test_literal_blocks_of_a_section(self):
+        self.assertEqual(
+            [page.Command(page.ROOT, 'first --option'),
+             page.File('', '[a]\nb = c\n'),
+             page.Command(page.ADMINISTRATOR, 'second'),
+             page.Command(page.ROOT, 'third')],
+            page.literal_steps(LITERAL, 'This one'))
+        self.assertRaises(ValueError, page.literal_steps, LITERAL, 'None')
+        self.assertRaises(ValueError, page.literal_steps, LITERAL, 'Empty')
 
     def test_the_page_has_steps(self):
         found = page.steps(page.PATH.read_text())

@@ -109,3 +109,48 @@ class NodeTest(testtools.TestCase):
                           mock.call.stack.remove_lv('lv')],
                          [call for call in node.mock_calls
                           if '__' not in call[0]])
+
+
+class Thing:
+    """What a test may patch."""
+
+    def act(self, what):
+        """Nothing."""
+
+
+class PatchTest(testtools.TestCase):
+
+    def assert_checked(self, made, *arguments):
+        made(*arguments)
+        self.assertRaises(TypeError, made, *arguments, 'one more')
+
+    def test_function_that_runs_as_root(self):
+        with mock.patch.object(block, 'size') as made:
+            self.assert_checked(made, 'path')
+
+    def test_module(self):
+        with mock.patch.object(sessions, 'iscsi') as made:
+            self.assertRaises(AttributeError, lambda: made.no_function)
+
+    def test_class(self):
+        with mock.patch('tests.unit.test_specs.Thing') as made:
+            self.assertRaises(AttributeError, lambda: made().no_method)
+
+    def test_method_of_a_class_and_of_an_object(self):
+        for target in Thing, Thing():
+            with mock.patch.object(target, 'act', return_value=1) as made:
+                self.assert_checked(made, 'what')
+
+    def test_function_that_an_object_has(self):
+        thing = Thing()
+        thing.given = _given
+        with mock.patch.object(thing, 'given') as made:
+            self.assert_checked(made, 'what')
+
+    def test_what_others_wrote_is_left_alone(self):
+        with mock.patch.object(pathlib.Path, 'unlink') as made:
+            made('any', 'number')
+
+
+def _given(what):
+    """Nothing."""
