@@ -5,6 +5,8 @@ The control plane is at 192.0.2.1 in the lab's own network namespace, which
 nothing else reaches; its passwords are therefore no secret.
 """
 
+import pathlib
+
 CONTROL = '192.0.2.1'
 PASSWORD = 'lab'
 PORTS = {'keystone': 5000, 'cinder': 8776, 'glance': 9292, 'nova': 8774,
@@ -168,8 +170,8 @@ def cinder_volume(node, address, venv, path, backend, extra=None,
             'volume_group': 'stock-volumes', 'target_helper': 'lioadm'})
     section.update(extra or {})
     sections[backend] = section
-    helper = '%s/bin/python -m lab.core.quick_start --config-file %s' % (
-        venv, path)
+    helper = '%s/bin/python -S %s --config-file %s' % (
+        venv, pathlib.Path(__file__).with_name('quick_start.py'), path)
     for name in ('cinder_sys_admin', 'privsep_osbrick',
                  'localclone_privileged', 'localclone_secrets'):
         sections[name] = {'helper_command': helper}

@@ -321,6 +321,7 @@ class Node:
             return
         if action == 'restart':
             self.daemon('stop', name, 'cinder-volume', conf)
+        self._parent(preloaded.COMMAND)  # of its privileged processes
         self.run('%s start %s /run/%s.pid --config-file %s >>%s 2>&1 '
                  '</dev/null' % (
                      PRELOADED, self._parent(preloaded.SERVICE), name, conf,
@@ -330,7 +331,7 @@ class Node:
     def _parent(self, module):
         """The socket of a process that forks for a program; starts it."""
         # One with other code goes on until it is idle.
-        path = '/run/preloaded.%s.%s' % (
+        path = preloaded.SOCKET % (
             module.rpartition('.')[2], self.lab.code)
         self.run(
             'mkdir %(path)s%(begun)s 2>/dev/null || exit 0; '

@@ -6,6 +6,7 @@ a program after a boot makes a parent, which has imported what the program
 needs, and forks for it and for each of the next ones.
 """
 
+import glob
 import importlib
 import json
 import os
@@ -25,6 +26,11 @@ LOADING = 120
 #: A directory beside the socket: somebody has started the parent.
 BEGUN = '.begun'
 COMMAND, SERVICE = 'cinder_localclone.cmd.main', 'cinder.cmd.volume'
+#: privsep's helper, which is run by the parent of the command: that of the service
+#: has loaded eventlet.
+HELPER = 'lab.core.quick_start'
+#: Of the socket of such a parent: its module's name and a word for its code.
+SOCKET = '/run/preloaded.%s.%s'
 PACKAGE = 'cinder_localclone'
 #: What both import when they need it.
 LATER = ('pymysql', 'oslo_messaging._drivers.impl_rabbit')
@@ -51,6 +57,9 @@ def load(module):
             importlib.import_module(each.name)
     for name in LATER:
         importlib.import_module(name)
+    helper = importlib.import_module(HELPER)
+    if module == SERVICE:
+        helper.look_seldom()
     return program
 
 
@@ -94,7 +103,8 @@ def _attend(connection, program):
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
             os.close(fd)
-        os._exit(_main(program, asked['words']))
+        os._exit(_main(sys.modules.get(asked['module'], program),
+                       asked['words']))
     try:
         if asked['stays']:
             connection.send(b'%d' % pid)
@@ -132,8 +142,11 @@ def _main(program, words):
     return code or 0
 
 
-def _ask(path, words, stays):
-    """Have a program run with this process's input and output."""
+def _ask(path, words, stays, module=''):
+    """Have a program run with this process's input and output.
+
+    :param module: of the program, if it is not the one that the parent is for
+    """
     deadline = time.monotonic() + LOADING
     with _Socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         while True:
@@ -145,13 +158,25 @@ def _ask(path, words, stays):
                     raise
                 time.sleep(0.1)
         socket.send_fds(connection, [json.dumps(
-            {'words': words, 'stays': stays}).encode()], [0, 1, 2])
+            {'words': words, 'stays': stays, 'module': module}
+        ).encode()], [0, 1, 2])
         return int(connection.recv(20) or 1)
 
 
 def run(path, *words):
     """:returns: the exit code of the program"""
     return _ask(path, words, False)
+
+
+def helper(words):
+    """Run privsep's helper, if there is a parent that has loaded.
+
+    :returns: its exit code; None: there is none
+    """
+    for path in glob.glob(SOCKET % (COMMAND.rpartition('.')[2], '*')):
+        if not path.endswith(('.new', BEGUN)):
+            return _ask(path, words, False, HELPER)
+    return None
 
 
 def start(path, pid, *words):

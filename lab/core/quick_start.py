@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that start fast in a node, whoever starts them; privsep's helper.
 
-``python -m lab.core.quick_start`` instead of ``privsep-helper``.
+``python -S lab/core/quick_start.py`` instead of ``privsep-helper``: it is a
+fork of a process that has imported what it needs, where there is one
+(:mod:`lab.core.preloaded`).
 
 A function to be called before exec(2) has Python copy the whole process for
 it: in user-mode Linux 0.3 s each time, ten times for a login by os-brick. The
 one that oslo.concurrency gives restores a signal, as Python does by itself.
 """
 
+import os
 import subprocess
 import sys
 import types
@@ -29,6 +32,22 @@ def install():
     processutils.subprocess = types.SimpleNamespace(**names)
 
 
+def look_seldom():
+    """Have a service that is started in this process rest when it has nothing.
+
+    oslo.service looks for processes that have ended a hundred times a second:
+    in user-mode Linux a sixth of a processor for each node.
+    """
+    from cinder import service
+    make = service.process_launcher
+
+    def process_launcher():
+        launcher = make()
+        launcher.wait_interval = 0.5
+        return launcher
+    service.process_launcher = process_launcher
+
+
 def main():
     """privsep-helper, with it."""
     from oslo_privsep import daemon
@@ -36,5 +55,15 @@ def main():
     sys.exit(daemon.helper_main())
 
 
+def fork_or_start():
+    """privsep-helper, as a fork if that can be; without site-packages."""
+    import preloaded  # which lies beside this file
+    code = preloaded.helper(sys.argv[1:])
+    if code is None:
+        os.execv(sys.executable, [
+            sys.executable, '-m', preloaded.HELPER, *sys.argv[1:]])
+    sys.exit(code)
+
+
 if __name__ == '__main__':
-    main()
+    fork_or_start() if sys.flags.no_site else main()

@@ -366,17 +366,6 @@ def aside(steps, look):
     return look_aside
 
 
-def look_seldom(service):
-    """Whether the service has ended: not a hundred times a second."""
-    make = service.process_launcher
-
-    def launcher():
-        made = make()
-        made.wait_interval = 0.5
-        return made
-    service.process_launcher = launcher
-
-
 def main():
     directory, node, scale, program = sys.argv[1:5]
     sys.argv = [program] + sys.argv[5:]
@@ -384,9 +373,8 @@ def main():
     # its drivers can't be imported before its objects are registered.
     from cinder.cmd import volume
     from cinder import objects
-    from cinder import service
     objects.register_all()
-    look_seldom(service)
+    quick_start.look_seldom()
     if int(scale) > 1:
         scaling.shrink(int(scale))
     install(Steps(pathlib.Path(directory), node))
