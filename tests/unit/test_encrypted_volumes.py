@@ -527,6 +527,11 @@ class CopiedByCinderTest(Case):
                           encryption.check_connected, self.a.node,
                           self.volume)
         encryption.check_connected(self.a.node, self.plain)
+        # Cinder's own attachment, by which it copies, is no guest's.
+        self.volume.volume_attachment = [mock.Mock(instance_uuid=None)]
+        self.assertRaises(encryption_errors.EncryptionChange,
+                          encryption.check_connected, self.a.node,
+                          self.volume)
         self.volume.volume_attachment = [mock.Mock(instance_uuid='i')]
         encryption.check_connected(self.a.node, self.volume)
         self.volume.volume_attachment = []

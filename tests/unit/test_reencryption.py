@@ -870,6 +870,13 @@ class FencesTest(Case):
         self.a.disk.tags[self.volume.name] |= {names.PAUSED}
         self.assertFalse(paused())
 
+    def test_killed_within_a_moment(self):
+        """It has to be recovered before it goes on."""
+        with self.node.lock(self.volume.id), pausing.for_a_moment(
+                self.node, self.volume.id):
+            sim.kill(self.a, self.volume.id)
+        self.assertEqual(set(), self.a.reencrypting)
+
     def test_passed_through(self):
         with self.node.lock(self.volume.id):
             self.assertTrue(self.a.reencrypting)

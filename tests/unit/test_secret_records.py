@@ -47,7 +47,7 @@ class SecretsInUseTest(test_records.Base):
         other.destroy()
         self.assertEqual({'k3'}, self.used())
         self.assertRaises(exceptions.TooLate, self.records.record, other.id,
-                          recorded('k'))
+                          recorded('k'), recorded('k2', False))
         self.assertRaises(exceptions.TooLate, self.records.record, NONE,
                           recorded('k'))
 
