@@ -175,4 +175,4 @@ def install() -> None:
     def specified(patcher):
         _specify(patcher)
         return enter(patcher)
-    mock._patch.__enter__ = specified
+    mock._patch.__enter__ = specified  # type: ignore[method-assign]

@@ -26,8 +26,8 @@ LOADING = 120
 #: A directory beside the socket: somebody has started the parent.
 BEGUN = '.begun'
 COMMAND, SERVICE = 'cinder_localclone.cmd.main', 'cinder.cmd.volume'
-#: privsep's helper, which is run by the parent of the command: that of the service
-#: has loaded eventlet.
+#: privsep's helper, which is run by the parent of the command: that of the
+#: service has loaded eventlet.
 HELPER = 'lab.core.quick_start'
 #: Of the socket of such a parent: its module's name and a word for its code.
 SOCKET = '/run/preloaded.%s.%s'
