@@ -74,7 +74,7 @@ class MoveTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
 
-    def test_source_loses_power_while_moving(self):
+    def test_source_loses_power_while_moving_at_length(self):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         time.sleep(3)

@@ -22,7 +22,7 @@ class OperatorTest(test_live_move.Base):
             return json.loads(done.stdout)
         return done.stdout + done.stderr
 
-    def test_while_a_volume_moves(self):
+    def test_while_a_volume_moves_at_length(self):
         volume, attached, expected = self.moving_volume()
         self.brake('15mbit')
 

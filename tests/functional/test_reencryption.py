@@ -185,7 +185,16 @@ class AtHomeTest(Base):
         self.assert_data(self.attached)
         self.attached.detach()
 
-    def test_power_cut_in_the_middle(self):
+    def test_at_home(self):
+        key = self.metadata()['digests']['0']['digest']
+        self.start()
+        self.wait_end(self.n1)
+        self.assert_data(self.attached)
+        digest, = self.metadata()['digests'].values()
+        self.assertNotEqual(key, digest['digest'])
+        self.attached.detach()
+
+    def test_power_cut_in_the_middle_at_length(self):
         self.encryption('reencrypt')
         self.wait_done(300)
         self.n1.power_cut()

@@ -156,7 +156,7 @@ class SparseTest(base.LabTest):
         self.n1.run('dmsetup message %s 0 reserve_metadata_snap' % POOL)
         self.move(volume, self.n1, self.n2).detach()
 
-    def test_under_a_guest(self):
+    def test_under_a_guest_at_length(self):
         """A live migration, and back during the copy: it follows then.
 
         The guest writes in holes all the while.
