@@ -132,7 +132,9 @@ class RenamingTest(base.LabTest):
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assertEqual(expected, self.checksum(attached))
         self.assertEqual(at_first, self.session())
+        self.take_out_of_group(volume)  # Cinder can't show it in this one
         attached.detach()
+        self.put_in_group(volume)
         process.wait_for('the old address to be unused', lambda: (
             self.follow([look_at], OLD=OLD) == ''), 60)
         self.follow([remove], OLD=OLD)
@@ -143,8 +145,8 @@ class RenamingTest(base.LabTest):
         self.assertEqual(NEW, address)
         self.assertThat(iqn, matchers.StartsWith(NEW_PREFIX))
         self.assertEqual(expected, self.checksum(attached))
-        attached.detach()
         self.take_out_of_group(volume)
+        attached.detach()
         attached = self.instance.attach(volume, self.n2)
         look.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
