@@ -40,20 +40,21 @@ class IPv6Test(base.LabTest):
         return {line.split()[2].rpartition(':')[0] for line in node.run(
             'iscsiadm -m session').stdout.splitlines()}
 
-    def test_moves(self):
+    def move(self):
+        """Move a volume to node2; its id, and its checksum."""
         self.use(LONG, '[%s]' % SHORT[1])
         volume, attached, expected = self.moving_volume()
         self.assertEqual({'[%s]' % SHORT[0]}, self.sources(self.n2))
         self.assert_moved(volume, attached, expected)
         attached.detach()
+        return volume, expected
+
+    def test_moves(self):
+        self.move()
 
     def test_moves_there_and_back_at_length(self):
         """In the three forms: long, in brackets, short."""
-        self.use(LONG, '[%s]' % SHORT[1])
-        volume, attached, expected = self.moving_volume()
-        self.assertEqual({'[%s]' % SHORT[0]}, self.sources(self.n2))
-        self.assert_moved(volume, attached, expected)
-        attached.detach()
+        volume, expected = self.move()
         attached = self.instance.attach(volume, self.n1)
         look.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))

@@ -106,12 +106,7 @@ class RecoveryTest(Case):
         """Anybody can write a token: that secret stays. Not every key
         manager keeps who uses one.
         """
-        other = self.row()
-        self.create(other)
-        self.world.secrets.consumers.clear()
-        theirs = rows.recorded(other).key
-        if not in_use:  # as of a volume of another cloud
-            other.provider_id = None
+        theirs = self.secret_of_another(in_use)
         self.half(theirs)
         self.add()
         self.assertNotIn('7', self.header.tokens)

@@ -41,6 +41,20 @@ class Case(encrypted_volumes.Case):
         self.old = self.key()
         return self.volume
 
+    def secret_of_another(self, in_use):
+        """The key of another volume's secret, whose use nobody keeps.
+
+        :param in_use: whether a row names it; otherwise it is as that of a
+            volume of another cloud
+        """
+        other = self.row()
+        self.create(other)
+        self.world.secrets.consumers.clear()
+        theirs = rows.recorded(other).key
+        if not in_use:
+            other.provider_id = None
+        return theirs
+
     def key(self):
         return rows.recorded(self.volume).key
 
@@ -268,12 +282,7 @@ class RotateTest(Case):
         """Whoever has written that has no volume opened by it, and no secret
         deleted. Not every key manager keeps who uses one.
         """
-        other = self.row()
-        self.create(other)
-        self.world.secrets.consumers.clear()
-        theirs = rows.recorded(other).key
-        if not in_use:  # as of a volume of another cloud
-            other.provider_id = None
+        theirs = self.secret_of_another(in_use)
         self.header.slots['5'] = self.world.secrets.kept[theirs][1]
         self.header.tokens['5'] = dataclasses.replace(
             self.header.tokens['0'], key=theirs, keyslots=('5',), number='5',
