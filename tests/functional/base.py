@@ -176,6 +176,16 @@ class LabTest(testtools.TestCase):
             node.wait_service()
         self.lab.wait_for_services()
 
+    def extend(self, volume, gib=2, status='available'):
+        """Extend a volume as its owner does; it has that status in the end.
+
+        A request that Cinder refuses leaves the status, but not the size.
+        """
+        self.act(volume, 'os-extend', self.demo,
+                 new_size=gib).raise_for_status()
+        instances.wait_status(self.demo, volume, status)
+        self.assertEqual(gib, self.row(volume)['size'])
+
     def wait_two_checks(self):
         """What the periodic checks have not done by then, they don't."""
         options = dict({'localclone_move_interval': 5},

@@ -292,12 +292,6 @@ class CopiesTest(encrypted.DriverTest):
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         attached.detach()
 
-    def extend(self, volume, gib, status):
-        self.act(volume, 'os-extend', self.demo,
-                 new_size=gib).raise_for_status()
-        instances.wait_status(self.demo, volume, status)
-        self.assertEqual(gib, self.row(volume)['size'])
-
     def write_end(self, attached, gib):
         attached.node.run(
             'dd if=/dev/urandom of=%s bs=1M seek=%d count=4 oflag=direct '

@@ -10,12 +10,6 @@ GIB = 1 << 30
 
 class ExtendTest(base.LabTest):
 
-    def extend(self, volume, gib=2, status='available'):
-        self.act(volume, 'os-extend', self.demo,
-                 new_size=gib).raise_for_status()
-        instances.wait_status(self.demo, volume, status)
-        self.assertEqual(gib, self.row(volume)['size'])
-
     def size(self, attached):
         return int(attached.node.run(
             'blockdev --getsize64 ' + attached.path).stdout)

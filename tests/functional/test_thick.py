@@ -82,7 +82,8 @@ class StripedTest(base.LabTest):
 
     lab_name = ThickTest.lab_name
     options = ThickTest.options
-    striped = dict(options, localclone_thick_stripes=2)
+    striped = dict(options, localclone_thick_stripes=2,
+                   localclone_online_extend=True)
 
     def setUp(self):
         # These come last, when no volume is there any more.
@@ -130,9 +131,7 @@ class StripedTest(base.LabTest):
         attached = self.instance.attach(self.volume(), self.n1)
         self.assertEqual({('striped', '2')}, self.segments(self.n1))
         expected = self.fill(attached)
-        self.act(attached.volume_id, 'os-extend', self.demo,
-                 new_size=2).raise_for_status()
-        instances.wait_status(self.demo, attached.volume_id, 'in-use')
+        self.extend(attached.volume_id, status='in-use')
         self.assertEqual({('striped', '2')}, self.segments(self.n1))
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
@@ -148,9 +147,7 @@ class StripedTest(base.LabTest):
         self.assertEqual({('striped', '2')}, self.segments(self.n1))
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached, 64)
-        self.act(volume, 'os-extend', self.demo,
-                 new_size=2).raise_for_status()
-        instances.wait_status(self.demo, volume, 'in-use')
+        self.extend(volume, status='in-use')
         self.assertEqual({('striped', '2')}, self.segments(self.n1))
         attached.detach()
         attached = self.instance.attach(volume, self.n1)
