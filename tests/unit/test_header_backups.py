@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import header_backups
 from cinder_localclone import header_care
 from cinder_localclone import names
+from cinder_localclone import recovery_keys
 from tests import specs
 from tests.unit import test_own_key
 from tests.unit import test_reverting
@@ -315,6 +316,23 @@ class HeaderTest(test_own_key.Case):
         self.world.headers[self.volume.id] = None
         header_care.restore(self.a.node, self.volume.id)
         self.assert_opens()
+
+    def test_reverted_and_a_key_was_removed(self):
+        """Its LV is another one then; the backup has that key yet."""
+        snapshot_id = self.snapshot()
+        added = recovery_keys.add(self.a.node, self.volume.id, False)
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=full):
+            self.assertRaises(encryption_errors.StaleBackup,
+                              recovery_keys.remove, self.a.node,
+                              self.volume.id, added.slot)
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.assertTrue(self.is_marked())
+        self.world.headers[self.volume.id] = None
+        header_care.restore(self.a.node, self.volume.id)
+        self.assert_opens()
+        self.assertNotIn(added.key.encode(), self.header.slots.values())
 
     def test_moved(self):
         """Its new home may have backups of when it was there before: with a

@@ -738,6 +738,33 @@ class RestoreTest(Case):
         self.assertFalse(self.opens(added.key))
         self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
+    def test_cut_short_beside_the_key_of_another_secret(self):
+        """The secret that the row names goes on to open the volume."""
+        token = self.header.tokens['0']
+        self.header.slots['1'] = b'first'
+        self.header.tokens.update({
+            '0': dataclasses.replace(token, key='first', keyslots=('1',)),
+            '1': dataclasses.replace(token, number='1')})
+        self.world.secrets.kept['first'] = (
+            names.secret(self.volume.id), b'first')
+        self.a.disk.tags[self.volume.name] |= {names.RESTORED}
+        header_backups.Look(self.a.node).look(None)
+        self.assertEqual({'0'}, set(self.header.slots))
+        self.assert_opens()
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+
+    @ddt.data(True, False)
+    def test_backup_that_names_the_secret_of_another_volume(self, in_use):
+        """Whoever can write a backup can have it name any secret."""
+        theirs = self.secret_of_another(in_use)
+        for copy in self.world.copies.values():
+            copy.slots = {'0': self.world.secrets.kept[theirs][1]}
+            copy.tokens['0'] = dataclasses.replace(
+                copy.tokens['0'], key=theirs)
+        self.lose()
+        self.refused(theirs, error=encryption_errors.KeyRefused)
+        self.assertEqual(self.old, self.key())
+
     def test_of_another_volume(self):
         for copy in self.world.copies.values():
             copy.uuid = 'another'

@@ -59,6 +59,17 @@ class HeaderTest(testtools.TestCase):
         self.assertEqual(foreign, headers.parse(changed(
             luks_headers.PLAIN, change)).foreign_requirements)
 
+    @ddt.data('digest', 'hash', 'iterations', 'salt', 'type')
+    def test_digest_of_another_key(self, name):
+        """The same value, by another hash, is of another key."""
+        digest = json.loads(luks_headers.PLAIN)['digests']['0']
+        self.assertIn(name, digest)
+        self.assertNotEqual(headers.fingerprint(digest),
+                            headers.fingerprint({**digest, name: 'other'}))
+        self.assertEqual(
+            headers.fingerprint(digest),
+            headers.fingerprint({**digest, 'keyslots': [], 'segments': []}))
+
     def test_two_keys(self):
         header = headers.parse(luks_headers.ROTATING)
         self.assertEqual(('0', '1'), header.keyslots)

@@ -15,6 +15,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import unlock
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import restore
@@ -90,6 +91,28 @@ class UnlockTest(Case):
         self.assertEqual({ours.id: 'opened'},
                          self.states(passed=self.noted(ours)))
         self.assertNotIn(names.crypt(other.id), self.a.devices)
+
+    def test_passed_through_and_interrupted(self):
+        """To open it would write to a header that its home has open."""
+        volume = self.volume(opened=False)
+        header = self.world.headers[volume.id]
+        header.under_way = headers.Reencryption(
+            0, 'checksum', True, header.cipher, header.key_bits,
+            digest=header.digest + ' and anew')
+        found = self.unlock(passed=self.noted(volume))[volume.id]
+        self.assertEqual('locked', found.state)
+        self.assertIn('would write to it', found.problem)
+        self.assertNotIn(names.crypt(volume.id), self.a.devices)
+
+    def test_passed_through_to_where_it_has_left_an_lv(self):
+        """Its key was changed since: what is noted there is of before."""
+        volume = self.volume()
+        self.a.disk.tags[volume.name] -= set(names.tags(
+            key='secret-' + volume.id))
+        self.a.disk.tags[volume.name] |= {
+            names.AWAY, *names.tags(key='before')}
+        self.assertEqual({volume.id: 'opened'},
+                         self.states(passed=self.noted(volume)))
 
     def _refused(self, volume, **how):
         """Nobody asks the key manager for anything."""
