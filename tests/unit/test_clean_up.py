@@ -2,16 +2,20 @@
 """What moves leave behind, and who meets it."""
 
 import types
+from unittest import mock
 import uuid
 
+import ddt
 import testtools
 
 from cinder_localclone import deletion
 from cinder_localclone.lvm import reports
+from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import restore
 from cinder_localclone import stack as stacks
 from cinder_localclone import survey
+from tests import specs
 from tests.unit import commands
 from tests.unit import test_remains
 from tests.unit.test_stack import SHADOW
@@ -32,6 +36,26 @@ class RemoveCloneTest(testtools.TestCase):
 
     def test_absent_is_own(self):
         self.assertTrue(names.is_device(names.absent_source(SHADOW)))
+
+
+@ddt.ddt
+class UnreadableTagTest(testtools.TestCase):
+    """A thick LV whose tags do not say whether anybody has seen it."""
+
+    @ddt.data('shown=x', 'given=x')
+    def test_it_is_overwritten(self, tag):
+        lv = reports.LogicalVolume(
+            'g', 'v', 5 << 30, '', frozenset({'localclone.' + tag}))
+        node = specs.node(host='a@l')
+        node.stack.lvs.return_value = {'v': lv}
+        removal.remove_volume_lv(node, 'v')
+        node.clear.assert_called_once_with('v', 5 << 30)
+        node.stack.remove_lv.assert_called_once_with('v')
+        node.stack.remove_lv.reset_mock()
+        # Nor does a move's end remove it as it is.
+        removal.discard_lv(node, 'v')
+        node.stack.disown.assert_called_once_with('v', mock.ANY)
+        node.stack.remove_lv.assert_not_called()
 
 
 class DeletionTest(test_remains.Base):

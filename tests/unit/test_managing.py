@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managing and unmanaging with a stop at every moment; then converge."""
 
+import math
+from unittest import mock
 
 import ddt
+import testtools
 
+from cinder_localclone import adoption
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
@@ -13,6 +17,7 @@ from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from tests import specs
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -281,6 +286,16 @@ class RefusedTest(Base):
                  'error_managing_deleting')
         self.assert_foreign(self.world, volume.name, self.content)
         self.assert_foreign(self.world, 'data', self.content)
+
+
+class AdoptionTest(testtools.TestCase):
+
+    def test_what_it_was_extended_by_is_zeroed_first(self):
+        """All of it, however long that takes."""
+        node = specs.node()
+        adoption.show(node, 'v', 5)
+        self.assertEqual([mock.call.zero_part('v', seconds=math.inf),
+                          mock.call.show_lv('v', 5)], node.stack.mock_calls)
 
 
 class UnmanageTest(Base):

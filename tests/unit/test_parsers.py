@@ -191,13 +191,18 @@ class ReportTest(testtools.TestCase):
             self.assertIn('LV v ', str(error))
 
     def test_nothing_beyond_an_lv_is_shown(self):
-        for fact in ('shown', 'given'):
+        for facts in ({'shown': 6}, {'given': 6}, {'shown': 6, 'given': 7}):
             self.assertEqual(5, reports.LogicalVolume(
-                'g', 'v', 5, '', frozenset(names.tags(**{fact: 6}))).shown)
+                'g', 'v', 5, '', frozenset(names.tags(**facts))).shown)
 
-    @ddt.data('copied=x', 'extra=x')
+    def test_tag_of_another_name(self):
+        lv = reports.LogicalVolume('g', 'v', 5, '', frozenset(
+            {'localclone.given2=x', 'localclone.given=4'}))
+        self.assertEqual(4, lv.given)
+
+    @ddt.data('copied=x', 'extra=x', 'copied=9')
     def test_tag_that_is_no_number_and_free_space(self, tag):
-        """Then the copy may fill all of its LV."""
+        """Then, or if it says more, the copy may fill all of its LV."""
         move = names.metadata_lv(SHADOW)
         lvs = {name: reports.LogicalVolume(
             'g', name, 5 << 30, '', frozenset(tags), thin=thin)

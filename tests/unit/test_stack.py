@@ -512,7 +512,7 @@ class VolumeTest(Case):
         self.thick(lv('v', '253:5', size=2 * GIB,
                       tags=[names.shown(GIB), names.given(GIB)]))
         start, ends = self.stack.zero_part('v'), []
-        while start:
+        while start and len(ends) < 9:
             ends.append(start)
             start = self.stack.zero_part('v', start)
         self.assertEqual([GIB + n * GIB // 4 for n in range(1, 5)], ends)
@@ -548,6 +548,16 @@ class VolumeTest(Case):
         self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
             GIB, 2 * GIB, GIB // 4)], self.zeroed())
 
+    def test_zeroing_ends_after_the_time_that_it_may_take(self):
+        """With the part that was begun then."""
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]))
+        with mock.patch.object(logical_volumes.time, 'monotonic',
+                               side_effect=[7, 8.9, 9]):
+            end = self.stack.zero_part('v', seconds=2)
+        self.assertEqual(GIB + GIB // 2, end)
+        self.assertEqual(2, len(self.zeroed()))
+
     def test_where_zeroing_has_ended_is_noted_once_it_is_stable(self):
         self.thick(lv('v', '253:5', size=2 * GIB,
                       tags=[names.shown(GIB), names.given(GIB)]))
@@ -557,10 +567,20 @@ class VolumeTest(Case):
             mock.call.lvm.retag('g', 'v', [names.shown(5 * GIB // 4)],
                                 [names.shown(GIB)], 30)])
 
-    @ddt.data([], [names.shown(3 * GIB // 2)])
-    def test_nothing_is_noted_of_what_is_known(self, tags):
+    def test_nothing_is_noted_beyond_an_lv(self):
+        self.thick(lv('v', '253:5', size=2 * GIB, tags=[names.shown(GIB)]))
+        self.stack.note_zeroed('v', 3 * GIB)
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', 'v', [names.shown(2 * GIB)], [names.shown(GIB)], 30)
+
+    @ddt.data(([], 5 * GIB // 4), ([], 3 * GIB),
+              ([names.shown(3 * GIB // 2)], 5 * GIB // 4),
+              # Without its tag nothing more would be zeroed.
+              ([names.shown(5 * GIB // 4)], 5 * GIB // 4))
+    @ddt.unpack
+    def test_nothing_is_noted_of_what_is_known(self, tags, end):
         self.thick(lv('v', '253:5', size=2 * GIB, tags=tags))
-        self.stack.note_zeroed('v', 5 * GIB // 4)
+        self.stack.note_zeroed('v', end)
         self.assertNotIn('retag', self.called())
 
     def test_interrupted_extension_that_goes_further(self):

@@ -13,6 +13,7 @@ from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone.lvm import reports
 from cinder_localclone import records
 from cinder_localclone.state import Event
 from cinder_localclone import status_records
@@ -76,6 +77,20 @@ class DeadTest(Base):
         self.put(status='extending', attach_status=attach_status)
         self.end(lv=lv)
         self.assertEqual(status, self.status())
+
+    def test_tag_that_is_no_number(self):
+        """Nobody knows of that volume; no other is held up."""
+        unreadable = reports.LogicalVolume(
+            'g', 'v', GIB, '', frozenset({'localclone.given=x'}))
+        for name, status in (('volume-other', 'available'),
+                             (self.volume.name, 'extending')):
+            self.put(status='extending', attach_status='detached')
+            node = specs.node(host=A)
+            node.stack.lvs.return_value = {
+                self.volume.name: mock.Mock(shown=GIB), name: unreadable}
+            unended.end_dead(node, self.records, timeutils.utcnow()
+                             + datetime.timedelta(seconds=60))
+            self.assertEqual(status, self.status())
 
     @ddt.data((GIB, 'available'), (2 * GIB, 'available'),
               (None, 'reverting'))
