@@ -315,6 +315,19 @@ class UnserveTest(Base):
         self.unserve(self.a, renamed)
         self.assertEqual(set(), self.a.remote)
 
+    def test_connectors_of_one_host(self):
+        """By its iSCSI name; by its own where neither has one."""
+        for one, other, same in (
+                ({'host': 'x', 'initiator': 'i'},
+                 {'host': 'y', 'initiator': 'i'}, True),
+                ({'host': 'x', 'initiator': 'i'},
+                 {'host': 'x', 'initiator': 'j'}, False),
+                ({'host': 'x', 'initiator': 'i'}, {'host': 'x'}, False),
+                ({'host': 'x'}, {'host': 'x'}, True),
+                ({'host': 'x'}, {'host': 'y'}, False)):
+            for pair in ((one, other), (other, one)):
+                self.assertIs(same, connections._is_same_host(*pair), pair)
+
     def test_forced_detach_ends_all(self):
         self.remote()
         self.unserve(self.a, None)

@@ -510,6 +510,22 @@ class MovesTest(testtools.TestCase):
             self.assertIn('service is down', row['Remark'])
         backend.ask.assert_not_called()
 
+    def test_who_is_asked(self):
+        """Also a node of which it is not known whether its service is up."""
+        over = dataclasses.replace(MIGRATING, token=dataclasses.replace(
+            MIGRATING.token, phase=Phase.COMPLETING))
+        for move, calls in (
+                (MIGRATING,
+                 [mock.call(B, 'inspect', MIGRATING.volume_id)] * 2),
+                (over, [mock.call(B, 'describe')])):
+            backend = mock.MagicMock()
+            backend.nodes.return_value = {}
+            backend.records.moves.return_value = [move, move]
+            backend.ask.return_value = None, 'it is silent'
+            for row in moves.progress(backend):
+                self.assertIn('it is silent', row['Remark'])
+            self.assertEqual(calls, backend.ask.mock_calls)
+
     def test_copy_that_fails(self):
         progress = dataclasses.asdict(
             hydration.Progress(25.0, None, None, 5.0))

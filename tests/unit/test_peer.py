@@ -129,6 +129,41 @@ class DirectoryTest(testtools.TestCase):
                 {'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'))
         self.assertEqual(sorted(others), sorted(asked))
 
+    def test_node_that_is_known_by_address_goes_down(self):
+        """What it has attached is its own all the same."""
+        address = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertTrue(self.directory.is_at(address, 'n2@l'))
+        self.directory._records.services.return_value = {
+            **SERVICES, 'n2@l': False}
+        self.assertTrue(self.directory.is_at(address, 'n2@l'))
+        self.assertIsNone(self.directory.find(None, address))
+
+    def test_silent_node_is_asked_again_soon(self):
+        """What it said last counts until then; others are left alone."""
+        address = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertEqual('n2@l', self.directory.find(None, address))
+        now = directory.time.monotonic() + directory.BELIEVED + 1
+        for host, addresses in (('n3.example.org@l', ['192.0.2.3']),
+                                ('n4.rack1@l', ['192.0.2.4'])):
+            self.directory.know(host, addresses)
+
+        def describe(context, host):
+            if host == 'n2@l':
+                raise exceptions.PeerUnreachable(
+                    host=host, method='m', seconds=1)
+            return {'addresses': ['192.0.2.%s' % host[1]]}
+        self.client.describe.side_effect = describe
+        for after, asked in (
+                (0, ['n2@l', 'n3.example.org@l', 'n4.rack1@l']),
+                (directory.PAUSE - 1, []), (directory.PAUSE + 1, ['n2@l']),
+                (directory.BELIEVED - 1, ['n2@l'])):
+            self.client.describe.reset_mock()
+            with mock.patch.object(directory.time, 'monotonic',
+                                   lambda after=after: now + after):
+                self.assertEqual('n2@l', self.directory.find(None, address))
+            self.assertEqual(asked, sorted(
+                call.args[1] for call in self.client.describe.mock_calls))
+
     def test_addresses_are_asked_for_once(self):
         for _again in range(2):
             self.directory.find(None, {'ip': '192.0.2.2'})
