@@ -2,6 +2,7 @@
 """Extending at the home, whoever was asked and whatever the volume does."""
 
 import contextlib
+import itertools
 import types
 from unittest import mock
 
@@ -14,6 +15,8 @@ from cinder_localclone import extending
 from cinder_localclone import handlers
 from cinder_localclone import migration
 from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone import reencryption_errors
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -25,6 +28,8 @@ from tests.unit.world import disks
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
+#: Of the module; most tests have one part zeroed at a time.
+HELD = extending.HELD
 
 
 @ddt.ddt
@@ -41,8 +46,11 @@ class ExtendingTest(testtools.TestCase):
         #: Pauses of the zeroing, with the locks held then.
         self.pauses = []
         self.useFixture(fixtures.MonkeyPatch(
-            'time.sleep', lambda seconds: self.pauses.append(
-                (seconds, {*self.a.held}))))
+            'time.sleep', self.pause))
+
+    def pause(self, seconds):
+        self.assertLess(len(self.pauses), 50000, 'it has no end')
+        self.pauses.append((seconds, {*self.a.held}))
 
     def extend(self, node=None, gib=2):
         """What the driver does, and Cinder then."""
@@ -85,6 +93,7 @@ class ExtendingTest(testtools.TestCase):
                 self.assertRaises(exceptions.PeerUnreachable, self.extend,
                                   gib=3)
                 self.assertEqual([(2, 2 * GIB)], asked)
+                self.assertEqual(8, len(self.a.lvs[self.volume.name]))
                 self.assertEqual(2 * GIB, self.shown())
             else:
                 self.extend()
@@ -126,7 +135,7 @@ class ExtendingTest(testtools.TestCase):
 
     def lock_busy(self, turns, then=None):
         """The volume's lock can't be had in some turns, counted from 0."""
-        count, try_lock = iter(range(1000)), self.a.try_lock
+        count, try_lock = itertools.count(), self.a.try_lock
 
         def locked(name):
             if name == self.volume.id and next(count) in turns:
@@ -157,6 +166,38 @@ class ExtendingTest(testtools.TestCase):
         self.assertEqual([1, 2, 2, 2], [
             call.args[3]['size_gib'] for call in begin.mock_calls])
 
+    def test_patience_begins_anew_with_each_part(self):
+        """A long extension may meet much other work."""
+        now = [0.0]
+
+        def zeroed(this, name, start=0, _seconds=0):
+            now[0] += 0.9 * extending.PATIENCE
+            return disks.Disk.zero_part(this.node.disk, name, start)
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.extending.time', types.SimpleNamespace(
+                monotonic=lambda: now[0], sleep=lambda _seconds: None)))
+        self.lock_busy({2, 4})
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_how_long_the_lock_is_held_and_waited_for(self):
+        """Requests of others wait for it meanwhile."""
+        turns = []
+
+        def zeroed(this, name, start=0, seconds=0):
+            turns.append(seconds)
+            return disks.Disk.zero_part(this.node.disk, name, start)
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.extend()
+        self.assertEqual([extending.HELD] * 5, turns)
+        wait, = (each.default for each in opts.localclone_opts
+                 if each.name == 'localclone_lock_timeout')
+        self.assertLess(HELD, wait / 5)
+        self.assertLess(10 * wait, extending.PATIENCE)
+
     def test_lock_that_is_never_given_back(self):
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.extending.PATIENCE', -1))
@@ -168,6 +209,17 @@ class ExtendingTest(testtools.TestCase):
         self.lock_busy(range(1, 1000), 'error_extending')
         self.assertRaises(exceptions.NotPossible, self.extend)
         self.assertEqual(GIB, self.shown())
+
+    def test_volume_that_is_gone_while_others_have_the_lock(self):
+        """Nobody waits for it any more."""
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.extending.PATIENCE', 5))
+        self.useFixture(fixtures.MonkeyPatch(
+            'time.sleep', lambda _seconds: self.world.volumes.pop(
+                self.volume.id, None)))
+        self.lock_busy(range(1, 10 ** 9))
+        self.assertRaises(exceptions.StaleMove, extending.extend,
+                          self.a.reconciler, self.volume.id, 2)
 
     def zeroed_parts(self):
         """Where each part that is zeroed begins, in regions, from now on."""
@@ -194,6 +246,14 @@ class ExtendingTest(testtools.TestCase):
         self.assertEqual([4, 5, 6, 7], parts)
         self.assertEqual(self.data + ['zero'] * 4, self.content())
         self.assertEqual(2 * GIB, self.shown())
+
+    def test_home_says_when_all_is_zeroed(self):
+        """Whoever has asked would go on for ever."""
+        self.zeroed_parts()
+        home = handlers.Handlers(types.SimpleNamespace(
+            reconciler=self.a.reconciler, node=self.a.node))
+        self.assertEqual([False] * 4 + [True], [
+            home.extend(None, self.volume.id, 2) for _ in range(5)])
 
     def test_home_loses_power_while_it_is_asked(self):
         parts = self.zeroed_parts()
@@ -222,7 +282,8 @@ class ExtendingTest(testtools.TestCase):
         """Nothing is shown of an LV that is not the volume any more."""
         def zeroed(this, name, start=0, _seconds=0):
             self.world.volumes[self.volume.id].host = B
-            return 1
+            return next(ends)
+        ends = iter((1, 1, 0))
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.assertRaises(exceptions.StaleMove, extending.extend,
@@ -233,7 +294,8 @@ class ExtendingTest(testtools.TestCase):
         """A node that has handed it on waits for less long than that takes."""
         def zeroed(this, name, start=0, _seconds=0):
             self.world.volumes[self.volume.id].status = 'error_extending'
-            return 1
+            return next(ends)
+        ends = iter((1, 1, 0))
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.assertRaises(exceptions.NotPossible, self.extend)
@@ -389,6 +451,31 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.assertNotIn(interrupted.shadow_id, self.world.shadows)
         self.assertEqual(8, self.handle(self.a)['regions'])
+
+    def test_re_encryption_that_began_while_it_was_zeroed(self):
+        """It would not grow with its LV."""
+        parts = self.zeroed_parts()
+
+        def check(_node, volume, what):
+            if parts:
+                raise reencryption_errors.Reencrypting(
+                    volume=volume.id, what=what)
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.pausing.check_none', check))
+        self.assertRaises(reencryption_errors.Reencrypting, self.extend)
+        self.assertEqual(4, len(parts))
+        self.assertEqual(GIB, self.shown())
+
+    def test_caller_has_given_up_when_all_is_zeroed(self):
+        parts = self.zeroed_parts()
+
+        def pause(_seconds):
+            if len(parts) == 4:  # then only the tag goes, and all is shown
+                self.volume.status = 'error_extending'
+        self.useFixture(fixtures.MonkeyPatch('time.sleep', pause))
+        self.assertRaises(exceptions.NotPossible, self.extend)
+        self.assertEqual(4, len(parts))
+        self.assertEqual(GIB, self.shown())
 
     def test_then_it_moves(self):
         self.extend()
