@@ -98,8 +98,11 @@ class ForwardTest(testtools.TestCase):
         listener = self.socket()
         listener.bind(str(path / 'server'))
         listener.listen(1)
-        self.forwarder = subprocess.Popen(zero_page.command(
-            path / 'uml', path / 'socket', path / 'server'))
+        self.errors = path / 'errors'
+        with self.errors.open('w') as errors:
+            self.forwarder = subprocess.Popen(zero_page.command(
+                path / 'uml', path / 'socket', path / 'server'),
+                stderr=errors)
         self.addCleanup(self.forwarder.wait)
         self.addCleanup(self.forwarder.kill)
         deadline = time.monotonic() + 20
@@ -203,6 +206,9 @@ class ForwardTest(testtools.TestCase):
         kernel, server = self.forward()
         kernel.sendall(b'GET / HTTP/1.1\r\n\r\n')
         self.assertIsNone(zero_page.receive(server))
+        self.assertEqual(1, self.forwarder.wait(20))
+        self.assertIn("not vhost-user: b'GET / HTTP/1",
+                      self.errors.read_text())
 
     def test_no_descriptor_stays(self):
         kernel, server = self.forward()
