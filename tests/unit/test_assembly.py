@@ -27,6 +27,7 @@ from cinder_localclone import opts
 from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone import stack as stacks
+from tests import specs
 
 HOST = 'n1@l'
 #: All that a node needs, as ``dmsetup targets`` says it.
@@ -362,7 +363,7 @@ class EndTest(testtools.TestCase):
         self.addCleanup(signal.signal, signal.SIGTERM,
                         signal.getsignal(signal.SIGTERM))
         self.service = mock.create_autospec(
-            assembly.Service, instance=True, node=mock.MagicMock())
+            assembly.Service, instance=True, node=specs.node())
         self.end = self.service.node.runner.end
 
     def test_re_encryptions_pause_before_anything_ends(self):

@@ -17,8 +17,6 @@ BARE = ('mock.Mock', 'mock.MagicMock')
 SPECIFIED = {'spec', 'spec_set', 'wraps'}
 #: What may be called like a room and be a bare mock, by module and name.
 EXCEPTIONS = {
-    ('test_assembly', 'node'): 'of it only the name is asked',
-    ('test_status_records', 'node'): 'of it only the name is asked',
     ('test_front_end', 'keys'): 'os-brick\'s key manager',
     ('test_driver', 'node'): 'also answers what the node asks only of Stack',
     ('test_fault_operations', 'node'): 'a node of the lab',

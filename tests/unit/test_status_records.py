@@ -195,7 +195,7 @@ class DeadTest(Base):
     def test_by_the_clock_of_the_database(self, hours):
         """This node's own is wrong, for good."""
         self.put(status='extending', attach_status='detached')
-        node = mock.Mock(host=A, try_lock=mock.MagicMock())
+        node = specs.node(host=A)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         self.age(records.models.Volume, self.volume.id, 900)
