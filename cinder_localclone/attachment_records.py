@@ -3,6 +3,8 @@
 
 from collections.abc import Callable
 import json
+import types
+import typing
 
 from cinder import context as cinder_context
 from cinder import exception
@@ -44,41 +46,68 @@ class AttachmentRecords:
                 found.append(volume)
         return found
 
-    @records.retried
     def end_passing(self, volume_id: str, host: str) -> bool:
         """A node does not pass a volume through any more.
 
         :returns: whether an attachment said so
         """
-        context = cinder_context.get_admin_context()
-        volume = objects.Volume.get_by_id(context, volume_id)
-        ids = [each.id for each in volume.volume_attachment
-               if self._passes(each, host)]
-        model = records.models.VolumeAttachment
-        with records.main_context_manager.writer.using(context) as session:
-            for row in session.query(model).filter(
-                    model.id.in_(ids)).with_for_update():
-                # Not by the object: that makes strings of all values.
-                row.connection_info = json.dumps(served.without_export(
-                    json.loads(row.connection_info)))
-        return bool(ids)
+        return self._rewrite(
+            volume_id, lambda each: self._passes(each, host),
+            served.without_export)
 
-    @records.retried
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
         """Record where a volume is served by now under an iSCSI name.
 
         :param portal: address and port
         """
+        self._rewrite(
+            volume_id,
+            lambda each: (each.connection_info or {}).get(
+                'target_iqn') == iqn,
+            lambda told: dict(told, target_portal=portal))
+
+    @staticmethod
+    @records.retried
+    def _rewrite(volume_id: str, wanted: Callable[[ports.Attachment], bool],
+                 change: Callable[[dict[str, typing.Any]],
+                                  dict[str, typing.Any]]) -> bool:
+        """Change what attachments of a volume say of its connection.
+
+        One that Cinder has changed before it is locked stays as it is: it
+        was detached, or has another connection.
+
+        :param wanted: which ones. It may ask other nodes, so it is called
+            while no row is locked
+        :returns: whether there was one
+        """
         context = cinder_context.get_admin_context()
-        volume = objects.Volume.get_by_id(context, volume_id)
-        ids = [each.id for each in volume.volume_attachment
-               if (each.connection_info or {}).get('target_iqn') == iqn]
         model = records.models.VolumeAttachment
+        with records.main_context_manager.reader.using(context) as session:
+            found = {
+                row.id: (row.connector, row.connection_info)
+                for row in session.query(model).filter_by(
+                    volume_id=volume_id, deleted=False)}
+        ids = [each for each, told in found.items()
+               if wanted(_attachment(*told))]
+        changed = False
         with records.main_context_manager.writer.using(context) as session:
             for row in session.query(model).filter(
-                    model.id.in_(ids)).with_for_update():
-                row.connection_info = json.dumps(dict(
-                    json.loads(row.connection_info), target_portal=portal))
+                    model.id.in_(ids)).filter_by(
+                        deleted=False).with_for_update():
+                if (row.connector, row.connection_info) == found[row.id]:
+                    # Not by the object: that makes strings of all values.
+                    row.connection_info = json.dumps(
+                        change(json.loads(row.connection_info)))
+                    changed = True
+        return changed
 
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:
         return served.passed_to(attachment, self._is_at, host) is not None
+
+
+def _attachment(connector: str | None, connection_info: str | None
+                ) -> ports.Attachment:
+    """An attachment, by the columns of its row."""
+    return types.SimpleNamespace(
+        connector=connector and json.loads(connector),
+        connection_info=connection_info and json.loads(connection_info))

@@ -332,6 +332,10 @@ def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
          expected: pinning.Expected) -> None:
     """What decrypts a volume gets as long as its handle has become.
 
+    A guest may have it open, so what was changed meanwhile closes nothing.
+
+    :raises ForeignHeader: if its header was changed meanwhile; its path is
+        not given out
     :raises LocalCloneError: as :func:`key_of`
     """
     header = crypt.header(volume_id)
@@ -341,5 +345,7 @@ def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
         if not _is_done_sealed(volume_id, 'extended', lambda: (
                 crypt.resize_sealed(volume_id, expected.key))):
             raise
-        return
-    crypt.resize(volume_id, key)
+    else:
+        crypt.resize(volume_id, key)
+    pinning.check_opened(volume_id, header.pin, header.becoming,
+                         crypt.opened(volume_id))

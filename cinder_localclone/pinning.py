@@ -191,21 +191,41 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
     cipher, key, iv_offset, _device, offset, *options = segment.arguments
     more = {name: value for name, _colon, value in (
         each.partition(':') for each in options[1:])}
-    if pin.integrity:
-        # The kernel names these ciphers in another way.
-        return '' if 'integrity' in more and 'null' not in cipher else (
-            'the kernel does not authenticate it')
+    if pin.integrity and not more.get('integrity', '').endswith(':aead'):
+        return 'the kernel does not authenticate it'
     key_bits = (8 * int(key.split(':')[1]) if key.startswith(':')
                 else 4 * len(key))
     found = cipher, key_bits, int(more.get('sector_size', _SECTOR))
-    if found not in [(each.cipher, each.key_bits, each.sector_size)
+    if found not in [(_kernel_cipher(each), each.key_bits, each.sector_size)
                      for each in (pin, becoming) if each]:
         return 'the kernel decrypts it by %s with %d bits and sectors of %d ' \
             'bytes' % found
-    if (int(iv_offset) != segment.start or int(offset)
-            != segment.start + pin.data_offset // _SECTOR):
+    # Below an authenticated volume is a device that begins with its data.
+    begin = 0 if pin.integrity else pin.data_offset // _SECTOR
+    if (int(iv_offset) != segment.start
+            or int(offset) != segment.start + begin):
         return 'the kernel decrypts other sectors'
     return ''
+
+
+def _kernel_cipher(pin: pins.Pin) -> str:
+    """Return how the kernel's table names a cipher, integrity included.
+
+    See dm-crypt.rst, "capi", and cipher_c2dm in cryptsetup's
+    lib/libdevmapper.c.
+    """
+    if not pin.integrity:
+        return pin.cipher
+    name, mode, iv = (pin.cipher.split('-') + [''])[:3]
+    if not iv:  # aegis128-random
+        mode, iv = '', mode
+    if pin.integrity == 'poly1305':
+        spec = 'rfc7539(%s,poly1305)' % name
+    elif pin.integrity == 'aead':
+        spec = '%s(%s)' % (mode, name) if mode else name
+    else:
+        spec = 'authenc(%s,%s(%s))' % (pin.integrity, mode, name)
+    return 'capi:%s-%s' % (spec, iv)
 
 
 def settled(recorded: encryption_types.Recorded, header: headers.Header

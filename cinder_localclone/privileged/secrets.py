@@ -243,19 +243,6 @@ def resize_with(name: str, key: bytes, timeout: float) -> None:
 
 
 @entrypoint
-def refresh(name: str, key: bytes, timeout: float, discards: bool = False
-            ) -> None:
-    """Change how a volume that is open takes discards.
-
-    Allows: changes how the crypt device of any volume takes discards, with its
-    key.
-    """
-    privileged.require(names.is_crypt(name), name)
-    _run(name, 'refresh', *_KEY_ON_STDIN, '--disable-locks',
-         *['--allow-discards'] * discards, name, key=key, timeout=timeout)
-
-
-@entrypoint
 def begin_reencryption(path: str, name: str, slot: str,
                        wanted: Sequence[typing.Any], key: bytes,
                        timeout: float) -> None:

@@ -78,7 +78,7 @@ EFFECTS = {
     'privileged.sealed': ('seal', 'open_device', 'resize', 'forget',
                           'end_reencryption'),
     'privileged.secrets': ('format_luks1', 'format_luks2', 'open_device',
-                           'resize', 'refresh', 'add_key', 'kill_slot',
+                           'resize', 'add_key', 'kill_slot',
                            'begin_reencryption', 'end_reencryption'),
     'privileged.runner': ('start', 'stop'),
 }

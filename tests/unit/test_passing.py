@@ -377,6 +377,43 @@ class AttachmentsTest(test_records.Base):
                 dict(told, target_portal='new:3260')
                 if 'target_iqn' in told else told, each.connection_info)
 
+    def test_changed_before_it_is_locked(self):
+        """Cinder has changed an attachment: it belongs to another now."""
+        iqn, changed = PROPERTIES['target_iqn'], {
+            'b': dict(PROPERTIES, target_iqn='iqn.other'), 'c': {}}
+        manager = type(attachment_records.records.main_context_manager.writer)
+        using, begun = manager.using, []
+
+        def change(self_, context):
+            begun.append(self_)
+            if len(begun) == 2:  # it has read; it is about to lock
+                for each in self.reload().volume_attachment:
+                    if each.connector['host'] in changed:
+                        each.connection_info = changed[each.connector['host']]
+                        each.save()
+            return using(self_, context)
+        before = {each.id: dict(each.connection_info)
+                  for each in self.reload().volume_attachment}
+        for act in (
+                lambda: self.attachments.readdress(
+                    self.volume.id, iqn, 'new:3260'),
+                lambda: self.attachments.end_passing(
+                    self.volume.id, 'b@l')):
+            begun.clear()
+            with mock.patch.object(manager, 'using', autospec=True,
+                                   side_effect=change):
+                self.assertIn(act(), (None, False))
+            self.assertEqual(2, len(begun))
+            told = {each.connector['host']: each.connection_info
+                    for each in self.reload().volume_attachment}
+            self.assertEqual('iqn.other', told['b']['target_iqn'])
+            self.assertEqual(PROPERTIES['target_portal'],
+                             told['b']['target_portal'])
+            self.assertEqual({}, told['c'])
+            for each in self.reload().volume_attachment:
+                each.connection_info = before[each.id]
+                each.save()
+
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(
                 attachment_records.objects.Volume, 'get_by_id',

@@ -528,13 +528,34 @@ class OpenedTest(testtools.TestCase):
             header.pin, header.becoming, device(new, old.replace(
                 'aes-xts-plain64', 'cipher_null-ecb'))))
 
-    def test_authenticated(self):
-        table = '0 8 crypt capi:%s(aes)-random :32:logon:x 0 253:9 0'
-        self.assertEqual('', self.why_not(
-            table % 'gcm' + ' 1 integrity:28:aead', integrity='aead'))
-        for other in (table % 'gcm', table % 'gcm' + ' 1 allow_discards',
-                      table % 'null' + ' 1 integrity:28:aead'):
-            self.assertNotEqual('', self.why_not(other, integrity='aead'))
+    @ddt.data(
+        ('aes-gcm-random', 256, 'aead', 'gcm(aes)-random'),
+        ('aegis128-random', 128, 'aead', 'aegis128-random'),
+        ('chacha20-random', 256, 'poly1305',
+         'rfc7539(chacha20,poly1305)-random'),
+        ('aes-xts-plain64', 768, 'hmac(sha256)',
+         'authenc(hmac(sha256),xts(aes))-plain64'))
+    @ddt.unpack
+    def test_authenticated(self, cipher, key_bits, integrity, name):
+        """The kernel has other names for these ciphers."""
+        pinned = {'cipher': cipher, 'key_bits': key_bits,
+                  'integrity': integrity}
+        table = '0 8 crypt capi:%s :%d:logon:x 0 253:9 0' % (
+            name, key_bits // 8)
+        tags = ' 1 integrity:28:aead'
+        self.assertEqual('', self.why_not(table + tags, **pinned))
+        for other in (
+                table, table + ' 1 allow_discards',
+                table + ' 1 integrity:28:none',
+                table.replace(name, 'cipher_null-ecb') + tags,
+                table.replace(name, 'ecb(aes)-null') + tags,
+                table.replace(name, 'authenc(hmac(sha256),cbc(aes))-null')
+                + tags,
+                table.replace(':%d:' % (key_bits // 8), ':8:') + tags,
+                table.replace(' 0 253:9', ' 8 253:9') + tags,
+                table[:-1] + '8' + tags,
+                table + ' 2 integrity:28:aead sector_size:4096'):
+            self.assertNotEqual('', self.why_not(other, **pinned), other)
 
 
 @ddt.ddt
@@ -591,6 +612,36 @@ class ChangedInBetweenTest(test_own_key.Case):
                 self.node.crypt, self.node.keys, self.volume.id,
                 pinning.of_row(rows.recorded(self.volume)))
         asked.assert_not_called()
+
+
+@ddt.ddt
+class ExtendedTest(test_own_key.Case):
+    """What cryptsetup reads when a volume grows was not checked before."""
+
+    @ddt.data('', crypt.AWAY)
+    def test_while_it_is_extended(self, key_manager):
+        recorded, resize = rows.recorded(self.volume), crypt.SimCrypt.resize
+        name = names.crypt(self.volume.id)
+        with self.a.node.lock(self.volume.id):
+            decrypting.open_volume(
+                self.a.node.crypt, self.a.node.keys, self.volume.id,
+                pinning.of_row(recorded))
+            self.a.disk.sealed = {self.volume.id: (
+                recorded.key, self.world.secrets.kept[recorded.key][1])}
+            self.world.secrets.state = key_manager
+
+            def otherwise(own, *args):
+                resize(own, *args)
+                self.a.devices[name]['how'] = 'cipher_null-ecb', 64, 512
+            with mock.patch.object(crypt.SimCrypt, 'resize', autospec=True,
+                                   side_effect=otherwise):
+                error = self.assertRaises(
+                    encryption_errors.ForeignHeader, decrypting.grow,
+                    self.a.node.crypt, self.a.node.keys, self.volume.id,
+                    pinning.of_row(recorded))
+        self.assertIn('cipher_null', str(error))
+        # A guest may have it open.
+        self.assertIn(name, self.a.devices)
 
 
 class BackupTest(test_own_key.Case):

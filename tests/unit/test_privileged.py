@@ -50,7 +50,7 @@ ENTRY_POINTS = {
                'stop_sessions'},
     'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',
                 'format_luks1',
-                'format_luks2', 'kill_slot', 'open_device', 'refresh',
+                'format_luks2', 'kill_slot', 'open_device',
                 'resize', 'test', 'test_backup', 'test_ended'},
     'sealed': {'end_reencryption', 'forget', 'open_device', 'resize', 'seal',
                'volumes'},

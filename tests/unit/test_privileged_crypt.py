@@ -50,7 +50,6 @@ WITH_KEY = {
         encryption_types.Encryption(), LUKS), KEY, 30),
     'kill_slot': (HANDLE, '1', KEY, 30),
     'open_device': (HANDLE, CRYPT, KEY, 30),
-    'refresh': (CRYPT, KEY, 30),
     'resize': (CRYPT, KEY, 30),
     'test': (HANDLE, KEY, 30),
     'test_backup': (configured.BACKEND, VOLUME, LUKS + '-1', KEY, 30),
@@ -390,7 +389,6 @@ class LinesTest(commands.Case):
          '--sector-size 512 '
          '--key-slot 0 ' + FAST + ' {handle}'),
         ('kill_slot', 'luksKillSlot {} {handle} 1'),
-        ('refresh', 'refresh {} --disable-locks {crypt}'),
         ('resize', 'resize {} --disable-locks {crypt}'),
         ('test', 'open {} --test-passphrase --type luks --disable-locks '
          '{handle}'))
@@ -495,15 +493,9 @@ class LinesTest(commands.Case):
             self.assertRaises(exceptions.CommandFailed, secrets.open_device,
                               HANDLE, CRYPT, KEY, 30)
 
-    def test_discards_of_what_is_open(self):
-        secrets.refresh(CRYPT, KEY, 30, True)
-        self.assertRan('cryptsetup refresh --batch-mode --key-file - '
-                       '--disable-locks --allow-discards ' + CRYPT)
-
     def test_what_is_open_changes_and_its_header_does_not(self):
         """Another node may have it open as well."""
         secrets.resize(CRYPT, KEY, 30)
-        secrets.refresh(CRYPT, KEY, 30, True)
         crypt.close(CRYPT, 30)
         for line in self.commands.ran:
             self.assertIn('--disable-locks', line)

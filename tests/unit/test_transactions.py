@@ -146,16 +146,7 @@ class Calls(test_snapshot_records.Case):
         moving = self.records.commit(self.begin())
         return lambda: self.records.note_stalled(moving, True)
 
-    def call_attachment_records__end_passing(self):
-        rows = self.passed()
-        return lambda: rows.end_passing(self.volume.id, B)
-
-    def call_attachment_records__readdress(self):
-        rows = self.passed()
-        return lambda: rows.readdress(
-            self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
-
-    def passed(self):
+    def call_attachment_records___rewrite(self):
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='attached')
@@ -163,8 +154,10 @@ class Calls(test_snapshot_records.Case):
         found.connector = {'host': 'b', 'initiator': 'iqn.b'}
         found.connection_info = test_passing.PROPERTIES
         found.save()
-        return attachment_records.AttachmentRecords(
+        rows = attachment_records.AttachmentRecords(
             lambda connector, host: True)
+        return lambda: rows.readdress(
+            self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
 
     def call_status_records__end_dead(self):
         volume = self.put(status='reverting')
