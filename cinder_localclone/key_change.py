@@ -69,8 +69,12 @@ def rotate(node: nodes.Node, volume_id: str,
 
 
 def left_behind(node: nodes.Node) -> list[str]:
-    """Return remarks on backups of headers where they have been before."""
-    return ['the old key may open backups of the header in %s' % path
+    """Return remarks on what is left where backups and keys were kept before.
+
+    See :meth:`.crypt_ports.Crypt.former_directories`.
+    """
+    return ['%s, which this node used before, may have the old key, or '
+            'backups of the header that it opens: remove what is there' % path
             for path in node.crypt.former_directories()]
 
 

@@ -296,7 +296,8 @@ class Records:
         :raises StaleMove: if another service was first
         """
         with main_context_manager.writer.using(_admin()) as session:
-            _volume, shadow = self._locked(session, move)
+            shadow = self._as_told(
+                move, self._row(session, move.shadow_id, lock=True))
             if shadow.provider_location != move.location:
                 raise exceptions.StaleMove(volume=move.volume_id)
             shadow.provider_location = location
