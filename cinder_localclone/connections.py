@@ -286,9 +286,19 @@ class Connections:
             if self.leaves_source(move, connector):
                 if move.source == self._node.host:
                     self._source_released(context, move)
-            elif move.destination == self._node.host and not shared:
+            elif (move.destination == self._node.host
+                  and not self._has_another(volume, move.destination)):
                 _when_closed(destination.roll_back_live, self._node,
                              context, move)
+
+    def _has_another(self, volume: ports.Volume | None, host: str) -> bool:
+        """Whether a node has a volume by two attachments.
+
+        By its name: two nodes may have one iSCSI name by mistake.
+        """
+        return volume is not None and sum(
+            self._node.is_at(each.connector, host)
+            for each in volume.volume_attachment if each.connector) > 1
 
     def _stop_serving(self, handle_id: str, connector: ports.Connector | None
                       ) -> None:

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from concurrent import futures
+import threading
 import time
 import typing
 
@@ -41,6 +42,7 @@ class Directory:
         self._peers = peers
         self._context = context
         self._addresses: dict[str, frozenset[str]] = {}
+        self._knowing = threading.Lock()
         #: When each other node is asked again, monotonic seconds.
         self._again: dict[str, float] = {}
 
@@ -78,11 +80,12 @@ class Directory:
     def know(self, host: str, addresses: Iterable[str]) -> None:
         """Remember a node's addresses: no other node has them any more."""
         found = frozenset(map(iscsi_target.plain, addresses))
-        if host != self.host:  # this node knows its own
-            found -= self._addresses.get(self.host, frozenset())
-        self._addresses = {each: theirs - found for each, theirs
-                           in self._addresses.items()}
-        self._addresses[host] = found
+        with self._knowing:
+            if host != self.host:  # this node knows its own
+                found -= self._addresses.get(self.host, frozenset())
+            self._addresses = {each: theirs - found for each, theirs
+                               in self._addresses.items()}
+            self._addresses[host] = found
 
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]

@@ -218,6 +218,15 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
              {'volume': volume.id, 'lv': volume.name})
 
 
+def _is_partly_zeroed(node: nodes.Node, name: str) -> bool:
+    """Whether an LV, managed again later, would be zeroed from there on.
+
+    Whoever has it meanwhile may have written to all of it.
+    """
+    lv = node.stack.lvs().get(name)
+    return lv is not None and lv.zeroed < lv.size
+
+
 def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
     """No move, nor what is left of one, has any of a volume.
 
@@ -236,6 +245,9 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
         reason = 'it is being moved (%s)' % waiting.display_phase
     elif node.stack.survey().metadata(volume.name_id):
         reason = 'a copy of it was not completed'
+    elif _is_partly_zeroed(node, volume.name):
+        reason = ('its LV is not zeroed to its end, since an extension has '
+                  'failed; extend it again first')
     else:
         others = node.stack.survey().volumes_above(
             node.stack.group, volume.name) - {volume.id}

@@ -14,7 +14,11 @@ What has changed outlives a power cut once the function returns, or the next
 one of which it was told.
 """
 
+from collections.abc import Iterator
+import contextlib
+import fcntl
 import os
+import platform
 import re
 
 from cinder_localclone import exceptions
@@ -410,9 +414,7 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
                        '%s/%s' % (group, name), timeout=timeout)
     shown = names.facts(tags.strip().split(',')).get('shown', '')
     privileged.require(shown.isdecimal() and int(shown) <= start, path)
-    # --force: the handle may be on it; else it is opened exclusively.
-    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
-                '--length', str(length), path, timeout=timeout)
+    _zero(path, path, start, length, timeout)
 
 
 @privileged.entrypoint
@@ -439,9 +441,45 @@ def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
     sysfs.check_mapped('/dev/mapper/' + crypt)
     # Without a look at what is there: of what is authenticated no sector can
     # be read before it is written.
-    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
-                '--length', str(length), '/dev/mapper/' + crypt,
-                timeout=timeout)
+    _zero(names.lv_path(group, name), '/dev/mapper/' + crypt, start, length,
+          timeout)
+
+
+def _zero(lv: str, path: str, start: int, length: int, timeout: float
+          ) -> None:
+    """Zero a part of a device, unless an earlier command is still at it.
+
+    A command that hangs in the kernel outlives its time limit. Later it would
+    zero what a guest has written since.
+
+    :param lv: path of the LV
+    :param path: of the device: the LV, or what is above it
+    :raises Busy: if an earlier one has not ended
+    """
+    with _zeroing(lv) as lock:
+        # --force: the handle may be on it; else it is opened exclusively.
+        process.run('blkdiscard', '--force', '--zeroout',
+                    '--offset', str(start), '--length', str(length), path,
+                    timeout=timeout, pass_fds=(lock,))
+
+
+@contextlib.contextmanager
+def _zeroing(lv: str) -> Iterator[int]:
+    """Lock an LV for a command that zeroes it (flock(2)).
+
+    :returns: the descriptor that has the lock: a command that inherits it
+        keeps it until it has ended
+    :raises Busy: if another has it
+    """
+    device = os.open(lv, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield device
+    except BlockingIOError:
+        raise exceptions.Busy(what='Zeroing of ' + lv, host=platform.node(),
+                              seconds=0) from None
+    finally:
+        os.close(device)
 
 
 @privileged.entrypoint

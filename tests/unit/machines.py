@@ -392,6 +392,9 @@ class Machines(fixtures.Fixture):
             'cinder_localclone.privileged.thin_pool._alone',
             lambda *what: contextlib.nullcontext()))
         self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.privileged.lvm._zeroing',
+            lambda _lv: contextlib.nullcontext(0)))
+        self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.privileged.iscsi._sessions',
             lambda iqn: [(each.iqn, '/sys/devices/platform/host3/session1')
                          for each in self.machine.disks.values()

@@ -333,6 +333,15 @@ class UnserveTest(Base):
         self.unserve(self.a, None)
         self.assertEqual(set(), self.a.remote)
 
+    def test_roll_back_between_nodes_with_one_iscsi_name(self):
+        """Both were installed from one image: they are two nodes still."""
+        self.live()
+        for each, connector in zip(self.volume.volume_attachment,
+                                   (ON_A, ON_B)):
+            each.connector = dict(connector, initiator='iqn.same')
+        self.unserve(self.b, dict(ON_B, initiator='iqn.same'))
+        self.assertIsNone(self.move())
+
     def test_forced_detach_decides_nothing_about_a_live_move(self):
         self.live()
         for node in (self.a, self.b):

@@ -2,9 +2,13 @@
 """What is asked of LVM."""
 
 import inspect
+import os
 from unittest import mock
 
+import fixtures
+
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import lower
@@ -257,13 +261,52 @@ class LvmTest(commands.Case):
     def zero(self, start):
         lvm.zero('g', 'v', start, 4096, 30)
 
+    def on_file(self):
+        """The LV is a file; the path of that."""
+        path = self.useFixture(fixtures.TempDir()).join('lv')
+        with open(path, 'w'):
+            pass
+        self.useFixture(fixtures.MockPatchObject(
+            lvm.names, 'lv_path', autospec=True, return_value=path))
+        return path
+
     def test_what_nobody_has_seen_is_zeroed(self):
+        self.on_file()
         self.commands.answer('lvs', '  localclone.volume=x,'
                              'localclone.shown=8192\n')
         self.zero(8192)
         self.assertRan('lvs --noheadings -o lv_tags g/v',
                        'blkdiscard --force --zeroout --offset 8192 '
-                       '--length 4096 /dev/g/v')
+                       '--length 4096 ' + names.lv_path('g', 'v'))
+
+    def test_command_that_hangs_keeps_others_from_zeroing(self):
+        """It may go on once a guest has written there."""
+        path, run, left = self.on_file(), lvm.process.run, []
+
+        def hang(*argv, **how):
+            if argv[0] == 'blkdiscard':
+                left.extend(map(os.dup, how['pass_fds']))
+                raise exceptions.CommandTimeout(command='c', seconds=30)
+            return run(*argv, **how)
+        crypt = 'localclone-crypt-11111111-2222-4333-8444-555555555555'
+        zeroes = {
+            'localclone.shown=0': lambda: lvm.zero('g', 'v', 0, 4096, 30),
+            'localclone.fresh,localclone.volume=' + crypt[-36:]:
+                lambda: lvm.zero_decrypted('g', 'v', crypt, 0, 4096, 30)}
+        self.useFixture(fixtures.MockPatchObject(
+            lvm.sysfs, 'check_mapped', autospec=True))
+        for tags, zero in zeroes.items():
+            self.commands.answer('lvs', '  %s\n' % tags, times=4)
+            with mock.patch.object(lvm.process, 'run', autospec=True,
+                                   side_effect=hang):
+                self.assertRaises(exceptions.CommandTimeout, zero)
+                self.assertTrue(os.path.samestat(
+                    os.stat(path), os.fstat(left[0])))
+                self.assertRaises(exceptions.Busy, zero)
+            self.assertRaises(exceptions.Busy, zero)
+            os.close(left.pop())  # as the command ends
+            self.assertEqual([], left)
+            zero()
 
     def test_nothing_else_is_zeroed(self):
         for tags in ('localclone.shown=8193', 'localclone.volume=x', '',
@@ -274,6 +317,7 @@ class LvmTest(commands.Case):
     def test_what_is_decrypted_is_zeroed_before_anybody_has_it(self):
         volume_id = '11111111-2222-4333-8444-555555555555'
         crypt = 'localclone-crypt-' + volume_id
+        self.on_file()
         self.commands.answer('lvs', '  localclone.volume=%s,%s\n' % (
             volume_id, 'localclone.fresh'), times=1)
         lvm.zero_decrypted('g', 'v', crypt, 0, 4096, 30)

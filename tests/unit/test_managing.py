@@ -374,6 +374,11 @@ class UnmanageTest(Base):
                            self.volume.id, {'local': set()})
         self.assertIn('was not completed', self.refused())
 
+    def test_not_zeroed_to_its_end(self):
+        """Whoever manages it again would zero what others wrote there."""
+        self.a.disk.tags[self.volume.name] |= {names.given(1), names.shown(1)}
+        self.assertIn('is not zeroed to its end', self.refused())
+
     def test_another_volumes_handle(self):
         other = self.world.row(A, status='available')
         self.a.devices[names.handle(other.id)] = {'below': self.volume.name}

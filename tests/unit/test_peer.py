@@ -4,6 +4,7 @@
 import inspect
 import sys
 import threading
+import threading
 from unittest import mock
 
 from cinder import exception
@@ -70,6 +71,32 @@ class DirectoryTest(testtools.TestCase):
         asked = self.client.describe.call_count
         self.directory.is_at({'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l')
         self.assertEqual(asked, self.client.describe.call_count)
+
+    def test_two_answers_at_one_time(self):
+        """Neither is lost, also where services have threads of the system."""
+        reading, go_on = threading.Event(), threading.Event()
+
+        class Slow(dict):
+            def items(self):
+                found = list(super().items())
+                reading.set()
+                go_on.wait(10)
+                return found
+        self.directory._addresses = Slow(self.directory._addresses)
+        first, second = (threading.Thread(
+            target=self.directory.know, args=(host, [address]), daemon=True)
+            for host, address in (('n2@l', '192.0.2.2'),
+                                  ('n4.rack1@l', '192.0.2.4')))
+        first.start()
+        reading.wait(10)
+        self.directory._addresses = dict(self.directory._addresses)
+        second.start()
+        second.join(0.2)
+        go_on.set()
+        for each in (first, second):
+            each.join(10)
+        self.assertEqual({'n1@l', 'n2@l', 'n4.rack1@l'},
+                         set(self.directory._addresses))
 
     def test_no_address_is_believed_for_ever(self):
         """It was n2's, and is n3's now."""
@@ -173,6 +200,12 @@ class DirectoryTest(testtools.TestCase):
 
 @ddt.ddt
 class ClientTest(testtools.TestCase):
+
+    def test_home_that_extends_may_wait_for_others(self):
+        """It asks those that use the volume over iSCSI: as long as that."""
+        limits = {name: peer.METHODS[name].limit(40)
+                  for name in ('begin_passing', 'extend')}
+        self.assertGreater(limits['extend'], 2 * limits['begin_passing'])
 
     def call(self, error):
         client = peer.Client(40)
