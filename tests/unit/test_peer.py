@@ -4,7 +4,6 @@
 import inspect
 import sys
 import threading
-import threading
 from unittest import mock
 
 from cinder import exception
