@@ -60,6 +60,23 @@ class OtherBackendsTest(base.LabTest):
         self.assertEqual([], look.shadows(self.lab))
         return attached
 
+    def test_out_and_in_again(self):
+        volume = self.volume(volume_type='anywhere', node='node1')
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached)
+        attached.detach()
+        row = self.migrate(volume, STOCK)
+        self.assertEqual(('success', STOCK), (
+            row['migration_status'], row['os-vol-host-attr:host']))
+        process.wait_for('what was copied to go',
+                         lambda: self.rows() == [[volume]], 60)
+        self.assertEqual([], look.leftovers(self.n1, volume))
+        self.assertEqual([], look.volume_lvs(self.n1))
+        row = self.migrate(volume, NODE1)
+        self.assertEqual(('success', NODE1), (
+            row['migration_status'], row['os-vol-host-attr:host']))
+        self.assert_at(volume, NODE1, expected).detach()
+
     def test_migration_at_length(self):
         volume = self.volume(volume_type='anywhere')
         attached = self.instance.attach(volume, self.n1)
@@ -79,18 +96,6 @@ class OtherBackendsTest(base.LabTest):
         # By Cinder's own copy, if that is asked for.
         row = self.migrate(volume, NODE1, force_host_copy=True)
         self.assertEqual('success', row['migration_status'])
-        self.assert_at(volume, NODE1, expected).detach()
-        # Out of it, and in again.
-        row = self.migrate(volume, STOCK)
-        self.assertEqual(('success', STOCK), (
-            row['migration_status'], row['os-vol-host-attr:host']))
-        process.wait_for('what was copied to go',
-                         lambda: self.rows() == [[volume]], 60)
-        self.assertEqual([], look.leftovers(self.n1, volume))
-        self.assertEqual([], look.volume_lvs(self.n1))
-        row = self.migrate(volume, NODE1)
-        self.assertEqual(('success', NODE1), (
-            row['migration_status'], row['os-vol-host-attr:host']))
         self.assert_at(volume, NODE1, expected).detach()
         # It moves as any other does, and has the type that is asked for.
         self.act(volume, 'os-retype', new_type='localclone',
