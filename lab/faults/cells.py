@@ -31,7 +31,7 @@ ALONE = frozenset((
     'source create_thin volume', 'source before add_tag volume',
     'source add_tag volume', 'destination create_thick metadata',
     'destination zero_head metadata', 'destination create_thin volume',
-    'destination before extend volume',
+    'destination before retag volume', 'destination retag volume',
     'destination extend volume'))
 
 #: Steps of a move while its request waits for the answer.
