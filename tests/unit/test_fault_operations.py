@@ -379,7 +379,7 @@ STEPS = {
     'revert across nodes': ['source create_snapshot snapshot',
                             'destination add_tag volume',
                             'destination replace_body'],
-    'extend during hydration': ['destination before extend volume',
+    'extend during hydration': ['destination before retag volume',
                                 'destination extend volume',
                                 'destination swap_table handle'],
     'completion of what was extended': ['destination flush handle',
@@ -476,7 +476,7 @@ class SortTest(testtools.TestCase):
 
     @ddt.data(('extend during hydration', 'destination extend volume',
                'alone'),
-              ('extend during hydration', 'destination before extend volume',
+              ('extend during hydration', 'destination before retag volume',
                'alone'),
               ('follow', 'destination create_thin volume', 'alone'),
               ('migrate', 'source commit', 'asking'),
