@@ -57,7 +57,7 @@ class SimExports(images.SimSnapshotExports):
     def _insist_unread(self, shadow_id):
         self.node.world.insist(not any(
             shadow_id in node.sessions for node in
-            self.node.world.nodes.values() if not node.dead),
+            self.node.world.nodes.values() if not node.is_away),
             'a destination loses its source')
 
     def withdraw_source(self, shadow_id):
@@ -132,7 +132,7 @@ class SimExports(images.SimSnapshotExports):
         shadow_id = self.node.devices.get(below, {}).get('shadow')
         move = self.node.node.records.get_move(shadow_id)
         return (shadow_id in self.node.sessions and move
-                and self.node.world.nodes[move.source].dead)
+                and self.node.world.nodes[move.source].is_away)
 
 
 class SimSessions:
@@ -172,7 +172,7 @@ class SimSessions:
     def attach_passed(self, volume_id, size_bytes, properties, in_use):
         home = self.node.world.node_at(properties['target_portal'])
         told = volume_id, properties['target_iqn']
-        if home is None or home.dead or told not in home.remote:
+        if home is None or home.is_away or told not in home.remote:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.world.insist(
             disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,
@@ -197,14 +197,14 @@ class SimSessions:
 
     def _is_down(self, volume_id):
         home = self.node.world.nodes.get(self.node.passed.get(volume_id))
-        return home is not None and (home.dead or volume_id not in {
+        return home is not None and (home.is_away or volume_id not in {
             each for each, _who in home.remote})
 
     def end_other_passes(self, volume_id, iqn):
         """There is one session for a volume here."""
 
     def is_away(self, move):
-        return any(self.node.world.nodes[host].dead for host in (
+        return any(self.node.world.nodes[host].is_away for host in (
             move.source, self.node.passed.get(move.volume_id)) if host)
 
     def _opened(self):
@@ -217,7 +217,7 @@ class SimSessions:
 
     def end_if_down(self, move):
         down = (move.shadow_id in self.node.sessions and
-                self.node.world.nodes[move.source].dead)
+                self.node.world.nodes[move.source].is_away)
         if down:
             self.detach(move)
         return down
@@ -226,6 +226,6 @@ class SimSessions:
         source = self.node.world.nodes.get(move.source)
         clone = {'below': names.clone(move.shadow_id)}
         self.node.world.insist(
-            source is None or source.dead or clone not in self._opened(),
+            source is None or source.is_away or clone not in self._opened(),
             'a guest loses the source that it reads from')
         self.node.sessions.pop(move.shadow_id, None)

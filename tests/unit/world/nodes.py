@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import typing
 
 from cinder_localclone import connections
 from cinder_localclone import directory
@@ -89,7 +90,10 @@ class World(images.WorldImages):
         self.copies = {}
         self.saved = []
         self.going = set()
-        self.nodes = {host: SimNode(self, host) for host in hosts}
+        self.nodes = {host: self.make_node(host) for host in hosts}
+
+    def make_node(self, host):
+        return SimNode(self, host)
 
     def tick(self, node, what):
         """One moment at which the acting node may stop.
@@ -260,11 +264,24 @@ class SimNode:
     #: How long a copy that is complete waits for its source's service.
     COMPARE_WAIT = 0.0
 
-    def __post_init__(self) -> None:  # annotated: mypy checks the rooms
-        acting = effects.acting
-        self.sim_stack = acting(self, stack.SimStack(self))
+    #: What makes each effect of a room a moment.
+    ACTING = staticmethod(effects.acting)
+
+    def __post_init__(self) -> None:
         self.sim_exports = iscsi.SimExports(self)
-        rows = acting(self, records.SimRecords(self))
+        self.start_service()
+
+    def make_records(self) -> records.SimRecords:
+        return records.SimRecords(self)
+
+    def make_peers(self) -> typing.Any:
+        return peers.SimPeers(self)
+
+    def start_service(self) -> None:  # annotated: mypy checks the rooms
+        """A process of its service, which knows nothing yet."""
+        acting = self.ACTING
+        self.sim_stack = acting(self, stack.SimStack(self))
+        rows = acting(self, self.make_records())
         self.node = nodes.Node(
             host=self.host, records=rows, snapshots=rows, attachments=rows,
             secrets=rows, crypt=acting(self, crypt.SimCrypt(self)),
@@ -272,7 +289,7 @@ class SimNode:
             runner=acting(self, reencryption.SimRunner(self)),
             stack=self.sim_stack, exports=acting(self, self.sim_exports),
             sessions=acting(self, iscsi.SimSessions(self)),
-            peers=peers.SimPeers(self),
+            peers=self.make_peers(),
             geometry=GEOMETRY, lock=lambda name: self.lock(name),
             try_lock=self.try_lock, clear=self.sim_stack.clear,
             is_at=lambda connector, host: host.startswith(
@@ -315,6 +332,11 @@ class SimNode:
             yield
         finally:
             self.held.discard(name)
+
+    @property
+    def is_away(self):
+        """Whether its kernel does not answer."""
+        return self.dead
 
     def check_alive(self):
         if self.dead:

@@ -425,7 +425,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def flush_disk(self, move, disk):
         source = self.node.world.nodes[self.node.sessions[disk]]
         self._insist(disk == move.shadow_id, 'another disk is flushed')
-        self._insist(not source.dead, 'a flush that hangs')
+        self._insist(not source.is_away, 'a flush that hangs')
         source.disk.flush(move.source_lv)
 
     def begin_swap(self, move):

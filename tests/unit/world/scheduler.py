@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who acts next in the simulated world, by a seed.
+
+Each request, sweep, peer's call and guest is an actor: a greenlet that gives
+the baton away before and after its effects. One generator of random numbers
+makes all choices. A choice other than the plain one (go on, nothing fails) is
+recorded under the name of the actor that met it and a number, so that a
+schedule stays the same where events, or other choices, are taken out of it.
+
+Time is simulated: it stands still while anybody can act.
+"""
+
+import collections
+import contextlib
+import random
+import time
+from unittest import mock
+import uuid
+
+import greenlet
+
+from cinder_localclone import exceptions
+
+
+class Gone(greenlet.GreenletExit):
+    """The process of an actor is gone.
+
+    Unlike :class:`.effects.Stopped` no handler of the driver catches it: a
+    process that is gone runs no handler.
+    """
+
+
+class Endless(Exception):
+    """The actors have not come to an end within their steps."""
+
+
+class Choices:
+    """Chooses by a seed, and records what is not the plain choice.
+
+    :param how: ``preempt``, ``pct``, ``faults``, ``fault_rate``,
+        ``message_rate``, ``jump``: see :meth:`draw`
+    """
+
+    def __init__(self, seed, how):
+        self._random = random.Random('choices %s' % seed)
+        self.how = how
+        self.taken = {}
+        self.faults_left = how['faults']
+
+    @staticmethod
+    def draw(random):
+        """Return how choices are made: few preemptions or many, and so on."""
+        return {
+            'preempt': random.choice((0, .01, .03, .1, .3, .7)),
+            'pct': random.random() < .4,
+            'faults': random.choice((0, 0, 1, 1, 2, 3)),
+            'fault_rate': random.choice((.003, .01, .03)),
+            'message_rate': random.choice((0, 0, .03, .15)),
+            'jump': random.choice((0, 0, .02, .1))}
+
+    def priority(self, _key):
+        return self._random.random()
+
+    def next(self, key, current, others):
+        """Return which actor goes on.
+
+        :param current: the one that acts; None if it can't go on
+        :param others: a function that gives the others that can
+        """
+        rate = self.how['preempt'] if current else 1
+        if not (self.how['pct'] or self._random.random() < rate):
+            return current
+        others = others()
+        if not others:
+            return current
+        if self.how['pct']:
+            best = max(others, key=lambda each: each.priority)
+            if current and self._random.random() < self.how['preempt'] / 4:
+                current.priority = -self._random.random()
+            if current and current.priority >= best.priority:
+                return current
+            found = best
+        else:
+            found = self._random.choice(others)
+        if current or found is not others[0]:
+            self.taken[key + ('next',)] = found.name
+        return found
+
+    def jumps(self, key):
+        found = self._random.random() < self.how['jump']
+        if found:
+            self.taken[key + ('jump',)] = True
+        return found
+
+    def fault(self, key, faults):
+        """Return one of some faults, with its details, or None.
+
+        :param faults: functions of a generator, by name
+        """
+        if not self.faults_left or self._random.random() > (
+                self.how['fault_rate']):
+            return None
+        self.faults_left -= 1
+        name = self._random.choice(sorted(faults))
+        self.taken[key + ('fault',)] = name, *faults[name](self._random)
+        return self.taken[key + ('fault',)]
+
+    def fate(self, key, fates):
+        """Return what becomes of a message; '': it arrives, once."""
+        if self._random.random() > self.how['message_rate']:
+            return ''
+        found = self.taken[key + ('fate',)] = self._random.choice(fates)
+        return found
+
+
+class Recorded:
+    """The choices of a schedule that was recorded."""
+
+    def __init__(self, taken):
+        self.taken = taken
+
+    def priority(self, _key):
+        return 0
+
+    def next(self, key, current, others):
+        name = self.taken.get(key + ('next',))
+        if name is None and current:
+            return current
+        others = others()
+        return next((each for each in others if each.name == name),
+                    current or (others[0] if others else None))
+
+    def jumps(self, key):
+        return self.taken.get(key + ('jump',), False)
+
+    def fault(self, key, faults):
+        found = self.taken.get(key + ('fault',))
+        return found if found and found[0] in faults else None
+
+    def fate(self, key, _fates):
+        return self.taken.get(key + ('fate',), '')
+
+
+class Actor:
+    """One line of work, which waits for the baton.
+
+    :param alive: whether its process is
+    """
+
+    def __init__(self, scheduler, name, act, alive, at):
+        self.name = name
+        self.alive = alive
+        self.count = 0
+        #: When it can go on, or whatever is said by this.
+        self.until = at
+        self.ready = None
+        self.begun = self.ended = False
+        self.result = self.error = None
+        #: The locks that it holds: (node, name). Whether it is a look.
+        self.held = []
+        self.looks = False
+        self.priority = scheduler.choices.priority((name, 'priority'))
+        self.greenlet = greenlet.greenlet(
+            lambda: self._run(act), scheduler.hub)
+
+    def _run(self, act):
+        self.begun = True
+        try:
+            self.result = act()
+        except Gone as exc:
+            self.error = exc
+        except Exception as exc:
+            self.error = exc
+        self.ended = True
+
+    def key(self):
+        self.count += 1
+        return self.name, self.count
+
+
+class Scheduler:
+    """Hands the baton from actor to actor.
+
+    :param choices: :class:`Choices` or :class:`Recorded`
+    :param check: is called after each step, says what is wrong
+    """
+
+    STEPS = 30000
+
+    def __init__(self, choices, check=lambda: ''):
+        self.choices = choices
+        self.check = check
+        self.now = 0.0
+        self.steps = 0
+        self.actors = []
+        self.current = None
+        #: Who holds a lock: (node, name).
+        self.locks = {}
+        self.trace = []
+        #: Nobody interrupts, nothing fails.
+        self.quiet = False
+        self._names = collections.Counter()
+        self.hub = greenlet.getcurrent()
+
+    def spawn(self, name, act, alive=lambda: True, after=0):
+        """Return a new actor, which begins some seconds from now."""
+        self._names[name] += 1
+        if self._names[name] > 1:
+            name = '%s.%d' % (name, self._names[name])
+        actor = Actor(self, name, act, alive, self.now + after)
+        self.actors.append(actor)
+        return actor
+
+    def say(self, what):
+        """Note an event."""
+        self.trace.append((self.now, self.current.name if self.current
+                           else '', what))
+
+    def fail(self, exc):
+        """End the run with an error that no actor can catch."""
+        self.hub.throw(exc)
+
+    # -- of actors
+
+    def _can(self, actor):
+        if not actor.alive():
+            return True
+        if actor.ready is not None and actor.ready():
+            return True
+        return actor.until is not None and actor.until <= self.now
+
+    def _others(self):
+        return [each for each in self.actors
+                if each is not self.current and self._can(each)]
+
+    def turn(self, what=''):
+        """A moment at which others may act; the actor may be gone then."""
+        current = self.current
+        if current is None:
+            return
+        self.steps += 1
+        if what:
+            self.say(what)
+        if self.steps > self.STEPS:
+            self.fail(Endless('no end after %d steps' % self.steps))
+        self._check()
+        if not self.quiet:
+            key = current.key()
+            if self.choices.jumps(key):
+                self._jump()
+            found = self.choices.next(key, current, self._others)
+            if found is not current:
+                current.until = self.now
+                self._switch(found)
+        if not current.alive():
+            raise Gone()
+
+    def _check(self):
+        wrong = self.check()
+        if wrong:
+            self.fail(AssertionError(wrong))
+
+    def _jump(self):
+        later = [each.until for each in self.actors if each.until is not None
+                 and each.until > self.now]
+        if later:
+            self.now = min(later)
+            self.say('the clock jumps')
+
+    def wait(self, seconds=None, ready=None):
+        """Let others act for some seconds, or until something is ready."""
+        current = self.current
+        if current is None:
+            raise AssertionError('nobody acts, and waits')
+        if not current.alive():
+            raise Gone()
+        current.until = None if seconds is None else self.now + seconds
+        current.ready = ready
+        self.current = None
+        self.hub.switch(current)
+        current.ready = None
+        if not current.alive():
+            raise Gone()
+
+    def _switch(self, actor):
+        """Have another one go on, by way of the hub."""
+        waiting, self.current = self.current, None
+        self.hub.switch((waiting, actor))
+
+    def run(self):
+        """Run until all actors have ended."""
+        self.hub = greenlet.getcurrent()
+        actor = None
+        while self.actors:
+            self._reap()
+            if actor is None or actor.ended:
+                actor = self._pick(actor)
+            if actor is None:
+                continue
+            self.current = actor
+            actor.until = None
+            found = actor.greenlet.switch()
+            self.current = None
+            if actor.ended:
+                self._end(actor)
+            if isinstance(found, tuple):
+                actor = found[1]
+            elif isinstance(found, Actor):  # it waits
+                actor = self._pick(found)
+            wrong = self.check()
+            if wrong:
+                raise AssertionError(wrong)
+
+    def _pick(self, before):
+        ready = [each for each in self.actors if self._can(each)]
+        if not ready:
+            later = [each.until for each in self.actors
+                     if each.until is not None]
+            if not self.actors:
+                return None
+            if not later:
+                raise Endless('all wait for ever: %s' % [
+                    each.name for each in self.actors])
+            self.now = min(later)
+            ready = [each for each in self.actors if self._can(each)]
+        if self.quiet or len(ready) == 1 or before is None:
+            return ready[0]
+        return self.choices.next(before.key(), None, lambda: ready)
+
+    def _end(self, actor):
+        if actor in self.actors:
+            self.actors.remove(actor)
+        if actor.held and not isinstance(actor.error, Gone):
+            raise AssertionError('%s ends and holds %s' % (
+                actor.name, actor.held))
+        if isinstance(actor.error, AssertionError):
+            raise actor.error
+
+    def _reap(self):
+        """End whatever is gone; it does nothing any more."""
+        for actor in [each for each in self.actors if not each.alive()]:
+            if actor.begun:
+                self.current = actor
+                actor.greenlet.throw(Gone())
+                self.current = None
+            actor.ended = True
+            actor.error = Gone()
+            if actor in self.actors:
+                self.actors.remove(actor)
+
+    def close(self):
+        """Nobody goes on: of a run that has failed."""
+        for actor in self.actors:
+            actor.alive = lambda: False
+        self.check = lambda: ''
+        for actor in self.actors[:]:
+            if actor.begun and not actor.ended:
+                self.current = actor
+                with contextlib.suppress(BaseException):
+                    actor.greenlet.throw(Gone())
+        self.actors.clear()
+        self.current = None
+
+    # -- locks and time
+
+    @contextlib.contextmanager
+    def lock(self, host, name, seconds):
+        """Hold a lock of a node; wait for it if need be.
+
+        :raises Busy: if others hold it for too long
+        """
+        key, actor = (host, name), self.current
+        if key in self.locks and seconds > 0:
+            self.wait(seconds, lambda: key not in self.locks)
+        if key in self.locks:
+            raise exceptions.Busy(what=name, host=host, seconds=seconds)
+        self.locks[key] = actor
+        if actor:
+            actor.held.append(key)
+        try:
+            yield
+        finally:
+            # A process that is gone holds none.
+            if self.locks.get(key) is actor:
+                del self.locks[key]
+            if actor and key in actor.held:
+                actor.held.remove(key)
+
+    def drop_locks(self, host):
+        """The process that holds them is gone."""
+        for key, actor in list(self.locks.items()):
+            if key[0] == host:
+                del self.locks[key]
+
+    def sleep(self, seconds):
+        if self.current is None:
+            self.now += seconds
+            return
+        self.say('sleeps %g s' % seconds)
+        self.wait(seconds)
+
+
+class Later:
+    """A scheduler that is not there yet."""
+
+    scheduler = None
+    now = property(lambda self: self.scheduler.now if self.scheduler else 0.0)
+
+    def sleep(self, seconds):
+        if self.scheduler:
+            self.scheduler.sleep(seconds)
+
+
+@contextlib.contextmanager
+def patched(scheduler, seed):
+    """Time and ids are the scheduler's."""
+    ids = random.Random('ids %s' % seed)
+
+    def new_id():
+        return uuid.UUID(int=ids.getrandbits(128), version=4)
+    with (mock.patch.object(time, 'monotonic', lambda: scheduler.now),
+          mock.patch.object(time, 'time', lambda: 1e9 + scheduler.now),
+          mock.patch.object(time, 'sleep', scheduler.sleep),
+          mock.patch.object(uuid, 'uuid4', new_id),
+          mock.patch('oslo_utils.timeutils.now', lambda: scheduler.now)):
+        yield

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a schedule to its end, and what has to be true then."""
+
+import contextlib
+from unittest import mock
+
+from cinder_localclone import names
+from cinder_localclone import unended
+from tests import complaints
+from tests.unit.world import disks
+from tests.unit.world import flows
+from tests.unit.world import scheduler as schedulers
+from tests.unit.world import workload
+
+#: Rounds of looks at all nodes within which all comes to its end.
+ROUNDS = 20
+
+
+class Broken(Exception):
+    """A promise that a schedule has broken.
+
+    :param trace: what has happened: (seconds, actor, what)
+    """
+
+    def __init__(self, what, trace):
+        super().__init__(what)
+        self.trace = trace
+
+
+@contextlib.contextmanager
+def fast():
+    """Whatever is slow, and nothing of what is tried, is replaced."""
+    with (mock.patch('cinder_localclone.moves.flow.run', flows.plain_run),
+          mock.patch('cinder_localclone.messages.tell_owner'),
+          mock.patch('cinder_localclone.records.is_encrypted',
+                     lambda volume: False)):
+        yield
+
+
+def run(schedule, choices=None):
+    """Run a schedule.
+
+    :param choices: by default as it has recorded them
+    :returns: what has happened
+    :raises Broken: if a promise is broken
+    """
+    choices = choices or schedulers.Recorded(schedule.taken)
+    complaints.take()
+    cloud = None
+    try:
+        with _patched(schedule, choices) as cloud:
+            cloud.start()
+            cloud.scheduler.run()
+            end(cloud)
+    except Exception as exc:
+        raise Broken(str(exc) or repr(exc), cloud.scheduler.trace if cloud
+                     else []) from exc
+    finally:
+        complaints.take()
+        schedule.taken = choices.taken
+        if cloud:
+            cloud.scheduler.close()
+    return cloud.scheduler.trace
+
+
+@contextlib.contextmanager
+def _patched(schedule, choices):
+    later = schedulers.Later()
+    with schedulers.patched(later, schedule.seed):
+        cloud = workload.Cloud(schedule, choices)
+        later.scheduler = cloud.scheduler
+        yield cloud
+
+
+# -- the end
+
+def end(cloud):
+    """Nothing fails any more: all comes to its end, and is as it should be."""
+    cloud.scheduler.quiet = True
+    cloud.scheduler.STEPS = cloud.scheduler.steps + 60000
+    _settle(cloud)
+    _check_guests(cloud)
+    _let_go(cloud)
+    _settle(cloud)
+    check(cloud)
+
+
+def _each(cloud, name, act):
+    """Have all nodes do something, one after the other."""
+    for node in cloud.nodes():
+        cloud.scheduler.spawn(name + ' on ' + node.host,
+                              lambda node=node: act(node))
+        cloud.scheduler.run()
+
+
+def _settle(cloud):
+    world = cloud.world
+    for node in cloud.nodes():
+        if node.dead:
+            world.start(node)
+    cloud.scheduler.run()
+    for number in range(ROUNDS):
+        before = repr(world.snapshot())
+        cloud.scheduler.now += 4000
+        for node in cloud.nodes():
+            node.offered.clear()
+            node.lent.clear()
+        _each(cloud, 'resumes', lambda node: _resume(cloud, node))
+        _each(cloud, 'looks', lambda node: _look(cloud, node))
+        if repr(world.snapshot()) == before and number:
+            return
+    raise AssertionError('never settled')
+
+
+def _resume(cloud, node):
+    """Guests that were started again, and what their node's kernel does."""
+    for volume in list(cloud.world.volumes.values()):
+        if cloud.guests.get(volume.id) is None and len(
+                volume.volume_attachment) == 1 and volume.status == 'in-use':
+            attachment, = volume.volume_attachment
+            if node.host[0] == attachment.connector['host']:
+                cloud._run_on(volume, node.host)
+    while node.copy_one():
+        pass
+    node.sync()
+
+
+def _look(cloud, node):
+    node.node.sessions._inner.begun.clear()
+    node.reconciler.converge_node()
+    cloud.sweep(node)
+    records = cloud.world.nodes[node.host].node.records
+    unended.end_dead(node.node, records, None)
+    for volume in list(cloud.world.volumes.values()):
+        if volume.status == 'deleting':
+            cloud.delete(node, volume)
+    for snapshot in list(cloud.world.snapshots.values()):
+        if snapshot.status == 'creating':
+            cloud.world.set_snapshot(snapshot.id, status='error')
+        if snapshot.status == 'deleting':
+            cloud.world.set_snapshot(snapshot.id, status='deleted',
+                                     deleted=True)
+
+
+def _check_guests(cloud):
+    """What runs has its volume, and all of it."""
+    for volume_id, host in cloud.guests.items():
+        node = cloud.world.nodes[host]
+        if names.handle(volume_id) not in node.devices:
+            raise AssertionError('guest of %s on %s has no handle' % (
+                volume_id[:4], host))
+        _read_all(cloud, node, volume_id)
+
+
+def _read_all(cloud, node, volume_id):
+    row = cloud.world.volumes[volume_id]
+    for region in range(disks.REGIONS * row.size):
+        cloud.read(node, volume_id, region)
+    if cloud.world.wrongs:
+        raise AssertionError(cloud.world.wrongs[0])
+
+
+def _let_go(cloud):
+    """All are detached, and live migrations end where the guest runs."""
+    def detach():
+        for volume in list(cloud.world.volumes.values()):
+            running = cloud.guests.get(volume.id)
+            for attachment in sorted(
+                    volume.volume_attachment, key=lambda each: bool(
+                        running and each.connector
+                        and each.connector['host'] == running[0])):
+                if attachment is volume.volume_attachment[-1] or (
+                        running and attachment.connector
+                        and attachment.connector['host'] == running[0]):
+                    cloud._stop(volume)
+                cloud._disconnect(volume, attachment)
+    cloud.scheduler.spawn('all are detached', detach)
+    cloud.scheduler.run()
+
+
+def check(cloud):
+    """What is left is the volumes at rest, and nothing else."""
+    world = cloud.world
+    problems = []
+    if world.shadows:
+        problems.append('moves are left: %s' % list(world.shadows.values()))
+    if cloud.scheduler.locks:
+        problems.append('locks are held: %s' % cloud.scheduler.locks)
+    for volume in world.volumes.values():
+        if volume.status not in ('available', 'error', 'error_extending',
+                                 'error_deleting'):
+            problems.append('%s is %s' % (volume.id, volume.status))
+        elif volume.status in ('available', 'error_extending'):
+            home = world.home(volume)
+            if volume.name not in home.lvs:
+                problems.append('%s has no LV' % volume.id)
+            elif names.handle(volume.id) not in home.devices:
+                problems.append('%s has no handle' % volume.id)
+            else:
+                _read_all(cloud, home, volume.id)
+    for node in cloud.nodes():
+        problems += _left(cloud, node)
+    if problems:
+        raise AssertionError('; '.join(problems))
+
+
+def _left(cloud, node):
+    world = cloud.world
+    own = {volume.name: volume for volume in world.volumes.values()
+           if world.home(volume) is node}
+    snapshots = {names.snapshot_lv(each.id) for each in
+                 world.snapshots.values() if not each.deleted}
+    for lv in sorted(set(node.lvs) - set(own) - snapshots):
+        yield 'LV %s is left on %s' % (lv, node.host)
+    handles = {names.handle(volume.id) for volume in own.values()}
+    for name in sorted(set(node.devices) - handles):
+        yield 'device %s is left on %s' % (name, node.host)
+    for what in ('exports', 'sessions', 'passed', 'remote'):
+        found = getattr(node, what)
+        if found:
+            yield '%s are left on %s: %s' % (what, node.host, found)

@@ -1,0 +1,518 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated world under the scheduler: nodes that act at the same time.
+
+Beside the world of the other tests: who has to wait for a lock waits; a call
+to a peer is an actor there, and its answer may be late or lost; a service that
+is killed leaves its node's kernel as it is; a power cut loses some of what was
+not flushed; the database and the privileged daemon fail.
+"""
+
+import collections
+import copy
+import json
+import types
+
+from oslo_db import exception as db_exc
+import oslo_messaging as messaging
+
+from cinder_localclone import driver
+from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone import names
+from cinder_localclone import peer
+from tests.unit.world import disks
+from tests.unit.world import effects
+from tests.unit.world import nodes
+from tests.unit.world import reencryption
+from tests.unit.world import scheduler as schedulers
+from tests.unit.world import unattended
+
+#: Seconds, as the options are by default.
+LOCK, PEER, DOWN = 20, 40, 60
+#: What may become of a call beside that it arrives.
+FATES = ('request lost', 'answer lost', 'twice', 'late', 'answered late')
+#: The first word of what a write left that was cut short.
+TORN = 'torn'
+
+
+def _cut(random):
+    return random.choice((2, 10, 90, 400)), random.getrandbits(30)
+
+
+#: What may fail at any moment: by name, what else has to be known of it.
+STOPS = {
+    'kill': lambda random: (random.choice((1, 5, 90)), 0),
+    'cut': _cut, 'cut all': _cut, 'cut another': _cut}
+#: What may fail in an effect on the node, and in one on the database.
+LOCAL = {'daemon dies before': lambda _random: (),
+         'daemon dies after': lambda _random: (),
+         'time over after': lambda _random: ()}
+DATABASE = {'deadlock': lambda _random: (),
+            'connection lost': lambda _random: (),
+            'connection lost after the commit': lambda _random: ()}
+
+
+class Disk(disks.Disk):
+    """A disk of which a power cut loses any part of what was not flushed."""
+
+    def power_cut(self, random, data_of):
+        """Lose power.
+
+        The kernel commits what a clone has on record as local as a whole,
+        and flushes its data before.
+
+        :param random: of what is lost; None: all that was not flushed
+        :param data_of: the LV with the data, by metadata LV
+        """
+        if random is None:
+            self.lose_power()
+            return
+        cached, kept, commits = self._cached, collections.Counter(), {}
+        for metadata in sorted({each[0] for each in cached}):
+            if isinstance(self.lvs[metadata], dict):
+                moment = random.randint(0, len(cached)) if (
+                    metadata in data_of) else 0
+                commits[metadata] = moment
+                kept.update((lv, region) for lv, region, _old in
+                            cached[:moment] if lv == data_of.get(metadata))
+        for lv, region in sorted({each[:2] for each in cached
+                                  if each[0] not in commits}):
+            values = [before for name, where, before in cached
+                      if (name, where) == (lv, region)]
+            values.append(self.lvs[lv][region])
+            found = random.randrange(kept[lv, region], len(values) + 1)
+            if found == len(values) and found - kept[lv, region] > 1:
+                self.lvs[lv][region] = '%s %s' % (TORN, values[-1])
+            elif found < len(values):
+                self.lvs[lv][region] = values[found]
+        for metadata, moment in commits.items():
+            self.lvs[metadata]['local'] -= {
+                region for name, region, _old in cached[moment:]
+                if name == metadata}
+        cached.clear()
+        self.inactive = set(self.lvs)
+
+
+class _Acting(effects._Acting):
+    """What a process does; nothing any more when that is gone."""
+
+    def __init__(self, node, inner):
+        super().__init__(node, inner)
+        self._life = node.life
+        self._faults = DATABASE if isinstance(inner, Rows) else LOCAL
+        self._made = {}
+
+    def __getattr__(self, name):
+        if name in self._made:
+            return self._made[name]
+        self._check()
+        call = getattr(self._inner, name)
+        if not callable(call):
+            return call
+        looks = name in effects.UNNOTED and name not in effects.LOCKED
+        self._made[name] = made = (self._looking if looks else self._doing)(
+            name, call)
+        return made
+
+    def _check(self):
+        if self._life is not self._node.life:
+            raise schedulers.Gone()
+
+    def _looking(self, name, call):
+        world = self._node.world
+
+        def looking(*args, **kwargs):
+            self._check()
+            world.glance(name)
+            self._check()
+            return call(*args, **kwargs)
+        return looking
+
+    def _doing(self, name, call):
+        node, world = self._node, self._node.world
+        which = effects.BY.get(name, 0)
+
+        def acting(*args, **kwargs):
+            self._check()
+            if name in effects.LOCKED:
+                effects._insist_on_lock(node, name, args[which])
+            if name in effects.ALLOCATING:
+                world.insist(nodes.nodes.FREE_SPACE in node.held,
+                             '%s without the lock of free space', name)
+            world.tick(node, 'before ' + name)
+            fault = world.fault(self._faults)
+            if fault:
+                return self._fail(fault, name, call, args, kwargs)
+            result = call(*args, **kwargs)
+            world.tick(node, name)
+            return result
+        return acting
+
+    def _fail(self, fault, name, call, args, kwargs):
+        """An effect of which nobody learns how it has ended."""
+        world, node = self._node.world, self._node
+        world.scheduler.say('%s: %s' % (name, fault[0]))
+        if fault[0] in ('daemon dies after', 'time over after',
+                        'connection lost after the commit'):
+            call(*args, **kwargs)
+            world.tick(node, name)
+        if fault[0] == 'time over after':
+            raise exceptions.CommandTimeout(command=name, seconds=60)
+        if fault[0] == 'deadlock':
+            raise db_exc.DBDeadlock()
+        if fault[0].startswith('connection'):
+            raise db_exc.DBConnectionError()
+        raise IOError('Premature eof waiting for privileged process')
+
+
+class Rows(unattended.Rows):
+    """The database: what is read does not follow the rows."""
+
+    def volume(self, volume_id):
+        return _read(self.world.volumes.get(volume_id))
+
+    def volumes_of(self, host):
+        return [_read(volume) for volume in self.world.volumes.values()
+                if volume.host.partition('#')[0] == host]
+
+    def passed_to(self, host):
+        return [_read(volume) for volume in super().passed_to(host)]
+
+    def services(self):
+        now = self.world.scheduler.now
+        return {host: not node.dead or now - node.died < DOWN
+                for host, node in self.world.nodes.items()}
+
+    def end_dead(self, volume_id, host, sizes):
+        volume = self.world.volumes.get(volume_id)
+        if volume is None or volume.host.partition('#')[0] != host:
+            return None
+        return super().end_dead(volume_id, host, sizes)
+
+
+def _read(volume):
+    found = copy.copy(volume)
+    if found:
+        found.volume_attachment = [
+            copy.copy(each) for each in volume.volume_attachment]
+    return found
+
+
+class Client(peer.Client):
+    """The driver's client; what it sends is an actor on the other node."""
+
+    def __init__(self, node):
+        super().__init__(PEER)
+        self._node = node
+        self._life = node.life
+
+    def _target(self, method, host, **options):
+        if self._life is not self._node.life:
+            raise schedulers.Gone()
+        return types.SimpleNamespace(
+            call=lambda _context, name, **arguments: self._node.world.call(
+                self._node, host, name, arguments, options['timeout']),
+            cast=lambda _context, name, **arguments: self._node.world.cast(
+                self._node, host, name, arguments))
+
+
+class Handlers(handlers.Handlers):
+    """The driver's; of a service that looks at no kernel."""
+
+    def __init__(self, node, service):
+        super().__init__(service)
+        self._node = node
+
+    def describe(self, context):
+        free = self._node.sim_stack.free_space()
+        return {'host': self._node.host + '#p', 'addresses': [],
+                'initiator': 'i', 'problems': [], 'doomed': 0, 'time': 0,
+                'block': 512, 'sparse': bool(self._node.world.pool),
+                'encryption': True, 'authenticated': True,
+                'room': vars(free)}
+
+    def inspect(self, context, volume_id):
+        return {'lvs': [{'name': lv.name, 'uuid': lv.uuid} for lv in
+                        self._node.sim_stack.lvs().values()]}
+
+
+class Node(nodes.SimNode):
+    """A node whose service and kernel end each by itself."""
+
+    ACTING = staticmethod(_Acting)
+    #: What a process of its service is known by; None: there is none.
+    life: object = None
+    #: Whether it has power; when its service died.
+    off = False
+    died = 0.0
+
+    def __post_init__(self):
+        self.disk = Disk()
+        self.life = object()
+        super().__post_init__()
+
+    # -- of the actor, not of the node
+
+    @property
+    def held(self):
+        actor = self.world.scheduler.current
+        return {name for host, name in (
+            actor.held if actor else self.world.scheduler.locks)
+            if host == self.host}
+
+    @held.setter
+    def held(self, value):
+        """It is the scheduler that knows."""
+
+    @property
+    def looks(self):
+        actor = self.world.scheduler.current
+        return bool(actor and actor.looks)
+
+    @looks.setter
+    def looks(self, value):
+        actor = self.world.scheduler.current
+        if actor:
+            actor.looks = value
+
+    def lock(self, name):
+        if self.looks and not self.held:
+            raise nodes.LookWaits('a look on %s waits for %s' % (
+                self.host, name))
+        return self.world.lock(self, name, LOCK)
+
+    def try_lock(self, name):
+        return self.world.lock(self, name, 0)
+
+    # -- its process
+
+    @property
+    def is_away(self):
+        return self.off
+
+    def make_records(self):
+        return Rows(self)
+
+    def make_peers(self):
+        return Client(self)
+
+    def start_service(self):
+        super().start_service()
+        service = types.SimpleNamespace(
+            node=self.node, reconciler=self.reconciler,
+            connections=self.connections)
+        self.endpoint = peer.Endpoint(Handlers(self, service))
+        self.driver = driver.LocalCloneDriver.__new__(driver.LocalCloneDriver)
+        self.driver.service = service
+        self.driver.host = self.host
+        self.driver.configuration = types.SimpleNamespace(
+            localclone_snapshot_wait=300)
+
+    def check_alive(self):
+        if self.life is None:
+            raise schedulers.Gone()
+
+    def stop(self, power, random=None):
+        """:param random: of what a power cut loses; None: all"""
+        if not self.dead:
+            self.died = self.world.scheduler.now
+        self.dead, self.life = True, None
+        self.world.scheduler.drop_locks(self.host)
+        self.offered.clear()
+        self.lent.clear()
+        if not power:
+            return
+        self.off = True
+        reencryption.lose_power(self)
+        data_of = {device['metadata']: device['lv']
+                   for device in self.devices.values()
+                   if 'metadata' in device}
+        for kept in (self.devices, self.exports, self.remote, self.backing,
+                     self.sessions, self.passed, self.opened, self.links):
+            kept.clear()
+        self.world.power_lost(self)
+        self.disk.power_cut(random, data_of)
+        self._check_boot()
+
+    def start(self):
+        self.off = self.dead = False
+        self.life = object()
+        self.start_service()
+
+    def copy_one(self):
+        """The kernel copies one region of each clone that it may."""
+        copied = False
+        for device in list(self.devices.values()):
+            if not device.get('hydrating'):
+                continue
+            local = self.lvs[device['metadata']]['local']
+            for region in range(disks.length(device)):
+                if region in local:
+                    continue
+                try:
+                    data = self._from_source(device, region)
+                except (IOError, KeyError):
+                    break
+                self.reads += 1
+                self.disk.write(device['lv'], region, data)
+                self.disk.make_local(device['metadata'], region)
+                copied = True
+                break
+        return copied
+
+    def sync(self):
+        """The kernel commits what its clones have copied, each second."""
+        for device in list(self.devices.values()):
+            if 'metadata' in device:
+                self.disk.flush(device['lv'], device['metadata'])
+
+
+class World(nodes.World):
+    """The database, the network and the nodes, under a scheduler.
+
+    :param choices: see :class:`.scheduler.Scheduler`
+    :param hosts: the nodes
+    """
+
+    def __init__(self, choices, hosts, pool):
+        self.scheduler = schedulers.Scheduler(choices, self.wrong)
+        self.holds = {}
+        #: Called with a node whose power fails, before its cache is lost.
+        self.on_power_lost = []
+        super().__init__(hosts=hosts)
+        self.pool = pool
+
+    def make_node(self, host):
+        return Node(self, host)
+
+    def wrong(self):
+        return self.wrongs[0] if self.wrongs else ''
+
+    def power_lost(self, node):
+        for each in self.on_power_lost:
+            each(node)
+
+    def lock(self, node, name, seconds):
+        return self.scheduler.lock(node.host, name, seconds)
+
+    # -- moments
+
+    def tick(self, node, what):
+        scheduler = self.scheduler
+        if scheduler.current is None:
+            return
+        reencryption.insist_on_fences(self)
+        if not scheduler.quiet:
+            found = scheduler.choices.fault(scheduler.current.key(), STOPS)
+            if found:
+                self.stop(node, *found)
+        scheduler.turn('' if what.startswith('before') else what)
+
+    def glance(self, what):
+        """A moment before a look; few of them count."""
+        scheduler = self.scheduler
+        if scheduler.current is not None and what in GLANCES:
+            scheduler.turn()
+
+    def fault(self, faults):
+        scheduler = self.scheduler
+        if scheduler.current is None or scheduler.quiet:
+            return None
+        return scheduler.choices.fault(scheduler.current.key(), faults)
+
+    def stop(self, node, fault, seconds, lost):
+        """:param lost: seed of what a power cut loses; 0: all"""
+        hosts = list(self.nodes)
+        others = [self.nodes[host] for host in hosts if host != node.host]
+        struck = {'cut all': [node] + others,
+                  'cut another': others[:1]}.get(fault, [node])
+        for each in struck:
+            self.scheduler.say('!! %s on %s, for %d s' % (
+                'its service is killed' if fault == 'kill' else 'power cut',
+                each.host, seconds))
+            was_off = each.off
+            each.stop(fault != 'kill', schedulers.random.Random(
+                lost) if lost else None)
+            if not was_off or fault == 'kill':
+                self.scheduler.spawn('start of ' + each.host, lambda each=each:
+                                     self.start(each), after=seconds)
+
+    def start(self, node):
+        """Power is back, the service starts."""
+        if not node.dead:
+            return
+        node.start()
+        self.scheduler.spawn('service of ' + node.host,
+                             lambda: self.serve(node), self.alive(node))
+
+    @staticmethod
+    def alive(node):
+        """Says whether what began as a part of the service can go on."""
+        life = node.life
+        return lambda: node.life is life
+
+    def serve(self, node):
+        """What :meth:`check_for_setup_error` does; see the workload."""
+
+    # -- messages
+
+    def call(self, node, host, name, arguments, seconds):
+        """A call of a peer, which may take as long as some seconds."""
+        scheduler, other = self.scheduler, self.nodes[host]
+        fate = '' if scheduler.quiet or scheduler.current is None else (
+            scheduler.choices.fate(scheduler.current.key(), FATES))
+        if fate:
+            scheduler.say('%s to %s: %s' % (name, host, fate))
+        if scheduler.current is None:
+            return self._answer(other, name, arguments)
+        scheduler.turn()
+        sent = json.loads(json.dumps(arguments))
+        answers = []
+
+        def answer():
+            try:
+                answers.append((self._answer(other, name, sent), None))
+            except Exception as exc:
+                answers.append((None, exc))
+        if other.life is not None and fate != 'request lost':
+            for after in {'twice': (0, 1), 'late': (seconds + 1,)}.get(
+                    fate, (0,)):
+                scheduler.spawn(
+                    '%s of %s on %s' % (name, scheduler.current.name, host),
+                    answer, self.alive(other), after)
+        lost = fate in ('answer lost', 'answered late', 'request lost')
+        scheduler.wait(seconds, lambda: answers and not lost)
+        if not answers or lost or fate == 'late':
+            raise messaging.MessagingTimeout()
+        result, error = answers[0]
+        if error is not None:
+            raise messaging.RemoteError(type(error).__name__, str(error), [])
+        return json.loads(json.dumps(result))
+
+    def cast(self, node, host, name, arguments):
+        scheduler, other = self.scheduler, self.nodes[host]
+        if scheduler.current is None or other.life is None:
+            return
+        fate = '' if scheduler.quiet else scheduler.choices.fate(
+            scheduler.current.key(), ('request lost', 'twice', 'late'))
+        if fate == 'request lost':
+            return
+        method = 'converge' if name == 'converge_soon' else name
+        for after in {'twice': (0, 1), 'late': (30,)}.get(fate, (0,)):
+            scheduler.spawn(
+                '%s of %s on %s' % (name, scheduler.current.name, host),
+                lambda: self._answer(other, method, arguments),
+                self.alive(other), after)
+
+    def _answer(self, other, name, arguments):
+        try:
+            return getattr(other.endpoint, name)(None, **arguments)
+        except messaging.ExpectedException as exc:
+            raise exc.exc_info[1] from None
+
+
+#: Looks that are moments: what is read there may be old when it is used.
+GLANCES = frozenset(('volume', 'move_of', 'moves_of', 'volumes_of',
+                     'get_move', 'remains_of', 'devices', 'survey', 'lvs',
+                     'remote', 'clone_status', 'snapshot'))
+assert names and GLANCES <= effects.UNNOTED

@@ -1,0 +1,677 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Cinder, Nova, guests, kernels and timers do, as events of a schedule.
+
+Cinder's API takes a volume by its status and sends the request to the service
+that it has read with it; its manager runs there. What a service was at work
+on when it died is left as it was; its start ends it, as Cinder's does.
+"""
+
+import dataclasses
+import random as randoms
+import types
+
+from cinder import exception
+from cinder.volume import volume_utils
+
+from cinder_localclone import migration
+from cinder_localclone import names
+from cinder_localclone import newborns
+from cinder_localclone import rows
+from cinder_localclone import unended
+from cinder_localclone.moves import removal
+from tests.unit.world import disks
+from tests.unit.world import images
+from tests.unit.world import scheduler as schedulers
+from tests.unit.world import seeded
+
+HOSTS = 'a@l', 'b@l', 'c@l'
+#: Seconds that cinder-api, and so Nova, waits for an answer.
+API = 60
+#: How often each kind of event is drawn.
+WEIGHTS = {'attach': 10, 'detach': 6, 'live': 6, 'finish': 6, 'io': 10,
+           'copy': 8, 'look': 7, 'node look': 5, 'snapshot': 3,
+           'delete snapshot': 2, 'from snapshot': 2, 'clone': 2, 'create': 2,
+           'delete': 3, 'extend': 3, 'migrate': 3, 'drain': 3, 'restart': 2,
+           'sweep': 1}
+#: Seconds from one event to the next.
+GAPS = (0, 0, 0, 0, 0, 1, 1, 6, 25, 70)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that somebody does; whether it can is seen when it begins.
+
+    :param number: the name of its actor, which stays when others are taken
+        out
+    :param at: when, seconds
+    :param a: which volume, snapshot or node, of those that there are
+    :param b: which node, or how much
+    """
+
+    number: int
+    at: float
+    kind: str
+    a: int
+    b: int
+
+    def __str__(self):
+        return '%5.1f s  #%d %s %d %d' % (
+            self.at, self.number, self.kind, self.a, self.b)
+
+
+@dataclasses.dataclass
+class Schedule:
+    """All that a run depends on."""
+
+    seed: int
+    how: dict
+    hosts: int
+    volumes: int
+    pool: str | None
+    events: list[Event]
+    taken: dict = dataclasses.field(default_factory=dict)
+
+
+def draw(seed):
+    """Return the schedule of a seed; its choices are taken as it runs."""
+    random = randoms.Random('events %s' % seed)
+    events, at = [], 0.0
+    for number in range(random.choice((3, 4, 5, 6, 8, 10))):
+        kind, = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        at += random.choice(GAPS)
+        events.append(Event(number, at, kind, random.randrange(6),
+                            random.randrange(6)))
+    return Schedule(
+        seed, schedulers.Choices.draw(random), random.choice((2, 2, 3)),
+        random.choice((1, 1, 1, 2)),
+        'pool' if random.random() < .75 else None, events)
+
+
+class Data:
+    """What a volume may hold, by what its guest was told.
+
+    Each region has the values that may be found there: the last one that was
+    flushed and those that were written since, the last of which it has unless
+    power was lost.
+    """
+
+    def __init__(self, values):
+        self.regions = [list(each) for each in values]
+        #: Regions of which the last value may be lost.
+        self.unsure = {region for region, each in enumerate(self.regions)
+                       if len(each) > 1}
+        #: Captures that go on: what they may have of each region.
+        self.captures = []
+
+    def write(self, region, value):
+        self.regions[region].append(value)
+        for each in self.captures:
+            if region < len(each):
+                each[region].append(value)
+
+    def flush(self):
+        self.regions = [each if region in self.unsure else each[-1:]
+                        for region, each in enumerate(self.regions)]
+
+    def power_lost(self):
+        self.unsure |= {region for region, each in enumerate(self.regions)
+                        if len(each) > 1}
+
+    def read(self, region, value):
+        """:returns: what is wrong with what was read"""
+        known = self.regions[region]
+        if value == disks.EMPTY:
+            value = disks.ZERO
+        if value == known[-1]:
+            self.unsure.discard(region)
+            return ''
+        torn = value.startswith(seeded.TORN + ' ') and (
+            value.partition(' ')[2] in known[1:])
+        if region in self.unsure and (value in known or torn):
+            self.unsure.discard(region)
+            self.regions[region] = [value]
+            return ''
+        return 'region %d has %r, not %r' % (region, value, known)
+
+    def capture(self):
+        found = [list(each) for each in self.regions]
+        self.captures.append(found)
+        return found
+
+
+class Cloud:
+    """A world, and what is done in it."""
+
+    def __init__(self, schedule, choices):
+        self.schedule = schedule
+        self.world = seeded.World(
+            choices, HOSTS[:schedule.hosts], schedule.pool)
+        self.scheduler = self.world.scheduler
+        self.world.serve = self.serve
+        self.world.on_power_lost.append(self.power_lost)
+        #: By volume id, by snapshot id.
+        self.data = {}
+        self.captured = {}
+        #: Which guests run where, by volume id: host.
+        self.guests = {}
+        self.writes = 0
+        self.order = []
+        for number in range(schedule.volumes):
+            volume = self.world.create_volume(
+                HOSTS[number % schedule.hosts],
+                holes=(3,) if schedule.pool else ())
+            self._adopt(volume)
+            self.data[volume.id] = Data(
+                [value] for value in self.home(volume).lvs[volume.name])
+
+    def _adopt(self, volume):
+        volume._context = None
+        volume.volume_type_id = None
+        volume.migration_status = None
+        self.order.append(volume.id)
+
+    def home(self, volume):
+        return self.world.home(volume)
+
+    def power_lost(self, node):
+        """What was written to its disk, and not flushed, may be lost."""
+        for host in [each for each, where in self.guests.items()
+                     if where == node.host]:
+            del self.guests[host]
+        for volume_id, data in self.data.items():
+            if any(volume_id == names.facts(tags).get('volume')
+                   for tags in node.disk.tags.values()):
+                data.power_lost()
+
+    # -- choosing what there is
+
+    def volume(self, number, *statuses):
+        """The row of one of the volumes, if its status is one of these."""
+        found = [self.world.volumes[each] for each in self.order
+                 if each in self.world.volumes]
+        found = [each for each in found
+                 if not statuses or each.status in statuses]
+        return found[number % len(found)] if found else None
+
+    def node(self, number):
+        return self.world.nodes[HOSTS[number % self.schedule.hosts]]
+
+    def nodes(self):
+        return list(self.world.nodes.values())
+
+    # -- running
+
+    def start(self):
+        """Have each event begin at its time."""
+        for event in self.schedule.events:
+            act = getattr(self, '_' + event.kind.replace(' ', '_'))
+            self.scheduler.spawn(
+                '#%d %s' % (event.number, event.kind),
+                lambda event=event, act=act: act(event.a, event.b),
+                after=event.at)
+
+    def manager(self, host, act):
+        """Have Cinder's manager on a host do something: as a message.
+
+        Which waits for the service.
+
+        :returns: the actor that has done it, or is gone
+        """
+        node, scheduler = self.world.nodes[host], self.scheduler
+        name = scheduler.current.name
+        if node.life is None:
+            scheduler.wait(None, lambda: node.life is not None)
+        actor = scheduler.spawn('%s at %s' % (name, host),
+                                lambda: act(node), self.world.alive(node))
+        return actor
+
+    def ask(self, host, act, seconds=API):
+        """The same as a call.
+
+        :returns: (whether it was answered, result); it may go on afterwards
+        """
+        node, scheduler = self.world.nodes[host], self.scheduler
+        deadline = scheduler.now + seconds
+        if node.life is None:
+            scheduler.wait(seconds, lambda: node.life is not None)
+            if node.life is None:
+                return False, None
+        actor = scheduler.spawn(
+            '%s at %s' % (scheduler.current.name, host),
+            lambda: act(node), self.world.alive(node))
+        scheduler.wait(max(0, deadline - scheduler.now),
+                       lambda: actor.ended)
+        if not actor.ended or actor.error is not None:
+            scheduler.say('fails: %r' % actor.error)
+            return False, None
+        return True, actor.result
+
+    def say(self, what, *args):
+        self.scheduler.say(what % args)
+
+    # -- attachments
+
+    @staticmethod
+    def connector(host):
+        return {'host': host[0], 'initiator': 'iqn.' + host[0]}
+
+    def _attach(self, a, b):
+        volume, host = self.volume(a, 'available'), self.node(b).host
+        if volume is None or self.world.nodes[host].off or (
+                volume.migration_status not in (None, 'success', 'error')):
+            return
+        volume.status = 'reserved'
+        if self._connect(volume, host, 'vm of ' + volume.id):
+            self._run_on(volume, host)
+
+    def _connect(self, volume, host, instance):
+        """Nova's attachment, at a host; it gives up if that fails."""
+        new = types.SimpleNamespace(
+            id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
+            connection_info=None, mountpoint=None, connector=None,
+            attach_status='reserved')
+        volume.volume_attachment = volume.volume_attachment + [new]
+        self.say('attach %s to %s', volume.id[:4], host)
+
+        def connect(node):
+            properties = node.driver.initialize_connection(
+                volume, self.connector(host))
+            new.connector = self.connector(host)
+            new.connection_info = dict(
+                properties['data'],
+                driver_volume_type=properties['driver_volume_type'])
+            new.attach_status = 'attached'
+        done, _nothing = self.ask(volume.host.partition('#')[0], connect)
+        node = self.world.nodes[host]
+        if done and not node.off and names.handle(volume.id) in node.devices:
+            if new in volume.volume_attachment:
+                volume.status, volume.attach_status = 'in-use', 'attached'
+                return new
+        self.say('attach %s to %s failed', volume.id[:4], host)
+        self._disconnect(volume, new)
+        return None
+
+    def _disconnect(self, volume, attachment):
+        """Nova deletes an attachment; the row goes if that fails, too."""
+        if attachment.connector:
+            self.ask(volume.host.partition('#')[0],
+                     lambda node: node.driver.terminate_connection(
+                         volume, attachment.connector))
+        volume.volume_attachment = [
+            each for each in volume.volume_attachment
+            if each is not attachment]
+        if not volume.volume_attachment:
+            volume.attach_status = 'detached'
+            if volume.status in ('reserved', 'in-use'):
+                volume.status = 'available'
+        self.say('detached %s', volume.id[:4])
+
+    def _run_on(self, volume, host):
+        """The guest goes on there."""
+        before = self.guests.get(volume.id)
+        if before:
+            self.world.nodes[before].opened.discard(names.handle(volume.id))
+        node = self.world.nodes[host]
+        if not node.off:
+            self.guests[volume.id] = host
+            if names.handle(volume.id) in node.devices:
+                node.opened.add(names.handle(volume.id))
+
+    def _attached(self, number, count):
+        """A volume with so many attachments, all of them attached."""
+        found = [self.world.volumes[each] for each in self.order
+                 if each in self.world.volumes]
+        found = [each for each in found
+                 if len(each.volume_attachment) == count
+                 and each.status == 'in-use' and all(
+                     one.attach_status == 'attached'
+                     for one in each.volume_attachment)]
+        return found[number % len(found)] if found else None
+
+    def _detach(self, a, _b):
+        volume = self._attached(a, 1)
+        if volume:
+            attachment, = volume.volume_attachment
+            attachment.attach_status = 'detaching'
+            self._stop(volume)
+            self._disconnect(volume, attachment)
+
+    def _stop(self, volume):
+        """The guest is shut off, or lets go of the volume."""
+        host = self.guests.pop(volume.id, None)
+        if host:
+            self.world.nodes[host].opened.discard(names.handle(volume.id))
+
+    def _live(self, a, b):
+        """A live migration begins."""
+        volume, host = self._attached(a, 1), self.node(b).host
+        if volume is None:
+            return
+        before, = volume.volume_attachment
+        if before.connector['host'] == host[0] or not (
+                self.guests.get(volume.id)):
+            return
+        self._connect(volume, host, before.instance_uuid)
+
+    def _finish(self, a, b):
+        """It goes on at the destination, or is given up."""
+        volume = self._attached(a, 2)
+        if volume is None:
+            return
+        source, destination = volume.volume_attachment
+        host = next(each for each in HOSTS
+                    if each[0] == destination.connector['host'])
+        node = self.world.nodes[host]
+        leaving = destination
+        if b % 3 and self.guests.get(volume.id) and (
+                names.handle(volume.id) in node.devices):
+            self._run_on(volume, host)
+            leaving = source
+        leaving.attach_status = 'detaching'
+        self._disconnect(volume, leaving)
+
+    # -- guests
+
+    def _io(self, a, b):
+        """A guest reads, writes and flushes."""
+        running = [each for each in self.order if each in self.guests]
+        if not running:
+            return
+        volume_id = running[a % len(running)]
+        random = randoms.Random('%d %d' % (a, b))
+        for _each in range(1 + b):
+            if volume_id not in self.guests:
+                return
+            self.operate(volume_id, random)
+            self.scheduler.turn()
+
+    def operate(self, volume_id, random):
+        host, data = self.guests[volume_id], self.data[volume_id]
+        node, handle = self.world.nodes[host], names.handle(volume_id)
+        if node.off or handle not in node.devices:
+            return
+        node.opened.add(handle)
+        what, region = random.choice(('read', 'write', 'write', 'flush')), (
+            random.randrange(len(data.regions)))
+        if region >= disks.length(node.devices[handle]):
+            return
+        try:
+            if what == 'read':
+                self.read(node, volume_id, region)
+            elif what == 'write':
+                self.writes += 1
+                value = 'w%d' % self.writes
+                node.write(volume_id, region, value, flushed=False)
+                data.write(region, value)
+                self.say('guest writes %s to region %d', value, region)
+            else:
+                node.flush(volume_id)
+                data.flush()
+                self.say('guest flushes')
+        except IOError as exc:
+            self.say('guest waits: %s', exc)
+
+    def read(self, node, volume_id, region):
+        value = node.read(volume_id, region)
+        wrong = self.data[volume_id].read(region, value)
+        self.world.insist(not wrong, 'volume %s on %s: %s',
+                          volume_id[:4], node.host, wrong)
+
+    # -- kernels and timers
+
+    def _copy(self, a, b):
+        node = self.node(a)
+        for _each in range(1 + b):
+            if node.off or not node.copy_one():
+                break
+            self.say('%s copies a region' % node.host)
+            self.scheduler.turn()
+        if b % 2 and not node.off:
+            node.sync()
+
+    def service(self, number, act):
+        """Something that a service does by itself."""
+        node = self.node(number)
+        if node.life is None:
+            return
+        self.scheduler.spawn(
+            self.scheduler.current.name + ' on ' + node.host,
+            lambda: act(node), self.world.alive(node))
+
+    def _look(self, a, _b):
+        self.service(a, lambda node: node.reconciler.converge_moves())
+
+    def _node_look(self, a, _b):
+        self.service(a, lambda node: node.reconciler.converge_node())
+
+    def _sweep(self, a, _b):
+        self.service(a, self.sweep)
+
+    @staticmethod
+    def sweep(node):
+        newborns.sweep(node.node, None)
+        removal.remove_doomed(node.node)
+
+    def _restart(self, a, b):
+        node = self.node(a)
+        if node.life is not None:
+            self.say('the service on %s is restarted', node.host)
+            node.stop(power=False)
+            self.scheduler.wait(1 + b)
+            self.world.start(node)
+
+    def serve(self, node):
+        """A service starts: Cinder's part, and the driver's."""
+        node.node.records.end_interrupted(node.host)
+        node.reconciler.converge_node(moves=False)
+        for volume in list(self.world.volumes.values()):
+            if volume.host.partition('#')[0] != node.host:
+                continue
+            if volume.status == 'creating' and not self._is_at_work(volume):
+                volume.status = 'error'
+            if volume.status == 'deleting' and not self._is_at_work(volume):
+                self.delete(node, volume)
+
+    def _is_at_work(self, volume):
+        return any(getattr(each, 'works_on', None) == volume.id
+                   and each.alive() for each in self.scheduler.actors)
+
+    # -- volumes and snapshots
+
+    def _working(self, volume):
+        self.scheduler.current.works_on = volume.id
+
+    def _create(self, a, _b):
+        if len(self.order) >= 4:
+            return
+        host = self.node(a).host
+        volume = self.world.row(host)
+        self._adopt(volume)
+        self.data[volume.id] = Data([[disks.ZERO]] * disks.REGIONS)
+        self._made(volume, host, lambda node: node.driver.create_volume(
+            volume))
+
+    def _made(self, volume, host, make):
+        def create(node):
+            self._working(volume)
+            try:
+                make(node)
+            except Exception as exc:
+                self.say('not created: %r', exc)
+                volume.status = 'error'
+            else:
+                if volume.id in self.world.volumes:
+                    volume.status = 'available'
+        self.manager(host, create)
+
+    def _delete(self, a, _b):
+        volume = self.volume(a, 'available', 'error', 'error_extending')
+        if volume is None or volume.volume_attachment or any(
+                each.volume_id == volume.id and not each.deleted
+                for each in self.world.snapshots.values()) or (
+                volume.migration_status not in (None, 'success', 'error')):
+            return
+        volume.status = 'deleting'
+        self.say('delete %s', volume.id[:4])
+        self.manager(volume.host.partition('#')[0],
+                     lambda node: self.delete(node, volume))
+
+    def delete(self, node, volume):
+        """Cinder's manager deletes a volume."""
+        if volume.id not in self.world.volumes or volume.status != (
+                'deleting') or volume.host.partition('#')[0] != node.host:
+            return  # refused without a word: see unended.ask_again
+        self._working(volume)
+        try:
+            node.driver.delete_volume(volume)
+        except exception.VolumeIsBusy as exc:
+            self.say('not deleted: %r', exc)
+            volume.status = 'available'
+        except Exception as exc:
+            self.say('not deleted: %r', exc)
+            volume.status = 'error_deleting'
+        else:
+            if volume.id in self.world.volumes:
+                self.world.destroy(volume)
+                self.say('deleted %s', volume.id[:4])
+
+    def _extend(self, a, _b):
+        volume = self.volume(a, 'available', 'in-use')
+        if volume is None or volume.size > 2 or (
+                volume.migration_status not in (None, 'success', 'error')):
+            return
+        before, size = volume.status, volume.size + 1
+        volume.status = 'extending'
+        self.say('extend %s', volume.id[:4])
+
+        def extend(node):
+            self._working(volume)
+            try:
+                node.driver.extend_volume(volume, size)
+            except Exception as exc:
+                self.say('not extended: %r', exc)
+                volume.status = 'error_extending'
+                return
+            volume.size = size
+            volume.status = before if bool(volume.volume_attachment) == (
+                before == 'in-use') else 'available'
+            data = self.data[volume.id]
+            data.regions += [[disks.ZERO] for _each in range(
+                disks.REGIONS * size - len(data.regions))]
+        self.manager(volume.host.partition('#')[0], extend)
+
+    def _snapshot(self, a, _b):
+        volume = self.volume(a, 'available', 'in-use')
+        if volume is None or not self.world.pool:
+            return
+        snapshot_id = self.world.snapshot_row(volume)
+        data = self.data[volume.id]
+        captured = data.capture()
+        self.say('snapshot of %s', volume.id[:4])
+
+        def take(node):
+            row = types.SimpleNamespace(
+                id=snapshot_id, volume_id=volume.id, _context=None)
+            try:
+                node.driver.create_snapshot(row)
+            except Exception as exc:
+                self.say('no snapshot: %r', exc)
+                self.world.set_snapshot(snapshot_id, status='error')
+            else:
+                self.world.set_snapshot(snapshot_id, status='available')
+                self.captured[snapshot_id] = captured
+            data.captures.remove(captured)
+        self.manager(volume.host.partition('#')[0], take)
+
+    def _snapshots(self, *statuses):
+        return [each for each in self.world.snapshots.values()
+                if each.status in statuses and not each.deleted
+                and each.volume_id in self.world.volumes]
+
+    def _delete_snapshot(self, a, _b):
+        found = self._snapshots('available', 'error')
+        if not found:
+            return
+        snapshot = found[a % len(found)]
+        self.world.set_snapshot(snapshot.id, status='deleting')
+        volume = self.world.volumes[snapshot.volume_id]
+        self.say('delete snapshot %s', snapshot.id[:4])
+
+        def delete(node):
+            node.driver.delete_snapshot(types.SimpleNamespace(
+                id=snapshot.id, volume_id=snapshot.volume_id, _context=None))
+            self.world.set_snapshot(snapshot.id, status='deleted',
+                                    deleted=True)
+        self.manager(volume.host.partition('#')[0], delete)
+
+    def _from_snapshot(self, a, b):
+        found = self._snapshots('available')
+        if not found or len(self.order) >= 4:
+            return
+        snapshot, host = found[a % len(found)], self.node(b).host
+        volume = self.world.row(host, size=snapshot.size_gib)
+        self._adopt(volume)
+        self.data[volume.id] = Data(self.captured[snapshot.id])
+        self.data[volume.id].power_lost()
+        self._made(
+            volume, host,
+            lambda node: node.driver.create_volume_from_snapshot(
+                volume, types.SimpleNamespace(
+                    id=snapshot.id, encryption_key_id=None)))
+
+    def _clone(self, a, b):
+        source = self.volume(a, 'available', 'in-use')
+        if source is None or len(self.order) >= 4 or not self.world.pool:
+            return
+        host = self.node(b).host
+        volume = self.world.row(host, size=source.size,
+                                source_volid=source.id)
+        self._adopt(volume)
+        data = self.data[source.id]
+        captured = data.capture()
+
+        def make(node):
+            try:
+                node.driver.create_cloned_volume(volume, source)
+            finally:
+                data.captures.remove(captured)
+                self.data[volume.id] = Data(captured)
+                self.data[volume.id].power_lost()
+        self.data[volume.id] = Data(captured)
+        self._made(volume, host, make)
+
+    # -- moves that nobody attaches for
+
+    def _migrate(self, a, b):
+        volume, host = self.volume(a, 'available'), self.node(b).host
+        if volume is None or volume.host.startswith(host) or (
+                volume.migration_status not in (None, 'success', 'error')):
+            return
+        volume.migration_status = 'starting'
+        self.say('migrate %s to %s', volume.id[:4], host)
+
+        def migrate(node):
+            volume.migration_status = 'migrating'
+            try:
+                _moved, update = node.driver.migrate_volume(None, volume, {
+                    'host': host + '#p', 'capabilities': {
+                        'location_info': migration.DRIVER + host}})
+            except Exception as exc:
+                self.say('not migrated: %r', exc)
+                volume.migration_status = 'error'
+            else:
+                volume.host = update['host']
+                volume.migration_status = 'success'
+        self.manager(volume.host.partition('#')[0], migrate)
+
+    def _drain(self, a, b):
+        volume, host = self.volume(a, 'available'), self.node(b).host
+        if volume is None or volume.host.startswith(host):
+            return
+        self.say('drain %s to %s', volume.id[:4], host)
+        self.ask(volume.host.partition('#')[0], lambda node: (
+            node.endpoint.depart(None, volume_id=volume.id,
+                                 destination=host)), 2 * seeded.PEER)
+
+
+assert images and rows and unended and volume_utils
