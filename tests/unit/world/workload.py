@@ -27,12 +27,15 @@ from tests.unit.world import seeded
 HOSTS = 'a@l', 'b@l', 'c@l'
 #: Seconds that cinder-api, and so Nova, waits for an answer.
 API = 60
-#: How often each kind of event is drawn.
-WEIGHTS = {'attach': 10, 'detach': 6, 'live': 6, 'finish': 6, 'io': 10,
-           'copy': 8, 'look': 7, 'node look': 5, 'snapshot': 3,
-           'delete snapshot': 2, 'from snapshot': 2, 'clone': 2, 'create': 2,
-           'delete': 3, 'extend': 3, 'migrate': 3, 'drain': 3, 'restart': 2,
-           'sweep': 1}
+#: How often each kind of event is drawn, by the theme of a schedule.
+MOVES = {'attach': 10, 'detach': 7, 'live': 6, 'finish': 6, 'io': 12,
+         'copy': 8, 'look': 8, 'node look': 5}
+CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
+           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2}
+UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
+THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
+          {**MOVES, **CREATED, **UNATTENDED, 'restart': 3},
+          {**CREATED, **UNATTENDED, 'attach': 5, 'look': 3, 'node look': 3})
 #: Seconds from one event to the next.
 GAPS = (0, 0, 0, 0, 0, 1, 1, 6, 25, 70)
 
@@ -75,9 +78,12 @@ class Schedule:
 def draw(seed):
     """Return the schedule of a seed; its choices are taken as it runs."""
     random = randoms.Random('events %s' % seed)
-    events, at = [], 0.0
-    for number in range(random.choice((3, 4, 5, 6, 8, 10))):
-        kind, = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+    theme, events, at = random.choice(THEMES), [], 0.0
+    kinds = random.choices(list(theme), list(theme.values()),
+                           k=random.choice((4, 6, 8, 10, 14)))
+    kinds[:0] = random.choice(((), ('attach', 'io'), ('attach', 'io', 'detach',
+                                                      'attach', 'io')))
+    for number, kind in enumerate(kinds):
         at += random.choice(GAPS)
         events.append(Event(number, at, kind, random.randrange(6),
                             random.randrange(6)))
@@ -154,6 +160,8 @@ class Cloud:
         self.captured = {}
         #: Which guests run where, by volume id: host.
         self.guests = {}
+        #: Which service is at work on a volume: its process, its host.
+        self.workers = {}
         self.writes = 0
         self.order = []
         for number in range(schedule.volumes):
@@ -465,21 +473,19 @@ class Cloud:
         node.node.records.end_interrupted(node.host)
         node.reconciler.converge_node(moves=False)
         for volume in list(self.world.volumes.values()):
-            if volume.host.partition('#')[0] != node.host:
+            life, host = self.workers.get(volume.id, (None, ''))
+            if host != node.host or life is node.life:
                 continue
-            if volume.status == 'creating' and not self._is_at_work(volume):
+            if volume.status == 'creating':
                 volume.status = 'error'
-            if volume.status == 'deleting' and not self._is_at_work(volume):
+            elif volume.status == 'deleting':
                 self.delete(node, volume)
-
-    def _is_at_work(self, volume):
-        return any(getattr(each, 'works_on', None) == volume.id
-                   and each.alive() for each in self.scheduler.actors)
 
     # -- volumes and snapshots
 
-    def _working(self, volume):
-        self.scheduler.current.works_on = volume.id
+    def _working(self, volume, node):
+        """Cinder notes which service is at work on a volume."""
+        self.workers[volume.id] = node.life, node.host
 
     def _create(self, a, _b):
         if len(self.order) >= 4:
@@ -493,7 +499,7 @@ class Cloud:
 
     def _made(self, volume, host, make):
         def create(node):
-            self._working(volume)
+            self._working(volume, node)
             try:
                 make(node)
             except Exception as exc:
@@ -502,26 +508,37 @@ class Cloud:
             else:
                 if volume.id in self.world.volumes:
                     volume.status = 'available'
+                    # What was never written to, and is no copy, is zeros:
+                    # thin, or cleared when it was removed.
+                    lv = self.home(volume).lvs[volume.name]
+                    lv[:] = [disks.ZERO if each == disks.EMPTY else each
+                             for each in lv]
         self.manager(host, create)
 
     def _delete(self, a, _b):
         volume = self.volume(a, 'available', 'error', 'error_extending')
-        if volume is None or volume.volume_attachment or any(
+        if volume is None or not self.ask_delete(volume):
+            self.say('nothing to delete')
+
+    def ask_delete(self, volume):
+        """:returns: whether Cinder's API permits it"""
+        if volume.volume_attachment or any(
                 each.volume_id == volume.id and not each.deleted
                 for each in self.world.snapshots.values()) or (
                 volume.migration_status not in (None, 'success', 'error')):
-            return
+            return False
         volume.status = 'deleting'
         self.say('delete %s', volume.id[:4])
         self.manager(volume.host.partition('#')[0],
                      lambda node: self.delete(node, volume))
+        return True
 
     def delete(self, node, volume):
         """Cinder's manager deletes a volume."""
         if volume.id not in self.world.volumes or volume.status != (
                 'deleting') or volume.host.partition('#')[0] != node.host:
             return  # refused without a word: see unended.ask_again
-        self._working(volume)
+        self._working(volume, node)
         try:
             node.driver.delete_volume(volume)
         except exception.VolumeIsBusy as exc:
@@ -545,7 +562,7 @@ class Cloud:
         self.say('extend %s', volume.id[:4])
 
         def extend(node):
-            self._working(volume)
+            self._working(volume, node)
             try:
                 node.driver.extend_volume(volume, size)
             except Exception as exc:
@@ -592,7 +609,9 @@ class Cloud:
         found = self._snapshots('available', 'error')
         if not found:
             return
-        snapshot = found[a % len(found)]
+        self.delete_snapshot(found[a % len(found)])
+
+    def delete_snapshot(self, snapshot):
         self.world.set_snapshot(snapshot.id, status='deleting')
         volume = self.world.volumes[snapshot.volume_id]
         self.say('delete snapshot %s', snapshot.id[:4])
