@@ -12,7 +12,7 @@ ANYRUN = $(SETTINGS) python3 -m
 # stestr has a meaning of its own for it.
 unexport PYTHON
 
-.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page upgrade
+.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations simulate tempest sbom devstack ansible install-page upgrade
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -44,6 +44,9 @@ ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)
 install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
+# SEED= the first (SCHEDULES=N from it on, MINUTES= at most; alone: this one,
+# told in full), FILE= one that was shortened; PLANTED=REGEX faults to be found
+simulate: anypython ; $(ANYRUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FILE),--file $(FILE)) $(if $(PLANTED),--planted '$(PLANTED)')
 # ONLY=REGEX: one way, 'Nova' or 'driver'
 encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 # FROM=REF: the older version of the two

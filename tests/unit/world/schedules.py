@@ -189,7 +189,7 @@ def _let_go(cloud):
 
 
 def _delete_failed(cloud):
-    """Their owners delete what could not be created, or deleted."""
+    """What could not be created, extended or deleted does not stay so."""
     def delete():
         for snapshot in list(cloud.world.snapshots.values()):
             if snapshot.status == 'error' and not snapshot.deleted:
@@ -198,6 +198,10 @@ def _delete_failed(cloud):
         for volume in list(cloud.world.volumes.values()):
             if volume.status in ('error', 'error_deleting'):
                 cloud.ask_delete(volume)
+            elif volume.status == 'error_extending':
+                # An administrator resets it; until then nobody knows who
+                # has it without an attachment: see served.BY_ATTACHMENT.
+                volume.status = 'available'
     cloud.scheduler.spawn('what failed is deleted', delete)
     cloud.scheduler.run()
 
@@ -211,7 +215,7 @@ def check(cloud):
     if cloud.scheduler.locks:
         problems.append('locks are held: %s' % cloud.scheduler.locks)
     for volume in world.volumes.values():
-        if volume.status not in ('available', 'error_extending'):
+        if volume.status != 'available':
             problems.append('%s is %s' % (volume.id, volume.status))
         else:
             home = world.home(volume)

@@ -442,8 +442,17 @@ class World(nodes.World):
         if not node.dead:
             return
         node.start()
-        self.scheduler.spawn('service of ' + node.host,
-                             lambda: self.serve(node), self.alive(node))
+
+        def serve():
+            try:
+                self.serve(node)
+            except Exception as exc:  # Cinder's service serves nothing then
+                self.scheduler.say('not started, once more: %r' % exc)
+                node.stop(power=False)
+                self.scheduler.spawn('start of ' + node.host,
+                                     lambda: self.start(node), after=30)
+        self.scheduler.spawn('service of ' + node.host, serve,
+                             self.alive(node))
 
     @staticmethod
     def alive(node):

@@ -218,20 +218,22 @@ class Cloud:
                 lambda event=event, act=act: act(event.a, event.b),
                 after=event.at)
 
-    def manager(self, host, act):
+    def manager(self, host, act, volume=None):
         """Have Cinder's manager on a host do something: as a message.
 
         Which waits for the service.
 
-        :returns: the actor that has done it, or is gone
+        :param volume: of which Cinder notes that this service is at work
+            on it
         """
         node, scheduler = self.world.nodes[host], self.scheduler
         name = scheduler.current.name
         if node.life is None:
             scheduler.wait(None, lambda: node.life is not None)
-        actor = scheduler.spawn('%s at %s' % (name, host),
-                                lambda: act(node), self.world.alive(node))
-        return actor
+        if volume:
+            self.workers[volume.id] = node.life, host
+        scheduler.spawn('%s at %s' % (name, host),
+                        lambda: act(node), self.world.alive(node))
 
     def ask(self, host, act, seconds=API):
         """The same as a call.
@@ -483,10 +485,6 @@ class Cloud:
 
     # -- volumes and snapshots
 
-    def _working(self, volume, node):
-        """Cinder notes which service is at work on a volume."""
-        self.workers[volume.id] = node.life, node.host
-
     def _create(self, a, _b):
         if len(self.order) >= 4:
             return
@@ -499,7 +497,6 @@ class Cloud:
 
     def _made(self, volume, host, make):
         def create(node):
-            self._working(volume, node)
             try:
                 make(node)
             except Exception as exc:
@@ -513,7 +510,7 @@ class Cloud:
                     lv = self.home(volume).lvs[volume.name]
                     lv[:] = [disks.ZERO if each == disks.EMPTY else each
                              for each in lv]
-        self.manager(host, create)
+        self.manager(host, create, volume)
 
     def _delete(self, a, _b):
         volume = self.volume(a, 'available', 'error', 'error_extending')
@@ -530,7 +527,7 @@ class Cloud:
         volume.status = 'deleting'
         self.say('delete %s', volume.id[:4])
         self.manager(volume.host.partition('#')[0],
-                     lambda node: self.delete(node, volume))
+                     lambda node: self.delete(node, volume), volume)
         return True
 
     def delete(self, node, volume):
@@ -538,7 +535,7 @@ class Cloud:
         if volume.id not in self.world.volumes or volume.status != (
                 'deleting') or volume.host.partition('#')[0] != node.host:
             return  # refused without a word: see unended.ask_again
-        self._working(volume, node)
+        self.workers[volume.id] = node.life, node.host
         try:
             node.driver.delete_volume(volume)
         except exception.VolumeIsBusy as exc:
@@ -562,7 +559,6 @@ class Cloud:
         self.say('extend %s', volume.id[:4])
 
         def extend(node):
-            self._working(volume, node)
             try:
                 node.driver.extend_volume(volume, size)
             except Exception as exc:

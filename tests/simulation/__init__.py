@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of the simulated world by the thousand: ``make simulate``."""

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults that are planted in the driver: does a schedule find them?
+
+Each is a change of one function: a lock that is not taken, a compare-and-swap
+that compares less, an intent that is recorded after the act, a row that is
+trusted though it is old, a flush or a wait that is left out.
+"""
+
+import contextlib
+import importlib
+import inspect
+import re
+import textwrap
+import time
+
+from tests.unit.world import scheduler
+from tests.unit.world import schedules
+from tests.unit.world import workload
+
+#: Schedules that are run for each, unless the command line says.
+MOST = 2000
+
+#: By name: module, function, a text in it and what stands there instead.
+FAULTS = {
+    'lock dropped: prepare': (
+        'handlers', 'Handlers.prepare_sparse',
+        'node.lock(move.volume_id if move else shadow_id)',
+        '_contextlib.nullcontext()'),
+    'lock dropped: free space': (
+        'moves.destination', 'Allocate._allocate',
+        'self._node.allocation_lock()', '_contextlib.nullcontext()'),
+    'lock dropped: deletion': (
+        'deletion', '_locked', 'locks.enter_context(node.lock(volume_id))',
+        'pass'),
+    'lock dropped: snapshot': (
+        'snapshots', 'create_here',
+        'node.lock(snapshot.volume_id)', '_contextlib.nullcontext()'),
+    'lock dropped: extension': (
+        'extending', 'extend', 'with node.lock(volume_id):',
+        'with _contextlib.nullcontext():'),
+    'swap weakened: token not compared': (
+        'tests.unit.world.records', 'SimRecords._check',
+        '(recorded.token, recorded.committed) != (\n'
+        '                move.token, move.committed)', 'False'),
+    'swap weakened: may always move': (
+        'rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
+        'return True\n    if asked_by is state.Asked.ATTACH:'),
+    'swap weakened: hold not compared': (
+        'rows', 'has_lost_hold', 'return bool(shadow.previous_status) and',
+        'return False and'),
+    'swap weakened: home not compared at begin': (
+        'tests.unit.world.records', 'SimRecords.begin',
+        'row.host != volume.host', 'False'),
+    'stale request: prepare of a move that is over': (
+        'moves.destination', 'prepare', 'move is None or', 'False and'),
+    'stale row: home not looked at again': (
+        'moves.checks', 'volume_at_home', 'or not is_home(node, volume)',
+        ''),
+    'stale row: deletion': (
+        'deletion', 'delete_here',
+        '    with _locked(node, volume_id):\n'
+        '        volume = node.records.volume(volume_id)\n',
+        '    volume = node.records.volume(volume_id)\n'
+        '    with _locked(node, volume_id):\n'),
+    'stale row: volume that follows': (
+        'moves.follow', 'CheckPassedOnly.execute',
+        'recorded is None or destination_of(self._node, recorded) != peer',
+        'recorded is None'),
+    'intent after acting: snapshot': (
+        'snapshots', 'create_here',
+        'node.snapshots.locate(\n'
+        '                snapshot_id, node.host, rows.recorded(volume))\n'
+        '            node.stack.create_snapshot('
+        'snapshot_id, volume.name, volume.id)',
+        'node.stack.create_snapshot(snapshot_id, volume.name, volume.id)\n'
+        '            node.snapshots.locate(\n'
+        '                snapshot_id, node.host, rows.recorded(volume))'),
+    'intent after acting: place of a clone': (
+        'births', '_bear', 'node.snapshots.place(volume.id, asked, home)',
+        'pass'),
+    'recorded before done: hydration may begin': (
+        'moves.source', 'source_released',
+        'node.stack.flush_handle(move.volume_id)\n'
+        '    released = node.records.advance('
+        'move, state.Event.SOURCE_DETACHED)',
+        'released = node.records.advance(move, state.Event.SOURCE_DETACHED)\n'
+        '    node.peers.converge_soon(context, move.destination,'
+        ' move.volume_id)\n'
+        '    node.stack.flush_handle(move.volume_id)'),
+    'recorded before done: end of a move': (
+        'moves.remains', 'take_down',
+        '    if move.committed:', '    node.records.finish(move, event)\n'
+        '    return\n    if move.committed:'),
+    'flush left out: before a move': (
+        'moves.source', 'Flush.execute',
+        'self._node.stack.flush_handle(volume.id)', 'pass'),
+    'flush left out: a live move\'s source': (
+        'moves.source', 'source_released',
+        'node.stack.flush_handle(move.volume_id)', 'pass'),
+    'flush left out: before a copy is complete': (
+        'moves.completion', 'MarkHydrated.execute',
+        'self._node.stack.flush_handle(move.volume_id)', 'pass'),
+    'flush left out: before a snapshot': (
+        'snapshots', 'at_home', 'node.stack.flush_handle(volume_id)',
+        'pass'),
+    'flush left out: source of a volume that follows': (
+        'moves.destination', '_put_on_clone',
+        'node.stack.follow_onto_clone(move, source)',
+        'node.stack.follow_onto_clone(move, "")'),
+    'wait removed: source still open': (
+        'moves.source', 'CheckClosed.execute',
+        'tops.ensure_closed(self._node, volume.id)', 'pass'),
+    'wait removed: source of a live move still open': (
+        'moves.source', 'source_released',
+        'tops.ensure_closed(node, move.volume_id)', 'pass'),
+    'wait removed: destination of a live move still open': (
+        'moves.destination', 'roll_back_live',
+        'tops.ensure_closed(node, move.volume_id)', 'pass'),
+    'check removed: destination of a live move written': (
+        'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
+    'check removed: snapshot of what is being copied': (
+        'snapshots', 'check_copied', 'if move is None or not move.committed',
+        'if True'),
+    'check removed: complete without its source': (
+        'moves.destination', 'is_complete_alone',
+        'if not node.stack.clone_status(move.shadow_id).finished:',
+        'if False:'),
+    'order: metadata goes before its LV': (
+        'moves.removal', 'remove_stack',
+        'discard_lv(node, move.destination_lv)\n'
+        '    node.stack.remove_lv(names.metadata_lv(move.shadow_id))',
+        'node.stack.remove_lv(names.metadata_lv(move.shadow_id))\n'
+        '    discard_lv(node, move.destination_lv)'),
+    'order: committed though begun before': (
+        'moves.source', 'abandon_interrupted',
+        'if move and not move.committed and', 'if False and'),
+    'export ends that was just offered': (
+        'tests.unit.world.iscsi', 'SimExports.withdraw_unnamed',
+        'if not at_once:', 'if False:'),
+}
+
+
+@contextlib.contextmanager
+def planted(module, function, before, after):
+    """Change a function.
+
+    :raises ValueError: if it does not have the text any more
+    """
+    if not module.startswith('tests.'):
+        module = 'cinder_localclone.' + module
+    owner = found = importlib.import_module(module)
+    *way, name = function.split('.')
+    for each in way:
+        owner = getattr(owner, each)
+    original = vars(owner)[name]
+    text = textwrap.dedent(inspect.getsource(
+        getattr(original, '__wrapped__', original)))
+    # Other lines of what stands there instead are indented as it says.
+    pattern = r'\s+'.join(map(re.escape, before.split()))
+    text, count = re.subn(pattern, lambda _match: after.strip(), text)
+    if not count:
+        raise ValueError('%s.%s has no such text' % (module, function))
+    names = dict(vars(found), _contextlib=contextlib)
+    exec(compile(text, module + ' (planted)', 'exec'), names)
+    setattr(owner, name, names[name])
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def find(fault, seed, most, seconds=10 ** 6):
+    """:returns: (schedules that were run, the error; None: not found)"""
+    until = time.perf_counter() + seconds
+    with planted(*FAULTS[fault]):
+        for count in range(most):
+            schedule = workload.draw(seed + count)
+            try:
+                schedules.run(schedule, scheduler.Choices(
+                    seed + count, schedule.how))
+            except schedules.Broken as exc:
+                return count + 1, exc
+            if time.perf_counter() > until:
+                break
+    return count + 1, None
+
+
+def main(options):
+    missed = 0
+    for fault in FAULTS:
+        if not re.search(options.planted, fault):
+            continue
+        count, exc = find(fault, options.seed or 0,
+                          options.schedules or MOST)
+        missed += exc is None
+        print('%-55s %s' % (fault, 'not found in %d' % count if exc is None
+                            else 'found by schedule %d: %s' % (
+                                count, str(exc)[:90])), flush=True)
+    print('%d not found' % missed)
+    return int(bool(missed))
