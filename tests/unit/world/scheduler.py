@@ -53,7 +53,7 @@ class Choices:
         return {
             'preempt': random.choice((0, .01, .03, .1, .3, .7)),
             'pct': random.random() < .4,
-            'faults': random.choice((0, 0, 1, 1, 2, 3)),
+            'faults': random.choice((0, 1, 1, 2, 3)),
             'fault_rate': random.choice((.003, .01, .03)),
             'message_rate': random.choice((0, 0, .03, .15)),
             'jump': random.choice((0, 0, .02, .1))}

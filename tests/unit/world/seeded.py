@@ -100,18 +100,15 @@ class _Acting(effects._Acting):
         super().__init__(node, inner)
         self._life = node.life
         self._faults = DATABASE if isinstance(inner, Rows) else LOCAL
-        self._made = {}
 
     def __getattr__(self, name):
-        if name in self._made:
-            return self._made[name]
         self._check()
         call = getattr(self._inner, name)
         if not callable(call):
             return call
         looks = name in effects.UNNOTED and name not in effects.LOCKED
-        self._made[name] = made = (self._looking if looks else self._doing)(
-            name, call)
+        made = (self._looking if looks else self._doing)(name, call)
+        self.__dict__[name] = made  # it is asked for here only once
         return made
 
     def _check(self):
@@ -427,19 +424,19 @@ class World(nodes.World):
         struck = {'cut all': [node] + others,
                   'cut another': others[:1]}.get(fault, [node])
         for each in struck:
+            if each.off:
+                continue
             self.scheduler.say('!! %s on %s, for %d s' % (
                 'its service is killed' if fault == 'kill' else 'power cut',
                 each.host, seconds))
-            was_off = each.off
             each.stop(fault != 'kill', schedulers.random.Random(
                 lost) if lost else None)
-            if not was_off or fault == 'kill':
-                self.scheduler.spawn('start of ' + each.host, lambda each=each:
-                                     self.start(each), after=seconds)
+            self.scheduler.spawn('start of ' + each.host, lambda each=each:
+                                 self.start(each), after=seconds)
 
     def start(self, node):
         """Power is back, the service starts."""
-        if not node.dead:
+        if node.life is not None:
             return
         node.start()
 

@@ -36,6 +36,15 @@ UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
 THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
           {**MOVES, **CREATED, **UNATTENDED, 'restart': 3},
           {**CREATED, **UNATTENDED, 'attach': 5, 'look': 3, 'node look': 3})
+#: What a schedule may begin with, so that there is something to disturb.
+RUNNING = ('attach', 'io')
+MOVED = (*RUNNING, 'detach', 'attach', 'io')
+LIVE = (*RUNNING, 'live', 'io', 'finish', 'io')
+BEGINNINGS = ((), RUNNING, MOVED, MOVED, (*MOVED, 'copy', 'look'), LIVE, LIVE,
+              (*LIVE, 'copy', 'look'), (*MOVED, 'detach', 'attach', 'io'),
+              (*MOVED, 'detach', 'attach', 'io', 'copy', 'look', 'copy',
+               'node look', 'io'), (*MOVED, 'live', 'finish', 'io'),
+              ('attach', 'detach', 'migrate'), ('drain', 'copy'))
 #: Seconds from one event to the next.
 GAPS = (0, 0, 0, 0, 0, 1, 1, 6, 25, 70)
 
@@ -79,10 +88,11 @@ def draw(seed):
     """Return the schedule of a seed; its choices are taken as it runs."""
     random = randoms.Random('events %s' % seed)
     theme, events, at = random.choice(THEMES), [], 0.0
+    theme = {**theme, 'cut': random.choice((0, 2, 6)),
+             'kill': random.choice((0, 0, 3))}
     kinds = random.choices(list(theme), list(theme.values()),
-                           k=random.choice((4, 6, 8, 10, 14)))
-    kinds[:0] = random.choice(((), ('attach', 'io'), ('attach', 'io', 'detach',
-                                                      'attach', 'io')))
+                           k=random.choice((2, 4, 6, 8, 12)))
+    kinds[:0] = random.choice(BEGINNINGS)
     for number, kind in enumerate(kinds):
         at += random.choice(GAPS)
         events.append(Event(number, at, kind, random.randrange(6),
@@ -401,7 +411,8 @@ class Cloud:
         if node.off or handle not in node.devices:
             return
         node.opened.add(handle)
-        what, region = random.choice(('read', 'write', 'write', 'flush')), (
+        what, region = random.choice(
+            ('read', 'write', 'write', 'flush', 'flush')), (
             random.randrange(len(data.regions)))
         if region >= disks.length(node.devices[handle]):
             return
@@ -461,6 +472,15 @@ class Cloud:
     def sweep(node):
         newborns.sweep(node.node, None)
         removal.remove_doomed(node.node)
+
+    def _cut(self, a, b):
+        """The power of a node fails, whatever goes on there."""
+        self.world.stop(self.node(a), 'cut', (2, 10, 90)[b % 3],
+                        a * 6 + b if b > 1 else 0)
+
+    def _kill(self, a, b):
+        if self.node(a).life is not None:
+            self.world.stop(self.node(a), 'kill', (2, 10, 90)[b % 3], 0)
 
     def _restart(self, a, b):
         node = self.node(a)
