@@ -37,24 +37,35 @@ class Endless(Exception):
 class Choices:
     """Chooses by a seed, and records what is not the plain choice.
 
-    :param how: ``preempt``, ``pct``, ``faults``, ``fault_rate``,
-        ``message_rate``, ``jump``: see :meth:`draw`
+    :param how: see :meth:`draw`
     """
 
     def __init__(self, seed, how):
         self._random = random.Random('choices %s' % seed)
         self.how = how
         self.taken = {}
-        self.faults_left = how['faults']
+        #: The numbers of the moments at which something fails: of all, and
+        #: of those that count; how many there were.
+        self._at = {self._random.randrange(how['within'])
+                    for _each in range(how['faults'])}
+        self._hot_at = {self._random.randrange(how['within'] // 4)
+                        for _each in range(how['hot_faults'])}
+        self._seen = self._hot_seen = 0
 
     @staticmethod
     def draw(random):
-        """Return how choices are made: few preemptions or many, and so on."""
+        """Return how choices are made: few preemptions or many, and so on.
+
+        Faults are spread over the moments evenly, so that late ones are met
+        as often as early ones; some of them over those that count: before
+        and after what is recorded or flushed.
+        """
         return {
             'preempt': random.choice((0, .01, .03, .1, .3, .7)),
             'pct': random.random() < .4,
-            'faults': random.choice((0, 1, 1, 2, 3)),
-            'fault_rate': random.choice((.003, .01, .03)),
+            'faults': random.choice((0, 0, 1, 2)),
+            'hot_faults': random.choice((0, 1, 1, 2)),
+            'within': random.choice((40, 120, 250)),
             'message_rate': random.choice((0, 0, .03, .15)),
             'jump': random.choice((0, 0, .02, .1))}
 
@@ -92,15 +103,17 @@ class Choices:
             self.taken[key + ('jump',)] = True
         return found
 
-    def fault(self, key, faults):
+    def fault(self, key, faults, hot=False):
         """Return one of some faults, with its details, or None.
 
         :param faults: functions of a generator, by name
+        :param hot: whether this is a moment that counts
         """
-        if not self.faults_left or self._random.random() > (
-                self.how['fault_rate']):
+        now = self._seen in self._at or hot and self._hot_seen in self._hot_at
+        self._seen += 1
+        self._hot_seen += hot
+        if not now:
             return None
-        self.faults_left -= 1
         name = self._random.choice(sorted(faults))
         self.taken[key + ('fault',)] = name, *faults[name](self._random)
         return self.taken[key + ('fault',)]
@@ -133,7 +146,7 @@ class Recorded:
     def jumps(self, key):
         return self.taken.get(key + ('jump',), False)
 
-    def fault(self, key, faults):
+    def fault(self, key, faults, hot=False):
         found = self.taken.get(key + ('fault',))
         return found if found and found[0] in faults else None
 

@@ -52,6 +52,14 @@ DATABASE = {'deadlock': lambda _random: (),
             'connection lost after the commit': lambda _random: ()}
 
 
+#: What is recorded, flushed, or swapped: faults beside it tell most.
+HOT = frozenset((
+    'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'place',
+    'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
+    'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
+    'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration'))
+
+
 class Disk(disks.Disk):
     """A disk of which a power cut loses any part of what was not flushed."""
 
@@ -137,7 +145,7 @@ class _Acting(effects._Acting):
                 world.insist(nodes.nodes.FREE_SPACE in node.held,
                              '%s without the lock of free space', name)
             world.tick(node, 'before ' + name)
-            fault = world.fault(self._faults)
+            fault = world.fault(self._faults, name in HOT)
             if fault:
                 return self._fail(fault, name, call, args, kwargs)
             result = call(*args, **kwargs)
@@ -400,7 +408,9 @@ class World(nodes.World):
             return
         reencryption.insist_on_fences(self)
         if not scheduler.quiet:
-            found = scheduler.choices.fault(scheduler.current.key(), STOPS)
+            found = scheduler.choices.fault(
+                scheduler.current.key(), STOPS,
+                what.removeprefix('before ') in HOT)
             if found:
                 self.stop(node, *found)
         scheduler.turn('' if what.startswith('before') else what)
@@ -411,11 +421,11 @@ class World(nodes.World):
         if scheduler.current is not None and what in GLANCES:
             scheduler.turn()
 
-    def fault(self, faults):
+    def fault(self, faults, hot):
         scheduler = self.scheduler
         if scheduler.current is None or scheduler.quiet:
             return None
-        return scheduler.choices.fault(scheduler.current.key(), faults)
+        return scheduler.choices.fault(scheduler.current.key(), faults, hot)
 
     def stop(self, node, fault, seconds, lost):
         """:param lost: seed of what a power cut loses; 0: all"""

@@ -327,10 +327,22 @@ class Cloud:
         self.say('detached %s', volume.id[:4])
 
     def _run_on(self, volume, host):
-        """The guest goes on there."""
+        """The guest goes on there.
+
+        QEMU flushes where it stops: a guest whose flush is answered at the
+        destination takes what it wrote at the source for flushed, too.
+        """
         before = self.guests.get(volume.id)
         if before:
-            self.world.nodes[before].opened.discard(names.handle(volume.id))
+            source = self.world.nodes[before]
+            if names.handle(volume.id) in source.devices:
+                try:
+                    source.flush(volume.id)
+                    self.data[volume.id].flush()
+                except IOError as exc:
+                    self.say('the guest stays: %s', exc)
+                    return
+            source.opened.discard(names.handle(volume.id))
         node = self.world.nodes[host]
         if not node.off:
             self.guests[volume.id] = host
@@ -386,7 +398,8 @@ class Cloud:
         if b % 3 and self.guests.get(volume.id) and (
                 names.handle(volume.id) in node.devices):
             self._run_on(volume, host)
-            leaving = source
+            if self.guests.get(volume.id) == host:
+                leaving = source
         leaving.attach_status = 'detaching'
         self._disconnect(volume, leaving)
 

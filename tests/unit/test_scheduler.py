@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler of the simulated world, and a few of its schedules."""
+
+import os
+import random
+import subprocess
+import sys
+
+import ddt
+import testtools
+
+from cinder_localclone import exceptions
+from tests import complaints
+from tests.simulation import planted
+from tests.unit.world import disks
+from tests.unit.world import scheduler
+from tests.unit.world import schedules
+from tests.unit.world import seeded
+from tests.unit.world import shrinking
+from tests.unit.world import workload
+
+#: The seeds that are always run.
+SEEDS = range(40)
+#: What a run has said, in another process.
+TELL = '''
+import hashlib, logging
+from tests.unit import test_scheduler
+logging.disable(logging.CRITICAL)
+print(test_scheduler.digest(range(6)))
+'''
+#: A fault that few schedules are needed to find.
+FAULT = 'recorded before done: end of a move'
+
+
+def run(seed):
+    """:returns: the schedule of a seed, with its choices; what has happened"""
+    schedule = workload.draw(seed)
+    return schedule, schedules.run(
+        schedule, scheduler.Choices(seed, schedule.how))
+
+
+def digest(seeds):
+    """What runs of some seeds have come to, as one text."""
+    with schedules.fast():
+        return str([run(seed)[1] for seed in seeds])
+
+
+class Plain:
+    """Nobody interrupts, nothing fails."""
+
+    @staticmethod
+    def priority(_key):
+        return 0
+
+    @staticmethod
+    def next(_key, current, others):
+        return current or others()[0]
+
+    @staticmethod
+    def jumps(_key):
+        return False
+
+
+class SchedulerTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.scheduler = scheduler.Scheduler(Plain())
+        self.addCleanup(self.scheduler.close)
+        self.said = []
+
+    def spawn(self, name, act, **how):
+        return self.scheduler.spawn(name, act, **how)
+
+    def hold(self, seconds, wait):
+        with self.scheduler.lock('a', 'v', wait):
+            self.said.append((self.scheduler.current.name,
+                              self.scheduler.now))
+            self.scheduler.sleep(seconds)
+
+    def test_lock_waits(self):
+        self.spawn('one', lambda: self.hold(5, 20))
+        self.spawn('two', lambda: self.hold(1, 20))
+        self.scheduler.run()
+        self.assertEqual([('one', 0), ('two', 5)], self.said)
+
+    def test_lock_waits_for_so_long(self):
+        self.spawn('one', lambda: self.hold(30, 20))
+        two = self.spawn('two', lambda: self.hold(1, 20))
+        self.scheduler.run()
+        self.assertEqual([('one', 0)], self.said)
+        self.assertIsInstance(two.error, exceptions.Busy)
+
+    def test_lock_of_a_process_that_is_gone(self):
+        alive = [True]
+        self.spawn('one', lambda: self.hold(30, 20), alive=lambda: alive[0])
+        self.spawn('two', lambda: self.hold(1, 20), after=1)
+
+        def kill():
+            alive[0] = False
+            self.scheduler.drop_locks('a')
+        self.spawn('killer', kill, after=2)
+        self.scheduler.run()
+        self.assertEqual([('one', 0), ('two', 2)], self.said)
+
+    def test_gone_handles_nothing(self):
+        alive, handled = [True], []
+
+        def act():
+            try:
+                self.scheduler.sleep(10)
+            except Exception:
+                handled.append('an error')
+        actor = self.spawn('one', act, alive=lambda: alive[0])
+        self.spawn('killer', lambda: alive.__setitem__(0, False), after=1)
+        self.scheduler.run()
+        self.assertEqual([], handled)
+        self.assertIsInstance(actor.error, scheduler.Gone)
+
+    def test_time_passes_when_all_wait(self):
+        self.spawn('one', lambda: self.scheduler.sleep(7))
+        self.spawn('two', lambda: self.scheduler.sleep(3))
+        self.scheduler.run()
+        self.assertEqual(7, self.scheduler.now)
+
+    def test_waiting_for_ever(self):
+        self.spawn('one', lambda: self.scheduler.wait())
+        self.assertRaises(scheduler.Endless, self.scheduler.run)
+
+    def test_no_end(self):
+        def act():
+            while True:
+                self.scheduler.turn()
+        self.spawn('one', act)
+        self.assertRaises(scheduler.Endless, self.scheduler.run)
+
+    def test_lock_that_is_not_given_back(self):
+        def act():
+            self.scheduler.lock('a', 'v', 1).__enter__()
+        self.spawn('one', act)
+        error = self.assertRaises(AssertionError, self.scheduler.run)
+        self.assertIn('holds', str(error))
+
+
+@ddt.ddt
+class DiskTest(testtools.TestCase):
+    """What a power cut leaves of regions written 'new' over 'old'."""
+
+    def cut(self, seed, flushed=False, data_of=None):
+        disk = seeded.Disk()
+        disk.lvs = {'lv': ['old'] * 4, 'metadata': {'local': set()}}
+        for region in range(4):
+            disk.write('lv', region, 'new')
+            disk.make_local('metadata', region)
+        if flushed:
+            disk.flush('lv')
+        disk.power_cut(None if seed is None else random.Random(seed),
+                       data_of or {})
+        return disk.lvs['lv'], disk.lvs['metadata']['local']
+
+    def test_all(self):
+        self.assertEqual((['old'] * 4, set()), self.cut(None))
+
+    def test_any_part(self):
+        found = {tuple(self.cut(seed)[0]) for seed in range(300)}
+        for region in range(4):
+            self.assertEqual({'old', 'new', 'torn new'} - {'torn new'},
+                             {each[region] for each in found}
+                             - {'torn new'})
+        self.assertIn(('old', 'new', 'old', 'new'), found)
+        self.assertIn('torn new', {each[0] for each in found})
+
+    def test_flushed(self):
+        for seed in range(50):
+            self.assertEqual(['new'] * 4, self.cut(seed, flushed=True)[0])
+
+    def test_no_region_is_local_without_its_data(self):
+        seen = set()
+        for seed in range(200):
+            lv, local = self.cut(seed, data_of={'metadata': 'lv'})
+            seen.add(len(local))
+            for region in local:
+                self.assertEqual('new', lv[region])
+        self.assertEqual({0, 1, 2, 3, 4}, seen)
+
+
+class DataTest(testtools.TestCase):
+    """What a guest may read."""
+
+    def setUp(self):
+        super().setUp()
+        self.data = workload.Data([['old']])
+
+    def wrong(self, value):
+        return bool(self.data.read(0, value))
+
+    def test_last_write(self):
+        self.data.write(0, 'new')
+        self.assertTrue(self.wrong('old'))
+        self.assertFalse(self.wrong('new'))
+
+    def test_not_flushed(self):
+        for value in ('old', 'new', 'torn new'):
+            self.setUp_again()
+            self.data.power_lost()
+            self.assertFalse(self.wrong(value))
+            self.assertEqual(value != 'old', self.wrong('old'))
+
+    def setUp_again(self):
+        self.data = workload.Data([['old']])
+        self.data.write(0, 'new')
+
+    def test_flushed(self):
+        self.data.write(0, 'new')
+        self.data.flush()
+        self.data.power_lost()
+        self.assertTrue(self.wrong('old'))
+        self.assertTrue(self.wrong('torn new'))
+
+    def test_flush_after_a_loss_makes_nothing_sure(self):
+        self.setUp_again()
+        self.data.power_lost()
+        self.data.flush()
+        self.assertFalse(self.wrong('old'))
+        self.assertTrue(self.wrong('new'))
+
+    def test_never_written(self):
+        data = workload.Data([[disks.ZERO]])
+        self.assertEqual('', data.read(0, disks.EMPTY))
+
+
+@ddt.ddt
+class ScheduleTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(schedules.fast())
+        self.addCleanup(complaints.take)
+
+    @ddt.data(*SEEDS)
+    def test_seed(self, seed):
+        run(seed)
+
+    def test_recorded_choices_replay_it(self):
+        for seed in range(20):
+            schedule, trace = run(seed)
+            again = shrinking.load(shrinking.dump(schedule))
+            self.assertEqual(trace, schedules.run(again))
+
+    def test_same_seed_in_another_process(self):
+        found = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', TELL], check=True,
+            env={**os.environ, 'PYTHONHASHSEED': '7'}, text=True,
+            stdout=subprocess.PIPE, timeout=120).stdout
+        self.assertEqual(digest(range(6)), found.strip())
+
+    def test_planted_fault_is_found_and_shortened(self):
+        count, error = planted.find(FAULT, 0, 20)
+        self.assertIsNotNone(error)
+        schedule = workload.draw(count - 1)
+        with planted.planted(*planted.FAULTS[FAULT]):
+            self.assertRaises(schedules.Broken, schedules.run, schedule,
+                              scheduler.Choices(count - 1, schedule.how))
+            events = len(schedule.events)
+            short, last = shrinking.Shrinker(schedule, error).shrink()
+            self.assertLess(len(short.events), events)
+            self.assertEqual(shrinking.kind(error), shrinking.kind(last))
+            self.assertRaises(schedules.Broken, schedules.run, short)
+        schedules.run(short)  # it is the fault that breaks it
+
+
+class PlantedTest(testtools.TestCase):
+
+    def test_all_can_be_planted(self):
+        for fault in planted.FAULTS.values():
+            with planted.planted(*fault):
+                pass
+
+    def test_text_that_is_not_there(self):
+        with testtools.ExpectedException(ValueError):
+            with planted.planted('rows', 'may_move', 'no such text', ''):
+                pass
