@@ -266,9 +266,10 @@ class SimNode:
 
     #: What makes each effect of a room a moment.
     ACTING = staticmethod(effects.acting)
+    EXPORTS = iscsi.SimExports
 
     def __post_init__(self) -> None:
-        self.sim_exports = iscsi.SimExports(self)
+        self.sim_exports = self.EXPORTS(self)
         self.start_service()
 
     def make_records(self) -> records.SimRecords:

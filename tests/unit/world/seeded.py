@@ -22,6 +22,7 @@ from cinder_localclone import names
 from cinder_localclone import peer
 from tests.unit.world import disks
 from tests.unit.world import effects
+from tests.unit.world import iscsi
 from tests.unit.world import nodes
 from tests.unit.world import reencryption
 from tests.unit.world import scheduler as schedulers
@@ -203,6 +204,19 @@ def _read(volume):
     return found
 
 
+class Exports(iscsi.SimExports):
+
+    def _insist_unread(self, shadow_id):
+        """But of a move that has failed, before its destination looks.
+
+        A delete withdraws what was to be its source. Nothing reads that any
+        more; the destination logs out before anything else.
+        """
+        move = self.node.world.shadows.get(shadow_id)
+        if move is None or move.committed or not move.is_over:
+            super()._insist_unread(shadow_id)
+
+
 class Client(peer.Client):
     """The driver's client; what it sends is an actor on the other node."""
 
@@ -245,6 +259,7 @@ class Node(nodes.SimNode):
     """A node whose service and kernel end each by itself."""
 
     ACTING = staticmethod(_Acting)
+    EXPORTS = Exports
     #: What a process of its service is known by; None: there is none.
     life: object = None
     #: Whether it has power; when its service died.
@@ -531,4 +546,3 @@ class World(nodes.World):
 GLANCES = frozenset(('volume', 'move_of', 'moves_of', 'volumes_of',
                      'get_move', 'remains_of', 'devices', 'survey', 'lvs',
                      'remote', 'clone_status', 'snapshot'))
-assert names and GLANCES <= effects.UNNOTED

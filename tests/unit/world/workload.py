@@ -11,16 +11,12 @@ import random as randoms
 import types
 
 from cinder import exception
-from cinder.volume import volume_utils
 
 from cinder_localclone import migration
+from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
-from cinder_localclone import rows
-from cinder_localclone import unended
-from cinder_localclone.moves import removal
 from tests.unit.world import disks
-from tests.unit.world import images
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded
 
@@ -721,5 +717,3 @@ class Cloud:
             node.endpoint.depart(None, volume_id=volume.id,
                                  destination=host)), 2 * seeded.PEER)
 
-
-assert images and rows and unended and volume_utils
