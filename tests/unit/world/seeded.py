@@ -18,7 +18,6 @@ import oslo_messaging as messaging
 from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
-from cinder_localclone import names
 from cinder_localclone import peer
 from tests.unit.world import disks
 from tests.unit.world import effects

@@ -23,6 +23,9 @@ from tests.unit.world import seeded
 HOSTS = 'a@l', 'b@l', 'c@l'
 #: Seconds that cinder-api, and so Nova, waits for an answer.
 API = 60
+#: Seconds for which an event waits until it can begin: a volume is detached
+#: once it is attached.
+PATIENCE = 50
 #: How often each kind of event is drawn, by the theme of a schedule.
 MOVES = {'attach': 10, 'detach': 7, 'live': 6, 'finish': 6, 'io': 12,
          'copy': 8, 'look': 8, 'node look': 5}
@@ -42,7 +45,7 @@ BEGINNINGS = ((), RUNNING, MOVED, MOVED, (*MOVED, 'copy', 'look'), LIVE, LIVE,
                'node look', 'io'), (*MOVED, 'live', 'finish', 'io'),
               ('attach', 'detach', 'migrate'), ('drain', 'copy'))
 #: Seconds from one event to the next.
-GAPS = (0, 0, 0, 0, 0, 1, 1, 6, 25, 70)
+GAPS = (0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,13 +219,20 @@ class Cloud:
     # -- running
 
     def start(self):
-        """Have each event begin at its time."""
+        """Have each event begin at its time, or when it can."""
         for event in self.schedule.events:
-            act = getattr(self, '_' + event.kind.replace(' ', '_'))
             self.scheduler.spawn(
                 '#%d %s' % (event.number, event.kind),
-                lambda event=event, act=act: act(event.a, event.b),
-                after=event.at)
+                lambda event=event: self._begin(event), after=event.at)
+
+    def _begin(self, event):
+        act = getattr(self, '_' + event.kind.replace(' ', '_'))
+        scheduler = self.scheduler
+        until = scheduler.now + PATIENCE
+        while act(event.a, event.b) is False and scheduler.now < until:
+            steps = scheduler.steps
+            scheduler.wait(until - scheduler.now,
+                           lambda steps=steps: scheduler.steps > steps + 5)
 
     def manager(self, host, act, volume=None):
         """Have Cinder's manager on a host do something: as a message.
@@ -275,7 +285,7 @@ class Cloud:
         volume, host = self.volume(a, 'available'), self.node(b).host
         if volume is None or self.world.nodes[host].off or (
                 volume.migration_status not in (None, 'success', 'error')):
-            return
+            return False
         volume.status = 'reserved'
         if self._connect(volume, host, 'vm of ' + volume.id):
             self._run_on(volume, host)
@@ -358,11 +368,12 @@ class Cloud:
 
     def _detach(self, a, _b):
         volume = self._attached(a, 1)
-        if volume:
-            attachment, = volume.volume_attachment
-            attachment.attach_status = 'detaching'
-            self._stop(volume)
-            self._disconnect(volume, attachment)
+        if volume is None:
+            return False
+        attachment, = volume.volume_attachment
+        attachment.attach_status = 'detaching'
+        self._stop(volume)
+        self._disconnect(volume, attachment)
 
     def _stop(self, volume):
         """The guest is shut off, or lets go of the volume."""
@@ -374,18 +385,18 @@ class Cloud:
         """A live migration begins."""
         volume, host = self._attached(a, 1), self.node(b).host
         if volume is None:
-            return
+            return False
         before, = volume.volume_attachment
         if before.connector['host'] == host[0] or not (
                 self.guests.get(volume.id)):
-            return
+            return False
         self._connect(volume, host, before.instance_uuid)
 
     def _finish(self, a, b):
         """It goes on at the destination, or is given up."""
         volume = self._attached(a, 2)
         if volume is None:
-            return
+            return False
         source, destination = volume.volume_attachment
         host = next(each for each in HOSTS
                     if each[0] == destination.connector['host'])
@@ -405,7 +416,7 @@ class Cloud:
         """A guest reads, writes and flushes."""
         running = [each for each in self.order if each in self.guests]
         if not running:
-            return
+            return False
         volume_id = running[a % len(running)]
         random = randoms.Random('%d %d' % (a, b))
         for _each in range(1 + b):
@@ -451,6 +462,8 @@ class Cloud:
 
     def _copy(self, a, b):
         node = self.node(a)
+        if not any(each.get('hydrating') for each in node.devices.values()):
+            return False
         for _each in range(1 + b):
             if node.off or not node.copy_one():
                 break
@@ -516,7 +529,7 @@ class Cloud:
 
     def _create(self, a, _b):
         if len(self.order) >= 4:
-            return
+            return False
         host = self.node(a).host
         volume = self.world.row(host)
         self._adopt(volume)
@@ -543,8 +556,7 @@ class Cloud:
 
     def _delete(self, a, _b):
         volume = self.volume(a, 'available', 'error', 'error_extending')
-        if volume is None or not self.ask_delete(volume):
-            self.say('nothing to delete')
+        return volume is not None and self.ask_delete(volume)
 
     def ask_delete(self, volume):
         """:returns: whether Cinder's API permits it"""
@@ -582,7 +594,7 @@ class Cloud:
         volume = self.volume(a, 'available', 'in-use')
         if volume is None or volume.size > 2 or (
                 volume.migration_status not in (None, 'success', 'error')):
-            return
+            return False
         before, size = volume.status, volume.size + 1
         volume.status = 'extending'
         self.say('extend %s', volume.id[:4])
@@ -605,7 +617,7 @@ class Cloud:
     def _snapshot(self, a, _b):
         volume = self.volume(a, 'available', 'in-use')
         if volume is None or not self.world.pool:
-            return
+            return False
         snapshot_id = self.world.snapshot_row(volume)
         data = self.data[volume.id]
         captured = data.capture()
@@ -633,7 +645,7 @@ class Cloud:
     def _delete_snapshot(self, a, _b):
         found = self._snapshots('available', 'error')
         if not found:
-            return
+            return False
         self.delete_snapshot(found[a % len(found)])
 
     def delete_snapshot(self, snapshot):
@@ -651,7 +663,7 @@ class Cloud:
     def _from_snapshot(self, a, b):
         found = self._snapshots('available')
         if not found or len(self.order) >= 4:
-            return
+            return False
         snapshot, host = found[a % len(found)], self.node(b).host
         volume = self.world.row(host, size=snapshot.size_gib)
         self._adopt(volume)
@@ -666,7 +678,7 @@ class Cloud:
     def _clone(self, a, b):
         source = self.volume(a, 'available', 'in-use')
         if source is None or len(self.order) >= 4 or not self.world.pool:
-            return
+            return False
         host = self.node(b).host
         volume = self.world.row(host, size=source.size,
                                 source_volid=source.id)
@@ -690,7 +702,7 @@ class Cloud:
         volume, host = self.volume(a, 'available'), self.node(b).host
         if volume is None or volume.host.startswith(host) or (
                 volume.migration_status not in (None, 'success', 'error')):
-            return
+            return False
         volume.migration_status = 'starting'
         self.say('migrate %s to %s', volume.id[:4], host)
 
@@ -711,9 +723,8 @@ class Cloud:
     def _drain(self, a, b):
         volume, host = self.volume(a, 'available'), self.node(b).host
         if volume is None or volume.host.startswith(host):
-            return
+            return False
         self.say('drain %s to %s', volume.id[:4], host)
         self.ask(volume.host.partition('#')[0], lambda node: (
             node.endpoint.depart(None, volume_id=volume.id,
                                  destination=host)), 2 * seeded.PEER)
-
