@@ -27,8 +27,8 @@ API = 60
 #: once it is attached.
 PATIENCE = 50
 #: How often each kind of event is drawn, by the theme of a schedule.
-MOVES = {'attach': 10, 'detach': 7, 'live': 6, 'finish': 6, 'io': 12,
-         'copy': 8, 'look': 8, 'node look': 5}
+MOVES = {'attach': 8, 'detach': 7, 'live': 5, 'finish': 5, 'io': 12,
+         'copy': 8, 'look': 10, 'node look': 7}
 CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
            'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2}
 UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
@@ -39,13 +39,15 @@ THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
 RUNNING = ('attach', 'io')
 MOVED = (*RUNNING, 'detach', 'attach', 'io')
 LIVE = (*RUNNING, 'live', 'io', 'finish', 'io')
+PASSED = (*MOVED, 'detach', 'attach', 'io', 'copy', 'copy', 'look', 'look',
+          'io', 'node look', 'node look', 'io', 'look')
 BEGINNINGS = ((), RUNNING, MOVED, MOVED, (*MOVED, 'copy', 'look'), LIVE, LIVE,
               (*LIVE, 'copy', 'look'), (*MOVED, 'detach', 'attach', 'io'),
-              (*MOVED, 'detach', 'attach', 'io', 'copy', 'look', 'copy',
-               'node look', 'io'), (*MOVED, 'live', 'finish', 'io'),
+              PASSED, PASSED, (*PASSED, 'look', 'node look', 'io'), (*MOVED, 'live', 'finish', 'io'),
               ('attach', 'detach', 'migrate'), ('drain', 'copy'))
-#: Seconds from one event to the next.
-GAPS = (0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70)
+#: Seconds from one event to the next: most at the same time, or not.
+GAPS = ((0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70), (0, 0, 1, 1, 1, 6, 25),
+        (0, 1, 1, 1, 1, 6))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +94,9 @@ def draw(seed):
     kinds = random.choices(list(theme), list(theme.values()),
                            k=random.choice((2, 4, 6, 8, 12)))
     kinds[:0] = random.choice(BEGINNINGS)
+    gaps = random.choice(GAPS)
     for number, kind in enumerate(kinds):
-        at += random.choice(GAPS)
+        at += random.choice(gaps)
         events.append(Event(number, at, kind, random.randrange(6),
                             random.randrange(6)))
     return Schedule(
@@ -213,6 +216,12 @@ class Cloud:
     def node(self, number):
         return self.world.nodes[HOSTS[number % self.schedule.hosts]]
 
+    def other(self, number, host):
+        """Another node than one."""
+        found = [each for each in self.world.nodes.values()
+                 if each.host != host.partition('#')[0]]
+        return found[number % len(found)]
+
     def nodes(self):
         return list(self.world.nodes.values())
 
@@ -282,9 +291,12 @@ class Cloud:
         return {'host': host[0], 'initiator': 'iqn.' + host[0]}
 
     def _attach(self, a, b):
-        volume, host = self.volume(a, 'available'), self.node(b).host
-        if volume is None or self.world.nodes[host].off or (
+        volume = self.volume(a, 'available')
+        if volume is None or (
                 volume.migration_status not in (None, 'success', 'error')):
+            return False
+        host = (self.other(b, volume.host) if b else self.home(volume)).host
+        if self.world.nodes[host].off:
             return False
         volume.status = 'reserved'
         if self._connect(volume, host, 'vm of ' + volume.id):
@@ -383,13 +395,11 @@ class Cloud:
 
     def _live(self, a, b):
         """A live migration begins."""
-        volume, host = self._attached(a, 1), self.node(b).host
-        if volume is None:
+        volume = self._attached(a, 1)
+        if volume is None or volume.id not in self.guests:
             return False
         before, = volume.volume_attachment
-        if before.connector['host'] == host[0] or not (
-                self.guests.get(volume.id)):
-            return False
+        host = self.other(b, self.guests[volume.id]).host
         self._connect(volume, host, before.instance_uuid)
 
     def _finish(self, a, b):
@@ -461,9 +471,11 @@ class Cloud:
     # -- kernels and timers
 
     def _copy(self, a, b):
-        node = self.node(a)
-        if not any(each.get('hydrating') for each in node.devices.values()):
+        found = [each for each in self.nodes() if any(
+            device.get('hydrating') for device in each.devices.values())]
+        if not found:
             return False
+        node = found[a % len(found)]
         for _each in range(1 + b):
             if node.off or not node.copy_one():
                 break
@@ -476,16 +488,21 @@ class Cloud:
         """Something that a service does by itself."""
         node = self.node(number)
         if node.life is None:
-            return
+            return False
         self.scheduler.spawn(
             self.scheduler.current.name + ' on ' + node.host,
             lambda: act(node), self.world.alive(node))
+        return True
 
     def _look(self, a, _b):
-        self.service(a, lambda node: node.reconciler.converge_moves())
+        if not self.world.shadows:
+            return False
+        return self.service(
+            a, lambda node: node.reconciler.converge_moves())
 
     def _node_look(self, a, _b):
-        self.service(a, lambda node: node.reconciler.converge_node())
+        return self.service(
+            a, lambda node: node.reconciler.converge_node())
 
     def _sweep(self, a, _b):
         self.service(a, self.sweep)
@@ -699,10 +716,11 @@ class Cloud:
     # -- moves that nobody attaches for
 
     def _migrate(self, a, b):
-        volume, host = self.volume(a, 'available'), self.node(b).host
-        if volume is None or volume.host.startswith(host) or (
+        volume = self.volume(a, 'available')
+        if volume is None or (
                 volume.migration_status not in (None, 'success', 'error')):
             return False
+        host = self.other(b, volume.host).host
         volume.migration_status = 'starting'
         self.say('migrate %s to %s', volume.id[:4], host)
 
@@ -721,9 +739,10 @@ class Cloud:
         self.manager(volume.host.partition('#')[0], migrate)
 
     def _drain(self, a, b):
-        volume, host = self.volume(a, 'available'), self.node(b).host
-        if volume is None or volume.host.startswith(host):
+        volume = self.volume(a, 'available')
+        if volume is None:
             return False
+        host = self.other(b, volume.host).host
         self.say('drain %s to %s', volume.id[:4], host)
         self.ask(volume.host.partition('#')[0], lambda node: (
             node.endpoint.depart(None, volume_id=volume.id,
