@@ -24,7 +24,8 @@ def parser():
     top.add_argument('--schedules', type=int, metavar='N',
                      help='how many, each with the next seed; with --seed '
                      'alone one, which is told in full')
-    top.add_argument('--minutes', type=float, help='for so long')
+    top.add_argument('--minutes', type=float, help='for so long; of '
+                     'planted faults: each')
     top.add_argument('--file', help='a schedule that was shortened')
     top.add_argument('--planted', metavar='REGEX', help='plant faults in the '
                      'driver, one by one, and count how many schedules it '

@@ -191,7 +191,8 @@ def main(options):
         if not re.search(options.planted, fault):
             continue
         count, exc = find(fault, options.seed or 0,
-                          options.schedules or MOST)
+                          options.schedules or MOST,
+                          60 * (options.minutes or 10 ** 6))
         missed += exc is None
         print('%-55s %s' % (fault, 'not found in %d' % count if exc is None
                             else 'found by schedule %d: %s' % (
