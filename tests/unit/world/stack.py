@@ -230,7 +230,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             self._insist(
                 name != volume.name or name not in self.node.lvs
                 or self.node.world.home(volume) is not self.node
-                or volume.status == 'deleting' or (
+                # The other after a peer that deletes has answered late.
+                or volume.status in ('deleting', 'error_deleting') or (
                     volume.status == 'creating'
                     and (not {names.NEWBORN, names.FRESH}.isdisjoint(
                         self.node.disk.tags[name])

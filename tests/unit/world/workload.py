@@ -30,7 +30,7 @@ PATIENCE = 50
 MOVES = {'attach': 8, 'detach': 7, 'live': 5, 'finish': 5, 'io': 12,
          'copy': 8, 'look': 10, 'node look': 7}
 CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
-           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2}
+           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2, 'fill': 1}
 UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
 THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
           {**MOVES, **CREATED, **UNATTENDED, 'restart': 3},
@@ -43,7 +43,8 @@ PASSED = (*MOVED, 'detach', 'attach', 'io', 'copy', 'copy', 'look', 'look',
           'io', 'node look', 'node look', 'io', 'look')
 BEGINNINGS = ((), RUNNING, MOVED, MOVED, (*MOVED, 'copy', 'look'), LIVE, LIVE,
               (*LIVE, 'copy', 'look'), (*MOVED, 'detach', 'attach', 'io'),
-              PASSED, PASSED, (*PASSED, 'look', 'node look', 'io'), (*MOVED, 'live', 'finish', 'io'),
+              PASSED, PASSED, (*PASSED, 'look', 'node look', 'io'),
+              (*MOVED, 'live', 'finish', 'io'),
               ('attach', 'detach', 'migrate'), ('drain', 'copy'))
 #: Seconds from one event to the next: most at the same time, or not.
 GAPS = ((0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70), (0, 0, 1, 1, 1, 6, 25),
@@ -511,6 +512,14 @@ class Cloud:
     def sweep(node):
         newborns.sweep(node.node, None)
         removal.remove_doomed(node.node)
+
+    def _fill(self, a, b):
+        """A thin pool is full for a while."""
+        node = self.node(a)
+        node.usage = 100.0, 10.0
+        self.say('the thin pool of %s is full', node.host)
+        self.scheduler.wait((1, 20, 100)[b % 3])
+        node.usage = 0.0, 0.0
 
     def _cut(self, a, b):
         """The power of a node fails, whatever goes on there."""
