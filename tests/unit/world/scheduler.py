@@ -14,6 +14,7 @@ import collections
 import contextlib
 import random
 import time
+import typing
 from unittest import mock
 import uuid
 
@@ -206,13 +207,13 @@ class Scheduler:
         self.now = 0.0
         self.steps = 0
         self.actors = []
-        self.current = None
+        self.current: typing.Any = None
         #: Who holds a lock: (node, name).
         self.locks = {}
         self.trace = []
         #: Nobody interrupts, nothing fails.
         self.quiet = False
-        self._names = collections.Counter()
+        self._names: collections.Counter[str] = collections.Counter()
         self.hub = greenlet.getcurrent()
 
     def spawn(self, name, act, alive=lambda: True, after=0):
@@ -416,7 +417,7 @@ class Scheduler:
 class Later:
     """A scheduler that is not there yet."""
 
-    scheduler = None
+    scheduler: typing.Any = None
     now = property(lambda self: self.scheduler.now if self.scheduler else 0.0)
 
     def sleep(self, seconds):

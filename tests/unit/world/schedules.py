@@ -2,6 +2,7 @@
 """Running a schedule to its end, and what has to be true then."""
 
 import contextlib
+import datetime
 import functools
 import inspect
 from unittest import mock
@@ -148,7 +149,7 @@ def _look(cloud, node):
     node.reconciler.converge_node()
     cloud.sweep(node)
     records = cloud.world.nodes[node.host].node.records
-    unended.end_dead(node.node, records, None)
+    unended.end_dead(node.node, records, datetime.datetime.max)
     for volume in list(cloud.world.volumes.values()):
         if volume.status == 'deleting':
             cloud.delete(node, volume)

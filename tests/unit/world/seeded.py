@@ -11,6 +11,7 @@ import collections
 import copy
 import json
 import types
+import typing
 
 from oslo_db import exception as db_exc
 import oslo_messaging as messaging
@@ -75,7 +76,8 @@ class Disk(disks.Disk):
         if random is None:
             self.lose_power()
             return
-        cached, kept, commits = self._cached, collections.Counter(), {}
+        cached, commits = self._cached, {}
+        kept: collections.Counter[typing.Any] = collections.Counter()
         for metadata in sorted({each[0] for each in cached}):
             if isinstance(self.lvs[metadata], dict):
                 moment = random.randint(0, len(cached)) if (
@@ -257,8 +259,12 @@ class Handlers(handlers.Handlers):
 class Node(nodes.SimNode):
     """A node whose service and kernel end each by itself."""
 
-    ACTING = staticmethod(_Acting)
-    EXPORTS = Exports
+    world: typing.Any
+    disk: typing.Any
+    driver: typing.Any
+    endpoint: typing.Any
+    ACTING: typing.Any = staticmethod(_Acting)
+    EXPORTS: typing.Any = Exports
     #: What a process of its service is known by; None: there is none.
     life: object = None
     #: Whether it has power; when its service died.
@@ -397,7 +403,9 @@ class World(nodes.World):
         self.scheduler = schedulers.Scheduler(choices, self.wrong)
         self.holds = {}
         #: Called with a node whose power fails, before its cache is lost.
-        self.on_power_lost = []
+        self.on_power_lost: list[typing.Any] = []
+        #: Called with a node whose service starts.
+        self.on_start: typing.Any = lambda node: None
         super().__init__(hosts=hosts)
         self.pool = pool
 
@@ -466,7 +474,7 @@ class World(nodes.World):
 
         def serve():
             try:
-                self.serve(node)
+                self.on_start(node)
             except Exception as exc:  # Cinder's service serves nothing then
                 self.scheduler.say('not started, once more: %r' % exc)
                 node.stop(power=False)
@@ -481,9 +489,6 @@ class World(nodes.World):
         life = node.life
         return lambda: node.life is life
 
-    def serve(self, node):
-        """What :meth:`check_for_setup_error` does; see the workload."""
-
     # -- messages
 
     def call(self, node, host, name, arguments, seconds):
@@ -497,7 +502,7 @@ class World(nodes.World):
             return self._answer(other, name, arguments)
         scheduler.turn()
         sent = json.loads(json.dumps(arguments))
-        answers = []
+        answers: list[typing.Any] = []
 
         def answer():
             try:

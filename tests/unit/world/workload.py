@@ -9,6 +9,7 @@ on when it died is left as it was; its start ends it, as Cinder's does.
 import dataclasses
 import random as randoms
 import types
+import typing
 
 from cinder import exception
 
@@ -165,8 +166,8 @@ class Cloud:
         self.schedule = schedule
         self.world = seeded.World(
             choices, HOSTS[:schedule.hosts], schedule.pool)
-        self.scheduler = self.world.scheduler
-        self.world.serve = self.serve
+        self.scheduler: typing.Any = self.world.scheduler
+        self.world.on_start = self.serve
         self.world.on_power_lost.append(self.power_lost)
         #: By volume id, by snapshot id.
         self.data = {}
