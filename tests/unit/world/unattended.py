@@ -34,7 +34,7 @@ class Rows(records.SimRecords):
         by_cinder = row.migration_status not in (None, 'success', 'error')
         if not rows.may_move(row, asked_by, by_cinder):
             raise exceptions.StaleMove(volume=volume.id)
-        move = super().begin(volume, *args, asked_by=asked_by)
+        move = super().begin(volume, *(*args, asked_by))
         holds = self.world.holds[move.shadow_id] = types.SimpleNamespace(
             previous_status=None)
         rows.hold(row, holds, asked_by)
