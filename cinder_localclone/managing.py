@@ -218,15 +218,6 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
              {'volume': volume.id, 'lv': volume.name})
 
 
-def _is_partly_zeroed(node: nodes.Node, name: str) -> bool:
-    """Whether an LV, managed again later, would be zeroed from there on.
-
-    Whoever has it meanwhile may have written to all of it.
-    """
-    lv = node.stack.lvs().get(name)
-    return lv is not None and lv.zeroed < lv.size
-
-
 def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
     """No move, nor what is left of one, has any of a volume.
 
@@ -238,18 +229,22 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
              node.records.get_move(volume.name_id),
              *node.records.remains_of(volume.id)]
     waiting = next((move for move in moves if move), None)
+    present = node.stack.survey()
+    lv = present.lvs.get(volume.name)
     if waiting and waiting.is_over:
         reason = 'what a move has left on %s is to be removed first' % (
             waiting.cleanup_node)
     elif waiting:
         reason = 'it is being moved (%s)' % waiting.display_phase
-    elif node.stack.survey().metadata(volume.name_id):
+    elif present.metadata(volume.name_id):
         reason = 'a copy of it was not completed'
-    elif _is_partly_zeroed(node, volume.name):
+    elif lv and lv.zeroed < lv.size:
+        # Managed again later, it would be zeroed from there on, whatever was
+        # written to it meanwhile.
         reason = ('its LV is not zeroed to its end, since an extension has '
                   'failed; extend it again first')
     else:
-        others = node.stack.survey().volumes_above(
+        others = present.volumes_above(
             node.stack.group, volume.name) - {volume.id}
         if not others:
             return

@@ -14,11 +14,7 @@ What has changed outlives a power cut once the function returns, or the next
 one of which it was told.
 """
 
-from collections.abc import Iterator
-import contextlib
-import fcntl
 import os
-import platform
 import re
 
 from cinder_localclone import exceptions
@@ -456,30 +452,11 @@ def _zero(lv: str, path: str, start: int, length: int, timeout: float
     :param path: of the device: the LV, or what is above it
     :raises Busy: if an earlier one has not ended
     """
-    with _zeroing(lv) as lock:
+    with process.locked(lv, 'Zeroing of ' + lv, 0) as lock:
         # --force: the handle may be on it; else it is opened exclusively.
         process.run('blkdiscard', '--force', '--zeroout',
                     '--offset', str(start), '--length', str(length), path,
                     timeout=timeout, pass_fds=(lock,))
-
-
-@contextlib.contextmanager
-def _zeroing(lv: str) -> Iterator[int]:
-    """Lock an LV for a command that zeroes it (flock(2)).
-
-    :returns: the descriptor that has the lock: a command that inherits it
-        keeps it until it has ended
-    :raises Busy: if another has it
-    """
-    device = os.open(lv, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield device
-    except BlockingIOError:
-        raise exceptions.Busy(what='Zeroing of ' + lv, host=platform.node(),
-                              seconds=0) from None
-    finally:
-        os.close(device)
 
 
 @privileged.entrypoint

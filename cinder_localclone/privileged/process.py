@@ -2,12 +2,15 @@
 """Running a command with a time limit that holds, whatever it waits for."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent import futures
 import contextlib
+import fcntl
 import functools
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -165,6 +168,34 @@ def _undo(undo: Callable[[_Result], typing.Any],
           late: 'futures.Future[_Result]') -> None:
     if not late.exception():
         undo(late.result())
+
+
+@contextlib.contextmanager
+def locked(path: str, what: str, timeout: float) -> Iterator[int]:
+    """Lock a device (flock(2)); the lock goes with whoever has it open.
+
+    :param what: as others are told that it is in use
+    :param timeout: how long others are waited for, seconds
+    :returns: the descriptor that has the lock: a command that inherits it
+        keeps it until it has ended
+    :raises Busy: if others take too long
+    """
+    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise exceptions.Busy(
+                        what=what, host=socket.gethostname(),
+                        seconds=timeout) from None
+            time.sleep(0.05)
+        yield device
+    finally:
+        os.close(device)
 
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0

@@ -13,10 +13,7 @@ CommandFailed or CommandTimeout.
 
 from collections.abc import Iterator
 import contextlib
-import fcntl
-import os
 import socket
-import time
 import typing
 
 from cinder_localclone.dm import tables
@@ -217,31 +214,14 @@ def _held(pool: str, timeout: float) -> str:
     return tables.parse_metadata_snapshot(control.status(pool, timeout))
 
 
-@contextlib.contextmanager
-def _alone(metadata: str, timeout: float) -> Iterator[None]:
+def _alone(metadata: str, timeout: float
+           ) -> contextlib.AbstractContextManager[int]:
     """Nobody else on this node maps volumes of a pool meanwhile.
-
-    The lock goes with the process that holds it.
 
     :param metadata: the device of the pool's metadata
     :raises Busy: if others take too long
     """
-    device = os.open(metadata, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise exceptions.Busy(
-                        what=metadata, host=socket.gethostname(),
-                        seconds=timeout)
-            time.sleep(0.05)
-        yield
-    finally:
-        os.close(device)
+    return process.locked(metadata, metadata, timeout)
 
 
 @contextlib.contextmanager

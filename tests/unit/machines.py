@@ -389,11 +389,8 @@ class Machines(fixtures.Fixture):
                  lambda _self, portal: None)):
             self.useFixture(fixtures.MockPatchObject(*what, fake))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.thin_pool._alone',
-            lambda *what: contextlib.nullcontext()))
-        self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.lvm._zeroing',
-            lambda _lv: contextlib.nullcontext(0)))
+            'cinder_localclone.privileged.process.locked',
+            lambda *_what: contextlib.nullcontext(0)))
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.privileged.iscsi._sessions',
             lambda iqn: [(each.iqn, '/sys/devices/platform/host3/session1')

@@ -292,7 +292,8 @@ class CryptsetupTest(commands.Case):
         self.useFixture(fixtures.MockPatchObject(
             block, 'size', return_value=(1 << 28) + 4096))
         self.useFixture(fixtures.MockPatchObject(
-            lvm, '_zeroing', lambda _lv: contextlib.nullcontext(0)))
+            lvm.process, 'locked',
+            lambda *_what: contextlib.nullcontext(0)))
         self.commands.answer(
             'lvs', 'localclone.fresh,localclone.volume=' + VOLUME)
         self.room.zero('v', VOLUME)

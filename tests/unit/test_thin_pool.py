@@ -58,7 +58,7 @@ class Base(commands.Case):
                                                  self.stream))
         self.useFixture(fixtures.MockPatchObject(thin_pool, 'LIMIT', 0.3))
         self.sleep = self.useFixture(fixtures.MockPatchObject(
-            thin_pool.time, 'sleep')).mock
+            process.time, 'sleep')).mock
         self.opened = []
         opens = os.open
 
@@ -67,7 +67,7 @@ class Base(commands.Case):
             return opens(str(self.root / 'metadata'), flags)
         (self.root / 'metadata').touch()
         self.useFixture(fixtures.MockPatchObject(
-            thin_pool.os, 'open', fake_open))
+            process.os, 'open', fake_open))
         self.printed = test_thin_map.text((0, 16))
         self.commands.answer(THIN, '0 2097152 thin 253:4 7\n')
         self.commands.answer(
