@@ -46,12 +46,9 @@ class AttachmentRecords:
                 found.append(volume)
         return found
 
-    def end_passing(self, volume_id: str, host: str) -> bool:
-        """A node does not pass a volume through any more.
-
-        :returns: whether an attachment said so
-        """
-        return self._rewrite(
+    def end_passing(self, volume_id: str, host: str) -> None:
+        """A node does not pass a volume through any more."""
+        self._rewrite(
             volume_id, lambda each: self._passes(each, host),
             served.without_export)
 
@@ -70,7 +67,7 @@ class AttachmentRecords:
     @records.retried
     def _rewrite(volume_id: str, wanted: Callable[[ports.Attachment], bool],
                  change: Callable[[dict[str, typing.Any]],
-                                  dict[str, typing.Any]]) -> bool:
+                                  dict[str, typing.Any]]) -> None:
         """Change what attachments of a volume say of its connection.
 
         One that Cinder has changed before it is locked stays as it is: it
@@ -78,7 +75,6 @@ class AttachmentRecords:
 
         :param wanted: which ones. It may ask other nodes, so it is called
             while no row is locked
-        :returns: whether there was one
         """
         context = cinder_context.get_admin_context()
         model = records.models.VolumeAttachment
@@ -89,7 +85,6 @@ class AttachmentRecords:
                     volume_id=volume_id, deleted=False)}
         ids = [each for each, told in found.items()
                if wanted(_attachment(*told))]
-        changed = False
         with records.main_context_manager.writer.using(context) as session:
             for row in session.query(model).filter(
                     model.id.in_(ids)).filter_by(
@@ -98,8 +93,6 @@ class AttachmentRecords:
                     # Not by the object: that makes strings of all values.
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))
-                    changed = True
-        return changed
 
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:
         return served.passed_to(attachment, self._is_at, host) is not None

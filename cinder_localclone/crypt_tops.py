@@ -30,7 +30,7 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     :param volume: its row, as it is now
     :param lv: the LV that the node has of it; '' if it passes it through
     :raises KeyUnavailable: if the key manager does not answer
-    :raises ForeignHeader: if it is open in another way than its row allows
+    :raises OpenedOtherwise: if it is open in another way than its row allows
     :raises LocalCloneError: if it can't be opened
     """
     volume_id = rows.handle_id(volume)

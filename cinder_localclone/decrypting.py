@@ -276,12 +276,12 @@ def _check_opened(crypt: crypt_ports.Crypt, volume_id: str,
     Nobody was given its path yet.
 
     :param header: the header that was checked
-    :raises ForeignHeader: if it was another one
+    :raises OpenedOtherwise: if it was another one
     """
     try:
         pinning.check_opened(volume_id, header.pin, header.becoming,
                              crypt.opened(volume_id))
-    except encryption_errors.ForeignHeader:
+    except encryption_errors.OpenedOtherwise:
         crypt.close(volume_id)
         raise
 
@@ -334,7 +334,7 @@ def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
 
     A guest may have it open, so what was changed meanwhile closes nothing.
 
-    :raises ForeignHeader: if its header was changed meanwhile; its path is
+    :raises OpenedOtherwise: if its header was changed meanwhile; its path is
         not given out
     :raises LocalCloneError: as :func:`key_of`
     """

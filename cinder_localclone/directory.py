@@ -83,9 +83,10 @@ class Directory:
         with self._knowing:
             if host != self.host:  # this node knows its own
                 found -= self._addresses.get(self.host, frozenset())
-            self._addresses = {each: theirs - found for each, theirs
-                               in self._addresses.items()}
-            self._addresses[host] = found
+            # In one step: whoever reads takes no lock.
+            self._addresses = {
+                **{each: theirs - found for each, theirs
+                   in self._addresses.items()}, host: found}
 
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]

@@ -99,6 +99,16 @@ class ForeignHeader(HeaderDamaged):
                 'written it before you restore a backup of the header.')
 
 
+class OpenedOtherwise(ForeignHeader):
+    """A crypt device that is not what the checked header says."""
+
+    message = _('The volume of %(path)s is open, but not as its header says: '
+                '%(reason)s. Someone has changed what cryptsetup read, after '
+                'the header was checked. The driver gives the volume to no '
+                'instance. Shut off an instance that uses it, detach the '
+                'volume, and find out who can write to its disk.')
+
+
 class NotRecovered(HeaderDamaged):
     """A re-encryption that has not ended, where nobody may put it in order.
 

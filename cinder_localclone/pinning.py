@@ -153,11 +153,11 @@ def check_opened(volume_id: str, pin: pins.Pin | None,
     :param pin: the pin of the header
     :param becoming: the pin of its re-encryption, if there is one
     :param opened: the device that decrypts the volume
-    :raises ForeignHeader: if it was opened by another header
+    :raises OpenedOtherwise: if it was opened by another header
     """
     problem = why_not_opened(pin, becoming, opened)
     if problem:
-        raise encryption_errors.ForeignHeader(
+        raise encryption_errors.OpenedOtherwise(
             path=names.handle_path(volume_id), reason=problem)
 
 

@@ -95,7 +95,7 @@ class AttachmentRecords(typing.Protocol):
     def passed_to(self, host: str) -> list[ports.Volume]:
         """The volumes that a node passes through."""
 
-    def end_passing(self, volume_id: str, host: str) -> bool:
+    def end_passing(self, volume_id: str, host: str) -> None:
         """A node does not pass a volume through any more."""
 
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:

@@ -33,6 +33,9 @@ GRACE = 60
 _STRIPE = '64k'
 #: lvm(8), "Valid names".
 _NAME = re.compile('[A-Za-z0-9+_.][A-Za-z0-9+_.-]{,126}')
+#: Seconds until a process that another thread has forked runs its command:
+#: it has all locks of this process so long.
+FORKED = 1
 #: What LVM says of an LV that is to be created and is there.
 _EXISTS = 'already exists in volume group'
 
@@ -452,7 +455,7 @@ def _zero(lv: str, path: str, start: int, length: int, timeout: float
     :param path: of the device: the LV, or what is above it
     :raises Busy: if an earlier one has not ended
     """
-    with process.locked(lv, 'Zeroing of ' + lv, 0) as lock:
+    with process.locked(lv, 'Zeroing of ' + lv, FORKED) as lock:
         # --force: the handle may be on it; else it is opened exclusively.
         process.run('blkdiscard', '--force', '--zeroout',
                     '--offset', str(start), '--length', str(length), path,

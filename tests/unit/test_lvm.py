@@ -288,6 +288,7 @@ class LvmTest(commands.Case):
                 left.extend(map(os.dup, how['pass_fds']))
                 raise exceptions.CommandTimeout(command='c', seconds=30)
             return run(*argv, **how)
+        self.useFixture(fixtures.MockPatchObject(lvm, 'FORKED', 0))
         crypt = 'localclone-crypt-11111111-2222-4333-8444-555555555555'
         zeroes = {
             'localclone.shown=0': lambda: lvm.zero('g', 'v', 0, 4096, 30),
@@ -307,6 +308,15 @@ class LvmTest(commands.Case):
             os.close(left.pop())  # as the command ends
             self.assertEqual([], left)
             zero()
+
+    def test_another_command_that_is_about_to_run(self):
+        """It is forked in between, and has the lock until it runs."""
+        self.commands.answer('lvs', '  localclone.shown=0\n')
+        with lvm.process.locked(self.on_file(), 'w', 0) as lock:
+            forked = os.dup(lock)
+        with mock.patch.object(lvm.process.time, 'sleep', autospec=True,
+                               side_effect=lambda _s: os.close(forked)):
+            lvm.zero('g', 'v', 0, 4096, 30)
 
     def test_nothing_else_is_zeroed(self):
         for tags in ('localclone.shown=8193', 'localclone.volume=x', '',

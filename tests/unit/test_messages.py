@@ -87,6 +87,7 @@ OF_ENCRYPTION = {
     'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
     'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
     'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37',
+    'OpenedOtherwise': 'LC37',
     'NotRecovered': 'LC41', 'NotEnded': 'LC37', 'HeaderInUse': 'LC41',
     'MovesCold': 'LC38',
     'NotAtRest': 'LC39', 'KeepsSize': 'LC42',

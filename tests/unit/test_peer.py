@@ -97,6 +97,20 @@ class DirectoryTest(testtools.TestCase):
         self.assertEqual({'n1@l', 'n2@l', 'n4.rack1@l'},
                          set(self.directory._addresses))
 
+    def test_whoever_looks_while_an_answer_is_noted(self):
+        """A node has its address all the time."""
+        connector, seen = {'host': 'alias', 'ip': '192.0.2.2'}, []
+
+        class Watched(directory.Directory):
+            def __setattr__(self, name, value):
+                super().__setattr__(name, value)
+                if name == '_addresses' and 'n2@l' in value:
+                    seen.append(self.is_at(connector, 'n2@l'))
+        self.assertTrue(self.directory.is_at(connector, 'n2@l'))
+        self.directory.__class__ = Watched
+        self.directory.know('n2@l', ['192.0.2.2', '192.0.2.5'])
+        self.assertEqual([True], seen)
+
     def test_no_address_is_believed_for_ever(self):
         """It was n2's, and is n3's now."""
         moved = {'host': 'alias', 'ip': '192.0.2.2'}

@@ -198,13 +198,10 @@ class SimRecords(images.SimSnapshotRecords):
                 if passing.connection_to(self.node.node, volume, host)]
 
     def end_passing(self, volume_id, host):
-        ended = False
         for each in self.world.volumes[volume_id].volume_attachment:
             if served.passed_to(each, self.node.node.is_at, host):
                 each.connection_info = served.without_export(
                     each.connection_info)
-                ended = True
-        return ended
 
     def services(self):
         return {host: not node.dead
