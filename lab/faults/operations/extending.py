@@ -91,8 +91,7 @@ class CompletionOfExtended(Extend):
 
     def prepare(self):
         super().prepare()
-        self._ask_in_turn('the extension', self._ensure)
-        self.disk.grow(AFTER)
+        self._settle_extension()
         self._use()
         if not snapshots.is_moving(self.environment.lab, self.disk.volume):
             raise process.LabError('the copy has ended before')
