@@ -235,7 +235,7 @@ class Connections:
         """
         host = next((host for host, _connection in passing.passed_from(
             self._node, volume) if self._node.is_at(connector, host)), None)
-        if host is None:
+        if host is None or self._has_another(volume, host):
             return
         try:
             _when_closed(self._node.peers.end_passing, context, host,
@@ -272,14 +272,13 @@ class Connections:
                 if copies.has_handle(self._node, volume):
                     self._stop_serving(rows.handle_id(volume), connector)
                 return
-            shared = _is_shared(volume, connector)
-            if volume and connector and not shared:
+            if volume and connector:
                 self._end_passing(context, volume, connector)
-            if not shared:
+            if not _is_shared(volume, connector):
                 self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
             live = move and _is_live(move)
-            if volume and not (shared or live):
+            if volume and not live:
                 self._close_top(volume, connector)
             if not (connector and move and live):
                 return
@@ -294,7 +293,7 @@ class Connections:
     def _has_another(self, volume: ports.Volume | None, host: str) -> bool:
         """Whether a node has a volume by two attachments.
 
-        By its name: two nodes may have one iSCSI name by mistake.
+        By the names of hosts: two nodes may have one iSCSI name by mistake.
         """
         return volume is not None and sum(
             self._node.is_at(each.connector, host)
@@ -315,8 +314,10 @@ class Connections:
         A late close is waited for. If it does not come, the node's look
         finds what is left.
         """
-        if not tops.has_one(volume) or connector and not (
-                self._node.is_at(connector, self._node.host)):
+        here = self._node.host
+        if not tops.has_one(volume) or connector and (
+                not self._node.is_at(connector, here)
+                or self._has_another(volume, here)):
             return
         if (volume.status not in served.BY_ATTACHMENT
                 and tops.is_used_here(self._node, volume)):
@@ -356,7 +357,7 @@ def _is_live(move: state.Move) -> bool:
 
 def _is_shared(volume: ports.Volume | None,
                connector: ports.Connector | None) -> bool:
-    """Whether a host has a volume by another attachment, too.
+    """Whether an export to a host is that of another attachment, too.
 
     Cinder deletes the one that is detached only afterwards.
     """

@@ -405,6 +405,23 @@ def sectors(blocks: Mapping[str, int]) -> list[Finding]:
         '(blockdev --getss), or a backend section of its own for each size')]
 
 
+def initiators(names: Mapping[str, str]) -> list[Finding]:
+    """Whether each node has an iSCSI name of its own.
+
+    :param names: the iSCSI initiator name of each node
+    """
+    hosts: dict[str, list[str]] = {}
+    for host, name in sorted(names.items()):
+        hosts.setdefault(name, []).append(host)
+    return [Finding(
+        'iSCSI name ' + name, FAIL, 'several nodes have it: '
+        + ', '.join(found), 'detach what all but one of them use over iSCSI; '
+        'give each of these a name of its own in '
+        '/etc/iscsi/initiatorname.iscsi (iscsi-iname makes one); restart '
+        'iscsid and cinder-volume there')
+        for name, found in hosts.items() if name and len(found) > 1]
+
+
 def troubles(host: str, answer: list[str] | None, problem: str
              ) -> list[Finding]:
     """What keeps no move from another node, but has to be seen to.

@@ -151,10 +151,14 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     """What the nodes share: the database, then each node over the bus."""
     nodes = backend.nodes()
     findings = checks.services(backend.name, backend.host, nodes)
-    blocks: dict[str, int] = {}
+    answers: dict[str, dict] = {}
     for host, alive in nodes.items():
-        findings += examine(host, _peer, backend, host, alive, blocks)
-    findings += checks.sectors(blocks)
+        findings += examine(host, _peer, backend, host, alive, answers)
+    findings += checks.sectors({  # of one without, it says so itself
+        host: each['block'] for host, each in answers.items()
+        if each['block']})
+    findings += checks.initiators({
+        host: each['initiator'] for host, each in answers.items()})
     findings += checks.waiting(backend.name, backend.records.moves(), nodes)
     findings += lasting.unended(backend.records.unended(
         backend.name, lasting.PATIENCE))
@@ -264,14 +268,13 @@ def _unknown_lvs(backend):
             yield name
 
 
-def _peer(backend, host, alive, blocks):
+def _peer(backend, host, alive, answers):
     before = time.time()
     answer, problem = backend.ask(host, 'describe')
     after = time.time()
     findings = checks.peer(host, alive, answer, problem, before, after)
     if answer is not None:
-        if answer['block']:  # else it says so itself
-            blocks[host] = answer['block']
+        answers[host] = answer
         findings += checks.troubles(host, *backend.ask(host, 'troubles'))
     return findings
 

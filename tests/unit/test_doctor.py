@@ -68,7 +68,8 @@ class DoctorTest(testtools.TestCase):
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
         self.backend.crypt().former_directories.return_value = []
-        self.answers = {'describe': ({'problems': [], 'block': 512}, ''),
+        self.answers = {'describe': ({'problems': [], 'block': 512,
+                                      'initiator': ''}, ''),
                         'troubles': ([], '')}
 
         def ask(host, method):
@@ -359,7 +360,7 @@ class DoctorTest(testtools.TestCase):
 
     def test_peers(self):
         self.answers[A, 'describe'] = {
-            'problems': ['no name'], 'block': 0}, ''
+            'problems': ['no name'], 'block': 0, 'initiator': ''}, ''
         self.answers[B, 'describe'] = None, 'did not answer'
         wrong = self.rows()
         self.assertEqual(('no name', 'did not answer'),
@@ -474,6 +475,16 @@ class DoctorTest(testtools.TestCase):
         self.stack.pool = None
         self.assertEqual({}, self.rows())
         self.assertNotIn('thin pool data', self.names)
+
+    def test_nodes_with_one_iscsi_name(self):
+        """They were installed from one image."""
+        def answer(name):
+            return {'problems': [], 'block': 512, 'initiator': name}, ''
+        for name, wrong in (('iqn.b', set()), ('iqn.a', {'iSCSI name iqn.a'})):
+            self.answers[A, 'describe'] = answer('iqn.a')
+            self.answers[B, 'describe'] = answer(name)
+            self.assertEqual(wrong, set(self.rows()))
+        self.assertIn('%s, %s' % (A, B), self.rows()['iSCSI name iqn.a'][2])
 
     def test_no_initiator_no_configfs(self):
         self.backend.sessions().initiator.return_value = ''

@@ -140,6 +140,19 @@ class ConnectionsTest(Case):
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.OPENED, self.tags())
 
+    def test_detached_from_one_of_two_nodes_with_one_iscsi_name(self):
+        """It is closed there, unless that node has it by both."""
+        for second, closed in (('a', False), ('b', True)):
+            connectors = [dict(host=host, initiator='iqn.same')
+                          for host in ('a', second)]
+            self.attach('in-use', 'a', second)
+            for each, connector in zip(self.volume.volume_attachment,
+                                       connectors):
+                each.connector = connector
+            self.serve(connectors[0])
+            self.unserve(self.a, connectors[0])
+            self.assertIs(closed, self.crypt not in self.a.devices)
+
     def test_no_boot_opens_what_has_left(self):
         """Whatever was noted of it, and never taken back."""
         lv = self.volume.name

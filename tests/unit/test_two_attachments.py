@@ -50,6 +50,26 @@ class TwoAttachmentsTest(test_passing.Passed):
         self.assertIn(self.handle, self.b.devices)
         self.check_kept('iqn.b')
 
+    def test_another_node_with_the_same_iscsi_name(self):
+        """It keeps the export: its guest uses it. B is another node."""
+        self.b.opened.clear()
+        other = copy.copy(self.attached)
+        other.connector = dict(self.connector, host='c')
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, self.connector)
+        self.check_kept('iqn.b')
+        self.assertEqual([{}, {}], [self.b.passed, self.b.devices])
+
+    def test_a_node_with_another_iscsi_name_since(self):
+        """It is the node that it was, and has the volume still."""
+        self.b.opened.clear()
+        other = copy.copy(self.attached)
+        other.connector = dict(self.connector, initiator='iqn.new')
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, other.connector)
+        self.assertIn(self.handle, self.b.devices)
+        self.assertIn(self.volume.id, self.b.passed)
+
     def attach_elsewhere(self):
         """A host without the backend has it, and nobody else."""
         self.volume.volume_attachment = [
