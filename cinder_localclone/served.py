@@ -24,7 +24,9 @@ from cinder_localclone.state import Phase
 
 #: Statuses in which whoever has a volume has an attachment. In others it is
 #: Cinder itself that reads or writes, without one.
-BY_ATTACHMENT = decision.NOVA_STATUSES | {'available', 'detaching'}
+BY_ATTACHMENT = decision.NOVA_STATUSES | {
+    'available', 'detaching', 'extending', 'error_extending',
+    'awaiting-transfer'}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -149,6 +149,17 @@ class ServeTest(Base):
         self.assertEqual('iscsi', properties['driver_volume_type'])
         self.is_over_iscsi(properties['data'])
 
+    @ddt.data('extending', 'error_extending', 'awaiting-transfer')
+    def test_late(self, status):
+        """Whoever has asked has given up; no attachment is left."""
+        self.attach(status)
+        self.serve(ELSEWHERE)
+        self.a.reconciler.converge_node()
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+        self.a.offered.clear()  # ten minutes later
+        self.a.reconciler.converge_node()
+        self.assertEqual(set(), self.a.remote)
+
     def test_passed_through(self):
         del self.a.devices[self.handle]
         self.volume.group_id = 'g'

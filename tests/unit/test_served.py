@@ -140,7 +140,10 @@ class RuleTest(testtools.TestCase):
 
     @ddt.data(
         ('available', True), ('reserved', True), ('attaching', True),
-        ('in-use', True), ('detaching', True), ('backing-up', False),
+        ('in-use', True), ('detaching', True), ('extending', True),
+        # An attach may come late, whose caller has given up.
+        ('error_extending', True), ('awaiting-transfer', True),
+        ('backing-up', False),
         ('uploading', False), ('downloading', False), ('maintenance', False),
         ('restoring-backup', False), ('retyping', False), ('error', False))
     @ddt.unpack
