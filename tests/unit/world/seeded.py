@@ -210,8 +210,12 @@ class Exports(iscsi.SimExports):
     def _insist_unread(self, shadow_id):
         """But of a move that has failed, before its destination looks.
 
-        A delete withdraws what was to be its source. Nothing reads that any
-        more; the destination logs out before anything else.
+        A delete withdraws what was to be its source. That harms nobody: the
+        clone was given to no guest, and the record of the failure keeps it
+        from a commit. Reads of it, and a login that is late, wait until the
+        destination logs out, which is the first step of its clean-up
+        (removal.tear_down) and needs no answer of the target. The delete
+        can't wait for that: the destination may be down for days.
         """
         move = self.node.world.shadows.get(shadow_id)
         if move is None or move.committed or not move.is_over:
