@@ -55,19 +55,21 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
     :raises MissingData: if it has no LV
-    :raises NotPossible: if the caller has given up while it was zeroed, or an
-        administrator has reset its status
+    :raises NotPossible: if the caller has given up while it was zeroed, an
+        administrator has reset its status, or it is longer already
     :raises Busy: if its lock can't be had: at first for as long as any
         request waits, later for :data:`PATIENCE`
     :raises LocalCloneError: if a node that has it over iSCSI does not answer
     """
     node = reconciler.node
+    node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
     home: str = volume_utils.extract_host(volume.host)
 
     def go_on() -> bool:
         nonlocal start
+        node.asked[volume_id] = time.monotonic()
         with node.lock(volume_id):
             rest = node.stack.zero_part(
                 _wanted(node, volume).name, start, HELD)
@@ -94,6 +96,7 @@ def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
     :raises LocalCloneError: as :func:`extend`
     """
     node = reconciler.node
+    node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
         if not checks.is_home(node, volume):
@@ -132,6 +135,10 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         raise exceptions.StaleMove(volume=volume_id)
     if not checks.is_home(node, volume):
         return volume, 0
+    if size_gib < volume.size:  # what its users have would be cut off
+        raise exceptions.NotPossible(
+            volume=volume_id, reason='it has %d GiB by now: the request to '
+            'extend it to %d GiB came too late.' % (volume.size, size_gib))
     _check(reconciler, volume)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
     _extend_lv(node, volume, rows.body_bytes(volume, size_gib))

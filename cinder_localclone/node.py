@@ -45,6 +45,8 @@ class Node:
         gets Cinder's notifications; it raises nothing
     :param detached: attachments that were ended here, by id: when, monotonic
         seconds. Cinder deletes them only afterwards
+    :param asked: when this node was last asked to go on with an extension, by
+        volume id, monotonic seconds
     """
 
     host: str
@@ -71,6 +73,7 @@ class Node:
     tell: Callable[[state.Milestone, state.Move], None] = (
         lambda _milestone, _move: None)
     detached: dict[str, float] = dataclasses.field(default_factory=dict)
+    asked: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def listing(self) -> listings.Listing:

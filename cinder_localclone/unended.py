@@ -25,9 +25,10 @@ LOG = logging.getLogger(__name__)
 #: Seconds for which a service must have served before what it had not ended
 #: by its start is dead: it may have been sent, and not delivered.
 DELIVERED = 600
-#: What another service may have been at work on: that of the home before. Its
-#: work was done when the volume got another home, but for what the row says.
-FROM_ELSEWHERE = ('reverting',)
+#: What another service may have been at work on: that of the home before. A
+#: revert was done when the volume got another home, but for what the row says.
+#: With an extension it goes on by asking the home: see :attr:`.Node.asked`.
+FROM_ELSEWHERE = ('reverting', 'extending')
 #: Seconds after which a delete that nobody is at work on is lost.
 LOST = 900
 
@@ -47,6 +48,7 @@ def look(node: nodes.Node, rows: status_records.StatusRecords,
     if started_at < delivered:
         end_dead(node, rows, started_at)
         end_dead(node, rows, delivered, FROM_ELSEWHERE)
+    _forget(node)
     ask_again(node, rows)
 
 
@@ -55,13 +57,17 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
              statuses: Collection[str] = volume_rows.MORTAL) -> None:
     """End what a service was at work on when it died.
 
-    Whatever goes on here holds the volume's lock.
+    Whatever goes on here holds the volume's lock, or was asked for not long
+    ago.
 
     :param moment: since before then, by the clock of the database
     """
     for volume_id in rows.older(node.host, moment, statuses):
         try:
             with node.try_lock(volume_id):
+                if volume_id in node.asked and not _is_past(
+                        node.asked[volume_id]):
+                    continue
                 status = rows.end_dead(
                     volume_id, node.host, _shown(node.stack.lvs()))
         except exceptions.Busy:
@@ -73,6 +79,18 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id,
                        status=status)
+
+
+def _is_past(asked: float) -> bool:
+    """Whether whoever asked for an extension does not ask any more."""
+    return asked <= time.monotonic() - DELIVERED
+
+
+def _forget(node: nodes.Node) -> None:
+    """Forget who has asked for an extension, and does not any more."""
+    for volume_id, asked in list(node.asked.items()):
+        if _is_past(asked):
+            node.asked.pop(volume_id, None)
 
 
 def _shown(lvs: Mapping[str, reports.LogicalVolume]) -> dict[str, int]:

@@ -137,7 +137,7 @@ def node(**fields) -> Room:
             made.attach_mock(port(name), name)
         elif each.default is not dataclasses.MISSING:
             setattr(made, name, each.default)
-    made.detached = {}
+    made.detached, made.asked = {}, {}
     made.listing = listings.Listing(lambda: made.stack.lvs())
     for name, value in fields.items():
         setattr(made, name, value)

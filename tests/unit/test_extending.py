@@ -267,6 +267,27 @@ class ExtendingTest(testtools.TestCase):
         self.assertEqual([4, 5, 6, 7], parts)
         self.assertEqual(self.data + ['zero'] * 4, self.content())
 
+    @ddt.data(A, B)
+    def test_home_knows_when_it_was_asked_last(self, asked):
+        """It ends the status of what nobody asks for any more."""
+        found = []
+
+        def pause(_seconds):
+            found.append(self.volume.id in self.a.node.asked)
+            self.a.node.asked.clear()
+        self.zeroed_parts()
+        self.useFixture(fixtures.MonkeyPatch('time.sleep', pause))
+        self.extend(self.world.nodes[asked])
+        self.assertLess(2, len(found))
+        self.assertEqual([asked == A] + [True] * (len(found) - 1), found)
+
+    def test_request_that_comes_after_a_later_one(self):
+        """Whatever is longer by now is not cut off."""
+        self.extend(gib=3)
+        for node in (self.a, self.b):
+            self.assertRaises(exceptions.NotPossible, self.extend, node, 2)
+        self.assertEqual(self.data + ['zero'] * 8, self.content(12))
+
     def test_asker_has_given_up(self):
         self.zeroed_parts()
         self.lock_busy({2}, 'error_extending')

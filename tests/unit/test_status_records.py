@@ -126,6 +126,27 @@ class DeadTest(Base):
         self.assertEqual('available', objects.Snapshot.get_by_id(
             self.context, snapshot.id).status)
 
+    def test_extended_by_another_node(self):
+        """That node asks the home until all is done, or it dies.
+
+        The home need not have been started anew since.
+        """
+        self.put(status='extending', attach_status='detached')
+        self.age(records.models.Volume, self.volume.id)
+        node = specs.node(host=A)
+        node.stack.lvs.return_value = {
+            self.volume.name: mock.Mock(shown=GIB)}
+        for started in (2 * 3600, 900):  # before it was begun, or since
+            for ago, status in ((unended.DELIVERED - 60, 'extending'),
+                                (unended.DELIVERED + 1, 'available')):
+                self.put(status='extending')
+                self.age(records.models.Volume, self.volume.id)
+                node.asked[self.volume.id] = time.monotonic() - ago
+                unended.look(node, self.records,
+                             time.monotonic() - started)
+                self.assertEqual(status, self.status())
+            self.assertEqual({}, node.asked)
+
     @ddt.data((None, 'available'), ('success', 'available'),
               ('error', 'available'), ('migrating', 'retyping'),
               ('starting', 'retyping'), ('completing', 'retyping'))
@@ -194,14 +215,14 @@ class DeadTest(Base):
     @ddt.data(-2, 2)
     def test_by_the_clock_of_the_database(self, hours):
         """This node's own is wrong, for good."""
-        self.put(status='extending', attach_status='detached')
+        self.put(status='retyping', attach_status='detached')
         node = specs.node(host=A)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         self.age(records.models.Volume, self.volume.id, 900)
         wrong = timeutils.utcnow() + datetime.timedelta(hours=hours)
         # It was begun 15 minutes ago, by this service or before it.
-        for minutes, status in ((16, 'extending'), (14, 'available')):
+        for minutes, status in ((16, 'retyping'), (14, 'available')):
             with mock.patch.object(timeutils, 'utcnow', lambda *_a: wrong):
                 unended.look(node, self.records,
                              time.monotonic() - minutes * 60)

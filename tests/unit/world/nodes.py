@@ -346,6 +346,7 @@ class SimNode:
     def stop(self, power):
         self.dead = True
         self.reconciler.comparison.memory = refilling.Memory()
+        self.node.asked.clear()
         self.held.clear()
         self.offered.clear()
         self.lent.clear()
