@@ -5,11 +5,13 @@ import os
 import random
 import subprocess
 import sys
+from unittest import mock
 
 import ddt
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from tests import complaints
 from tests.simulation import planted
 from tests.unit.world import disks
@@ -127,6 +129,29 @@ class SchedulerTest(testtools.TestCase):
         self.spawn('one', lambda: self.scheduler.wait())
         self.assertRaises(scheduler.Endless, self.scheduler.run)
 
+    def test_run_ends_though_somebody_is_parked(self):
+        ready = []
+        self.spawn('one', lambda: (
+            self.scheduler.wait(ready=lambda: ready, parked=True),
+            self.said.append('goes on')))
+        self.scheduler.run()
+        self.assertEqual([], self.said)
+        self.spawn('two', lambda: ready.append(True))
+        self.scheduler.run()
+        self.assertEqual(['goes on'], self.said)
+
+    def test_begins_after_so_many_steps_of_others(self):
+        def act():
+            for _step in range(3):
+                self.scheduler.turn()
+            self.scheduler.sleep(1)
+            self.said.append('one')
+        self.spawn('one', act)
+        self.spawn('two', lambda: self.said.append(self.scheduler.now),
+                   after=9, steps=3)
+        self.scheduler.run()
+        self.assertEqual([0, 'one'], self.said)
+
     def test_no_end(self):
         def act():
             while True:
@@ -224,6 +249,107 @@ class DataTest(testtools.TestCase):
     def test_never_written(self):
         data = workload.Data([[disks.ZERO]])
         self.assertEqual('', data.read(0, disks.EMPTY))
+
+
+class MessagesTest(testtools.TestCase):
+    """How often, and in which order, casts arrive at a peer."""
+
+    def arrivals(self, *fates):
+        choices = scheduler.Recorded({
+            ('sender', number): None for number in range(9)})
+        self.world = seeded.World(choices, workload.HOSTS[:2], None)
+        left, found = list(fates), []
+        choices.fate = lambda _key, _fates: left.pop(0)
+        self.world._answer = lambda _other, _name, arguments: found.append(
+            (arguments['n'], self.world.scheduler.now))
+
+        def send():
+            for number in range(len(fates)):
+                self.world.cast(None, 'b@l', 'x', {'n': number})
+        self.world.scheduler.spawn('sender', send)
+        self.addCleanup(self.world.scheduler.close)
+        self.world.scheduler.run()
+        return found
+
+    def test_in_order(self):
+        self.assertEqual([(0, 0), (1, 0)], self.arrivals(None, None))
+
+    def test_what_was_sent_later_overtakes_it(self):
+        self.assertEqual([(1, 0), (0, 5)],
+                         self.arrivals(('slow', 5, 900), None))
+
+    def test_once_more_much_later(self):
+        self.assertEqual([(0, 0), (0, 400)],
+                         self.arrivals(('twice', 400, 900)))
+
+    def test_lost(self):
+        self.assertEqual([], self.arrivals(('request lost',)))
+
+
+class HeldBackTest(testtools.TestCase):
+    """I/O of a guest, and of the driver, on a device that is suspended."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = workload.Cloud(
+            workload.Schedule(1, {}, 2, 1, 'pool', []),
+            scheduler.Recorded({}))
+        self.addCleanup(self.cloud.scheduler.close)
+        self.volume, = self.cloud.world.volumes.values()
+        self.node = self.cloud.home(self.volume)
+        self.handle = names.handle(self.volume.id)
+        self.cloud.guests[self.volume.id] = self.node.host
+
+    def write(self):
+        self.cloud.scheduler.spawn('guest', lambda: self.cloud.operate(
+            self.volume.id, mock.Mock(choice=lambda _all: 'write',
+                                      randrange=lambda _count: 0)))
+        self.cloud.scheduler.run()
+        return self.node.lvs[self.volume.name][0]
+
+    def test_guest_waits(self):
+        self.node.suspended.add(self.handle)
+        self.assertNotEqual('w1', self.write())
+        self.assertEqual({self.volume.id: 1}, self.cloud.waiting)
+        self.node.suspended.clear()
+        self.cloud.scheduler.run()
+        self.assertEqual('w1', self.node.lvs[self.volume.name][0])
+        self.assertFalse(self.cloud.waiting[self.volume.id])
+
+    def test_it_is_gone_with_its_node(self):
+        self.node.suspended.add(self.handle)
+        before = self.write()
+        self.node.stop(power=True)
+        self.cloud.scheduler.run()
+        self.assertEqual(before, self.node.lvs[self.volume.name][0])
+        self.assertFalse(self.cloud.waiting[self.volume.id])
+
+    def test_command_gives_up(self):
+        self.node.suspended.add(self.handle)
+
+        def act():
+            with self.node.lock(self.volume.id):
+                self.node.node.stack.read_head(self.volume.id)
+        actor = self.cloud.scheduler.spawn('service', act)
+        self.cloud.scheduler.run()
+        self.assertIsInstance(actor.error, exceptions.CommandTimeout)
+        self.assertEqual(seeded.COMMAND, self.cloud.scheduler.now)
+
+    def test_service_that_is_killed_leaves_it_suspended(self):
+        def act():
+            with self.node.held_back(self.handle):
+                raise scheduler.Gone()
+        self.cloud.scheduler.spawn('service', act)
+        self.cloud.scheduler.run()
+        self.assertEqual({self.handle}, self.node.suspended)
+        self.node.start_service()
+        self.node.reconciler.converge_node()
+        self.assertEqual(set(), self.node.suspended)
+
+    def test_what_waits_for_ever_is_wrong(self):
+        self.cloud.waiting[self.volume.id] = 1
+        self.assertRaises(AssertionError, schedules._check_guests,
+                          self.cloud)
 
 
 @ddt.ddt

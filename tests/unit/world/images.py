@@ -215,8 +215,9 @@ class SimSnapshotStack:
         disk.lvs[name] = [LATE] * len(content)
         disk.cut(name, disk.size(origin))
         disk.tags[name] = frozenset(tags)
-        self.node.world.tick(self.node, 'half of lvcreate')
-        disk.lvs[name][:] = content
+        with self.node.held_back(origin):
+            self.node.world.tick(self.node, 'half of lvcreate')
+            disk.lvs[name][:] = content
         self._copy_header(origin, name)
 
     def _copy_header(self, origin, name):
@@ -269,7 +270,9 @@ class SimSnapshotStack:
         self.node.disk.inactive.add(name)
 
     def resume(self, name):
-        return False
+        found = name in self.node.suspended
+        self.node.suspended.discard(name)
+        return found
 
     def deactivate(self, name):
         self._insist_unused(name)

@@ -197,7 +197,7 @@ class World(images.WorldImages):
 
     def snapshot(self):
         return [(n.host, n.lvs, n.devices, n.exports, n.sessions, n.passed,
-                 sorted(n.remote), n.links)
+                 sorted(n.remote), n.links, sorted(n.suspended))
                 for n in self.nodes.values()] + [self.shadows]
 
 
@@ -221,6 +221,8 @@ class SimNode:
     passed: dict = dataclasses.field(default_factory=dict)
     #: How long their disks were when they were scanned last.
     scanned: dict = dataclasses.field(default_factory=dict)
+    #: The devices, and LVs, that hold I/O back.
+    suspended: set = dataclasses.field(default_factory=set)
     #: The names of devices that others have open.
     opened: set = dataclasses.field(default_factory=set)
     #: The paths of volumes that Nova encrypts: volume id, name of a device.
@@ -267,6 +269,7 @@ class SimNode:
     #: What makes each effect of a room a moment.
     ACTING = staticmethod(effects.acting)
     EXPORTS = iscsi.SimExports
+    STACK = stack.SimStack
 
     def __post_init__(self) -> None:
         self.sim_exports = self.EXPORTS(self)
@@ -281,7 +284,7 @@ class SimNode:
     def start_service(self) -> None:  # annotated: mypy checks the rooms
         """A process of its service, which knows nothing yet."""
         acting = self.ACTING
-        self.sim_stack = acting(self, stack.SimStack(self))
+        self.sim_stack = acting(self, self.STACK(self))
         rows = acting(self, self.make_records())
         self.node = nodes.Node(
             host=self.host, records=rows, snapshots=rows, attachments=rows,
@@ -380,6 +383,12 @@ class SimNode:
                                      and not move.committed
                                      and move.destination == self.host),
                 'a boot gives out what the volume is not yet')
+
+    @contextlib.contextmanager
+    def held_back(self, *_devices):
+        """Devices, or LVs, are suspended meanwhile; nobody is at work here.
+        """
+        yield
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""

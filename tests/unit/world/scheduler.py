@@ -120,11 +120,15 @@ class Choices:
         return self.taken[key + ('fault',)]
 
     def fate(self, key, fates):
-        """Return what becomes of a message; '': it arrives, once."""
+        """Return what becomes of a message; None: it arrives, once.
+
+        :param fates: as the faults of :meth:`fault`
+        """
         if self._random.random() > self.how['message_rate']:
-            return ''
-        found = self.taken[key + ('fate',)] = self._random.choice(fates)
-        return found
+            return None
+        name = self._random.choice(sorted(fates))
+        self.taken[key + ('fate',)] = name, *fates[name](self._random)
+        return self.taken[key + ('fate',)]
 
 
 class Recorded:
@@ -151,8 +155,9 @@ class Recorded:
         found = self.taken.get(key + ('fault',))
         return found if found and found[0] in faults else None
 
-    def fate(self, key, _fates):
-        return self.taken.get(key + ('fate',), '')
+    def fate(self, key, fates):
+        found = self.taken.get(key + ('fate',))
+        return found if found and found[0] in fates else None
 
 
 class Actor:
@@ -169,6 +174,8 @@ class Actor:
         self.until = at
         self.ready = None
         self.begun = self.ended = False
+        #: Whether it waits for what others may never do.
+        self.parked = False
         self.result = self.error = None
         #: The locks that it holds: (node, name). Whether it is a look.
         self.held = []
@@ -216,12 +223,18 @@ class Scheduler:
         self._names: collections.Counter[str] = collections.Counter()
         self.hub = greenlet.getcurrent()
 
-    def spawn(self, name, act, alive=lambda: True, after=0):
-        """Return a new actor, which begins some seconds from now."""
+    def spawn(self, name, act, alive=lambda: True, after=0, steps=None):
+        """Return a new actor, which begins some seconds from now.
+
+        :param steps: or after so many of others, if that comes first
+        """
         self._names[name] += 1
         if self._names[name] > 1:
             name = '%s.%d' % (name, self._names[name])
         actor = Actor(self, name, act, alive, self.now + after)
+        if steps is not None:
+            until = self.steps + steps
+            actor.ready = lambda: self.steps >= until
         self.actors.append(actor)
         return actor
 
@@ -281,8 +294,11 @@ class Scheduler:
             self.now = min(later)
             self.say('the clock jumps')
 
-    def wait(self, seconds=None, ready=None):
-        """Let others act for some seconds, or until something is ready."""
+    def wait(self, seconds=None, ready=None, parked=False):
+        """Let others act for some seconds, or until something is ready.
+
+        :param parked: a run ends though this waits still
+        """
         current = self.current
         if current is None:
             raise AssertionError('nobody acts, and waits')
@@ -290,9 +306,10 @@ class Scheduler:
             raise Gone()
         current.until = None if seconds is None else self.now + seconds
         current.ready = ready
+        current.parked = parked
         self.current = None
         self.hub.switch(current)
-        current.ready = None
+        current.ready, current.parked = None, False
         if not current.alive():
             raise Gone()
 
@@ -302,7 +319,7 @@ class Scheduler:
         self.hub.switch((waiting, actor))
 
     def run(self):
-        """Run until all actors have ended."""
+        """Run until all actors have ended, or are parked."""
         self.hub = greenlet.getcurrent()
         actor = None
         while self.actors:
@@ -310,9 +327,11 @@ class Scheduler:
             if actor is None or actor.ended:
                 actor = self._pick(actor)
             if actor is None:
-                continue
+                break
             self.current = actor
             actor.until = None
+            if not actor.begun:
+                actor.ready = None
             found = actor.greenlet.switch()
             self.current = None
             if actor.ended:
@@ -330,7 +349,7 @@ class Scheduler:
         if not ready:
             later = [each.until for each in self.actors
                      if each.until is not None]
-            if not self.actors:
+            if not later and all(each.parked for each in self.actors):
                 return None
             if not later:
                 raise Endless('all wait for ever: %s' % [

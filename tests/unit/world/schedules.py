@@ -164,7 +164,10 @@ def _look(cloud, node):
 
 
 def _check_guests(cloud):
-    """What runs has its volume, and all of it."""
+    """What runs has its volume, and all of it; and waits for nothing."""
+    waiting = +cloud.waiting
+    if waiting:
+        raise AssertionError('guests wait for ever: %s' % dict(waiting))
     for volume_id, host in cloud.guests.items():
         node = cloud.world.nodes[host]
         if names.handle(volume_id) not in node.devices:
@@ -249,7 +252,7 @@ def _left(cloud, node):
     handles = {names.handle(volume.id) for volume in own.values()}
     for name in sorted(set(node.devices) - handles):
         yield 'device %s is left on %s' % (name, node.host)
-    for what in ('exports', 'sessions', 'passed', 'remote'):
+    for what in ('exports', 'sessions', 'passed', 'remote', 'suspended'):
         found = getattr(node, what)
         if found:
             yield '%s are left on %s: %s' % (what, node.host, found)

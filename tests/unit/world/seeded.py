@@ -5,9 +5,12 @@ Beside the world of the other tests: who has to wait for a lock waits; a call
 to a peer is an actor there, and its answer may be late or lost; a service that
 is killed leaves its node's kernel as it is; a power cut loses some of what was
 not flushed; the database and the privileged daemon fail.
+A device that is suspended holds I/O back, and so does an initiator whose
+target is away.
 """
 
 import collections
+import contextlib
 import copy
 import json
 import types
@@ -19,6 +22,7 @@ import oslo_messaging as messaging
 from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone import names
 from cinder_localclone import peer
 from tests.unit.world import disks
 from tests.unit.world import effects
@@ -26,12 +30,34 @@ from tests.unit.world import iscsi
 from tests.unit.world import nodes
 from tests.unit.world import reencryption
 from tests.unit.world import scheduler as schedulers
+from tests.unit.world import stack
 from tests.unit.world import unattended
 
 #: Seconds, as the options are by default.
-LOCK, PEER, DOWN = 20, 40, 60
-#: What may become of a call beside that it arrives.
-FATES = ('request lost', 'answer lost', 'twice', 'late', 'answered late')
+LOCK, PEER, DOWN, COMMAND = 20, 40, 60, 60
+
+
+def _soon(random):
+    """Seconds, or steps of others, until a message arrives."""
+    return random.choice((1, 1, 5, 15)), random.choice((3, 10, 30, 90))
+
+
+def _again(random):
+    """The same until it arrives once more."""
+    return random.choice((0, 1, 15, 90, 400)), random.choice(
+        (10, 50, 200, 800))
+
+
+def _plain(_random):
+    return ()
+
+
+#: What may become of a cast beside that it arrives, and of a call: by name,
+#: what else has to be known of it. What is late arrives when nobody waits any
+#: more; what was sent later overtakes what is slow.
+CAST_FATES = {'request lost': _plain, 'late': _plain, 'slow': _soon,
+              'twice': _again}
+FATES = {**CAST_FATES, 'answer lost': _plain, 'answered late': _plain}
 #: The first word of what a write left that was cut short.
 TORN = 'torn'
 
@@ -45,12 +71,12 @@ STOPS = {
     'kill': lambda random: (random.choice((1, 5, 90)), 0),
     'cut': _cut, 'cut all': _cut, 'cut another': _cut}
 #: What may fail in an effect on the node, and in one on the database.
-LOCAL = {'daemon dies before': lambda _random: (),
-         'daemon dies after': lambda _random: (),
-         'time over after': lambda _random: ()}
-DATABASE = {'deadlock': lambda _random: (),
-            'connection lost': lambda _random: (),
-            'connection lost after the commit': lambda _random: ()}
+LOCAL = {'daemon dies before': _plain, 'daemon dies after': _plain,
+         'time over after': _plain}
+#: And in the middle of an effect, with a device suspended.
+HALF = {'daemon dies': _plain}
+DATABASE = {'deadlock': _plain, 'connection lost': _plain,
+            'connection lost after the commit': _plain}
 
 
 #: What is recorded, flushed, or swapped: faults beside it tell most.
@@ -58,7 +84,8 @@ HOT = frozenset((
     'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'place',
     'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
     'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
-    'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration'))
+    'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration',
+    'suspended'))
 
 
 class Disk(disks.Disk):
@@ -103,6 +130,17 @@ class Disk(disks.Disk):
         self.inactive = set(self.lvs)
 
 
+class Waits(exceptions.CommandTimeout):
+    """The kernel holds I/O back; whoever waits may give up.
+
+    :param ready: says whether it may go on
+    """
+
+    def __init__(self, what, ready):
+        super().__init__(command='I/O of ' + what, seconds=COMMAND)
+        self.ready = ready
+
+
 class _Acting(effects._Acting):
     """What a process does; nothing any more when that is gone."""
 
@@ -132,8 +170,21 @@ class _Acting(effects._Acting):
             self._check()
             world.glance(name)
             self._check()
-            return call(*args, **kwargs)
+            return self._call(call, args, kwargs)
         return looking
+
+    def _call(self, call, args, kwargs):
+        """A command with its time limit, whatever holds I/O back."""
+        scheduler = self._node.world.scheduler
+        until = scheduler.now + COMMAND
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except Waits as exc:
+                if scheduler.current is None or scheduler.now >= until:
+                    raise
+                scheduler.wait(until - scheduler.now, exc.ready)
+                self._check()
 
     def _doing(self, name, call):
         node, world = self._node, self._node.world
@@ -150,7 +201,7 @@ class _Acting(effects._Acting):
             fault = world.fault(self._faults, name in HOT)
             if fault:
                 return self._fail(fault, name, call, args, kwargs)
-            result = call(*args, **kwargs)
+            result = self._call(call, args, kwargs)
             world.tick(node, name)
             return result
         return acting
@@ -161,7 +212,7 @@ class _Acting(effects._Acting):
         world.scheduler.say('%s: %s' % (name, fault[0]))
         if fault[0] in ('daemon dies after', 'time over after',
                         'connection lost after the commit'):
-            call(*args, **kwargs)
+            self._call(call, args, kwargs)
             world.tick(node, name)
         if fault[0] == 'time over after':
             raise exceptions.CommandTimeout(command=name, seconds=60)
@@ -222,6 +273,13 @@ class Exports(iscsi.SimExports):
             super()._insist_unread(shadow_id)
 
 
+class Stack(stack.SimStack):
+
+    def flush_disk(self, move, disk):
+        self.node.check_source(disk)
+        super().flush_disk(move, disk)
+
+
 class Client(peer.Client):
     """The driver's client; what it sends is an actor on the other node."""
 
@@ -269,15 +327,20 @@ class Node(nodes.SimNode):
     endpoint: typing.Any
     ACTING: typing.Any = staticmethod(_Acting)
     EXPORTS: typing.Any = Exports
-    #: What a process of its service is known by; None: there is none.
+    STACK: typing.Any = Stack
+    #: What a process of its service is known by; None: there is none. And
+    #: the one that was the last to have started to its end.
     life: object = None
+    begun: object = None
     #: Whether it has power; when its service died.
     off = False
     died = 0.0
+    #: What is there from one boot to the next.
+    boot: object = None
 
     def __post_init__(self):
         self.disk = Disk()
-        self.life = object()
+        self.life = self.begun = object()
         super().__post_init__()
 
     # -- of the actor, not of the node
@@ -319,6 +382,11 @@ class Node(nodes.SimNode):
     def is_away(self):
         return self.off
 
+    @property
+    def answers(self):
+        """Whether its service takes messages: not before its first look."""
+        return self.life is not None and self.begun is self.life
+
     def make_records(self):
         return Rows(self)
 
@@ -351,13 +419,14 @@ class Node(nodes.SimNode):
         self.lent.clear()
         if not power:
             return
-        self.off = True
+        self.off, self.boot = True, object()
         reencryption.lose_power(self)
         data_of = {device['metadata']: device['lv']
                    for device in self.devices.values()
                    if 'metadata' in device}
         for kept in (self.devices, self.exports, self.remote, self.backing,
-                     self.sessions, self.passed, self.opened, self.links):
+                     self.sessions, self.passed, self.opened, self.links,
+                     self.suspended):
             kept.clear()
         self.world.power_lost(self)
         self.disk.power_cut(random, data_of)
@@ -368,11 +437,86 @@ class Node(nodes.SimNode):
         self.life = object()
         self.start_service()
 
+    # -- I/O that is held back
+
+    @contextlib.contextmanager
+    def held_back(self, *devices):
+        """Devices are suspended meanwhile.
+
+        They stay so if what is to resume them does not live to do it.
+        """
+        self.suspended.update(devices)
+        self.world.half(self)
+        try:
+            yield
+        except schedulers.Gone:
+            raise
+        except Exception:
+            self.suspended.difference_update(devices)
+            raise
+        self.suspended.difference_update(devices)
+
+    def _check_runs(self, *devices):
+        """:raises Waits: if one of them holds I/O back"""
+        for name in devices:
+            if name in self.suspended:
+                raise Waits(name, lambda name=name: (
+                    name not in self.suspended))
+
+    def _check_handle(self, volume_id):
+        """All that is written to a handle, or flushed there, goes on."""
+        handle = names.handle(volume_id)
+        below = self.devices[handle].get('below')
+        self._check_runs(handle, below,
+                         self.devices.get(below, {}).get('lv'))
+
+    def write(self, volume_id, region, value, flushed=True):
+        self._check_handle(volume_id)
+        super().write(volume_id, region, value, flushed)
+
+    def flush(self, volume_id):
+        self._check_handle(volume_id)
+        super().flush(volume_id)
+
+    def _through(self, name, region):
+        self._check_runs(name, self.devices[name].get('below'))
+        return super()._through(name, region)
+
+    def read_clone(self, clone, region):
+        self._check_runs(names.clone(clone['shadow']), clone['lv'])
+        return super().read_clone(clone, region)
+
+    def _home_of(self, volume_id):
+        if volume_id in self.passed and not self._is_served(volume_id):
+            raise Waits('disk of ' + volume_id, lambda: (
+                volume_id not in self.passed or self._is_served(volume_id)))
+        return super()._home_of(volume_id)
+
+    def _is_served(self, volume_id):
+        home = self.world.nodes[self.passed[volume_id]]
+        return names.handle(volume_id) in home.devices and any(
+            each == volume_id for each, _who in home.remote)
+
+    def check_source(self, shadow_id):
+        """:raises Waits: if the source of a move does not answer"""
+        if shadow_id in self.sessions and not self._is_offered(shadow_id):
+            raise Waits('source of ' + shadow_id, lambda: (
+                shadow_id not in self.sessions
+                or self._is_offered(shadow_id)))
+
+    def _is_offered(self, shadow_id):
+        return shadow_id in self.world.nodes[self.sessions[shadow_id]].exports
+
+    def _from_source(self, clone, region):
+        self.check_source(clone['shadow'])
+        return super()._from_source(clone, region)
+
     def copy_one(self):
         """The kernel copies one region of each clone that it may."""
         copied = False
         for device in list(self.devices.values()):
-            if not device.get('hydrating'):
+            if not device.get('hydrating') or names.clone(
+                    device['shadow']) in self.suspended:
                 continue
             local = self.lvs[device['metadata']]['local']
             for region in range(disks.length(device)):
@@ -380,7 +524,7 @@ class Node(nodes.SimNode):
                     continue
                 try:
                     data = self._from_source(device, region)
-                except (IOError, KeyError):
+                except (IOError, KeyError, Waits):
                     break
                 self.reads += 1
                 self.disk.write(device['lv'], region, data)
@@ -447,6 +591,14 @@ class World(nodes.World):
         if scheduler.current is not None and what in GLANCES:
             scheduler.turn()
 
+    def half(self, node):
+        """A moment in the middle of an effect, with a device suspended."""
+        fault = self.fault(HALF, True)
+        if fault:
+            self.scheduler.say(fault[0])
+            raise IOError('Premature eof waiting for privileged process')
+        self.tick(node, 'suspended')
+
     def fault(self, faults, hot):
         scheduler = self.scheduler
         if scheduler.current is None or scheduler.quiet:
@@ -479,6 +631,7 @@ class World(nodes.World):
         def serve():
             try:
                 self.on_start(node)
+                node.begun = node.life
             except Exception as exc:  # Cinder's service serves nothing then
                 self.scheduler.say('not started, once more: %r' % exc)
                 node.stop(power=False)
@@ -498,12 +651,9 @@ class World(nodes.World):
     def call(self, node, host, name, arguments, seconds):
         """A call of a peer, which may take as long as some seconds."""
         scheduler, other = self.scheduler, self.nodes[host]
-        fate = '' if scheduler.quiet or scheduler.current is None else (
-            scheduler.choices.fate(scheduler.current.key(), FATES))
-        if fate:
-            scheduler.say('%s to %s: %s' % (name, host, fate))
         if scheduler.current is None:
             return self._answer(other, name, arguments)
+        fate, *how = self._fate(FATES, name, host)
         scheduler.turn()
         sent = json.loads(json.dumps(arguments))
         answers: list[typing.Any] = []
@@ -513,12 +663,8 @@ class World(nodes.World):
                 answers.append((self._answer(other, name, sent), None))
             except Exception as exc:
                 answers.append((None, exc))
-        if other.life is not None and fate != 'request lost':
-            for after in {'twice': (0, 1), 'late': (seconds + 1,)}.get(
-                    fate, (0,)):
-                scheduler.spawn(
-                    '%s of %s on %s' % (name, scheduler.current.name, host),
-                    answer, self.alive(other), after)
+        if fate != 'request lost':
+            self._send(other, name, answer, fate, how, seconds)
         lost = fate in ('answer lost', 'answered late', 'request lost')
         scheduler.wait(seconds, lambda: answers and not lost)
         if not answers or lost or fate == 'late':
@@ -529,19 +675,45 @@ class World(nodes.World):
         return json.loads(json.dumps(result))
 
     def cast(self, node, host, name, arguments):
-        scheduler, other = self.scheduler, self.nodes[host]
-        if scheduler.current is None or other.life is None:
+        other = self.nodes[host]
+        if self.scheduler.current is None:
             return
-        fate = '' if scheduler.quiet else scheduler.choices.fate(
-            scheduler.current.key(), ('request lost', 'twice', 'late'))
-        if fate == 'request lost':
-            return
+        fate, *how = self._fate(CAST_FATES, name, host)
         method = 'converge' if name == 'converge_soon' else name
-        for after in {'twice': (0, 1), 'late': (30,)}.get(fate, (0,)):
-            scheduler.spawn(
-                '%s of %s on %s' % (name, scheduler.current.name, host),
-                lambda: self._answer(other, method, arguments),
-                self.alive(other), after)
+        if fate != 'request lost':
+            self._send(other, name, lambda: self._answer(
+                other, method, arguments), fate, how)
+
+    def _fate(self, fates, name, host):
+        scheduler = self.scheduler
+        found = None if scheduler.quiet else scheduler.choices.fate(
+            scheduler.current.key(), fates)
+        if found:
+            scheduler.say('%s to %s: %s' % (name, host, found[0]))
+        return found or ('',)
+
+    def _send(self, other, name, act, fate, how, seconds=None):
+        """A request is on its way, and waits for the service.
+
+        :param seconds: for which it is kept, if need be; None: for ever
+        """
+        scheduler = self.scheduler
+        name = '%s of %s on %s' % (name, scheduler.current.name, other.host)
+
+        def arrive():
+            if not other.answers:
+                scheduler.wait(seconds, lambda: other.answers)
+            if other.answers:
+                scheduler.spawn(name, act, self.alive(other))
+        delays = {'twice': [(0, None), how], 'slow': [how],
+                  'late': [((seconds or 29) + 1, None)]}.get(
+                      fate, [(0, None)])
+        for after, steps in delays:
+            if after or not other.answers:
+                scheduler.spawn(name + ', on its way', arrive, after=after,
+                                steps=steps)
+            else:
+                scheduler.spawn(name, act, self.alive(other))
 
     def _answer(self, other, name, arguments):
         try:

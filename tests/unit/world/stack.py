@@ -60,7 +60,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             disk.tags.get(name, frozenset()), pool=self.pool or '',
             thin=bool(self.pool and not names.shadow_of_metadata(name)),
             plain=not self.pool, uuid='%s of %s' % (name, disk.serial),
-            readonly=name in disk.readonly, opened=name in used)
+            readonly=name in disk.readonly, opened=name in used,
+            suspended=name in self.node.suspended)
             for name in disk.lvs})
 
     def devices(self, only=None):
@@ -79,7 +80,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             users += names.shadow_of_source(name) in self.node.exports
             users += name in self.node.opened
             devices[name] = tables.Device(
-                name, _uuid(name), name, users, False,
+                name, _uuid(name), name, users,
+                name in self.node.suspended,
                 self._table_of(name, device))
         return devices
 
@@ -281,6 +283,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             self._insist_active(lv)
         if names.clone(move.shadow_id) in self.node.devices:
+            if not self.node.suspended.isdisjoint((
+                    names.clone(move.shadow_id),
+                    names.handle(move.volume_id))):
+                with self.node.held_back(names.clone(move.shadow_id)):
+                    pass  # its table is loaded anew, and it is resumed
             return
         clone = self.node.devices[names.clone(move.shadow_id)] = disks.sized({
             'shadow': move.shadow_id, 'lv': move.destination_lv,
@@ -299,9 +306,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             names.handle(move.volume_id)]['below'] == names.clone(
                 move.shadow_id), 'discards under what goes on')
         for start, count in holes:
-            self.node.world.tick(self.node, 'half of leave_out')
-            for region in range(start, start + count):
-                self._discard(clone, region)
+            with self.node.held_back(names.handle(move.volume_id),
+                                     names.clone(move.shadow_id)):
+                self.node.world.tick(self.node, 'half of leave_out')
+                for region in range(start, start + count):
+                    self._discard(clone, region)
 
     def recorded_as_local(self, move):
         return [[region, 1] for region in sorted(
@@ -328,11 +337,20 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 region for region in range(start, start + count)
                 if self.node.lvs[clone['lv']][region] in (
                     disks.EMPTY, disks.ZERO)]
-            for region in written:
-                self.node.disk.write(clone['lv'], region,
-                                     self.node._from_source(clone, region))
-            self.node.disk.flush(clone['lv'])
-            yield [[region, 1] for region in written]
+            found = [self.node._from_source(clone, region)
+                     for region in written]
+            with self.node.held_back(names.handle(move.volume_id)):
+                # Whatever the guest has written meanwhile stays.
+                done = [region for region, value in zip(written, found)
+                        if self._refill(clone['lv'], region, value)]
+                self.node.disk.flush(clone['lv'])
+            yield [[region, 1] for region in done]
+
+    def _refill(self, lv, region, value):
+        if self.node.lvs[lv][region] not in (disks.EMPTY, disks.ZERO):
+            return False
+        self.node.disk.write(lv, region, value)
+        return True
 
     def forget_read(self, volume_id):
         pass  # nothing here keeps what it has read
@@ -406,9 +424,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         size = self.node.scanned[volume_id]
         if before and self.devices()[names.handle(volume_id)].opened:
             size = max(size, disks.size(before))
-        after = disks.sized({'below': disk}, size)
-        self._swap(volume_id, before, after, swaps)
-        return before != after
+        return self._swap(volume_id, before, disks.sized(
+            {'below': disk}, size), swaps)
 
     def follow_onto_clone(self, move, source):
         self._insist(move.volume_id in self.node.passed_handles(),
@@ -419,9 +436,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                      'a clone that is not pristine')
         if source:
             self.flush_disk(move, source)
-        if not self.devices()[names.handle(move.volume_id)].opened:
-            del self.node.devices[names.handle(move.volume_id)]
-        self.ensure_handle_on_clone(move)
+        with self.node.held_back(names.handle(move.volume_id)):
+            if source:
+                self.flush_disk(move, source)
+            if not self.devices()[names.handle(move.volume_id)].opened:
+                del self.node.devices[names.handle(move.volume_id)]
+            self.ensure_handle_on_clone(move)
 
     def flush_disk(self, move, disk):
         source = self.node.world.nodes[self.node.sessions[disk]]
@@ -449,16 +469,21 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             size = max(size, disks.size(before))
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
-        after = disks.sized({'below': below}, size)
-        self._swap(volume_id, before, after, swaps)
+        changed = self._swap(volume_id, before, disks.sized(
+            {'below': below}, size), swaps)
         if names.served(volume_id) in self.node.devices:
             self.ensure_served(volume_id)
-        return before != after
+        return changed
 
     def _swap(self, volume_id, before, after, swaps):
-        if before not in (None, after) and not swaps:
+        """A table is loaded and taken at once: the device is resumed."""
+        name = names.handle(volume_id)
+        changed = before != after or name in self.node.suspended
+        if before is not None and changed and not swaps:
             raise exceptions.NotPossible(volume=volume_id, reason='')
-        self.node.devices[names.handle(volume_id)] = after
+        self.node.devices[name] = after
+        self.node.suspended.discard(name)
+        return changed
 
     def ensure_source(self, move):
         if move.source_lv not in self.node.lvs:
@@ -483,6 +508,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         if name in self.node.devices:
             self._insist(not self.devices()[name].opened,
                          '%s is in use', name)
+        self.node.suspended.discard(name)
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):

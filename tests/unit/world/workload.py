@@ -6,6 +6,7 @@ that it has read with it; its manager runs there. What a service was at work
 on when it died is left as it was; its start ends it, as Cinder's does.
 """
 
+import collections
 import dataclasses
 import random as randoms
 import types
@@ -172,8 +173,10 @@ class Cloud:
         #: By volume id, by snapshot id.
         self.data = {}
         self.captured = {}
-        #: Which guests run where, by volume id: host.
+        #: Which guests run where, by volume id: host; those that wait for
+        #: their I/O, and for how many.
         self.guests = {}
+        self.waiting: collections.Counter[str] = collections.Counter()
         #: Which service is at work on a volume: its process, its host.
         self.workers = {}
         self.writes = 0
@@ -255,8 +258,8 @@ class Cloud:
         """
         node, scheduler = self.world.nodes[host], self.scheduler
         name = scheduler.current.name
-        if node.life is None:
-            scheduler.wait(None, lambda: node.life is not None)
+        if not node.answers:
+            scheduler.wait(None, lambda: node.answers)
         if volume:
             self.workers[volume.id] = node.life, host
         scheduler.spawn('%s at %s' % (name, host),
@@ -269,9 +272,9 @@ class Cloud:
         """
         node, scheduler = self.world.nodes[host], self.scheduler
         deadline = scheduler.now + seconds
-        if node.life is None:
-            scheduler.wait(seconds, lambda: node.life is not None)
-            if node.life is None:
+        if not node.answers:
+            scheduler.wait(seconds, lambda: node.answers)
+            if not node.answers:
                 return False, None
         actor = scheduler.spawn(
             '%s at %s' % (scheduler.current.name, host),
@@ -355,11 +358,14 @@ class Cloud:
         before = self.guests.get(volume.id)
         if before:
             source = self.world.nodes[before]
+            if not self._drained(volume.id):
+                self.say('the guest stays: it waits for its I/O')
+                return
             if names.handle(volume.id) in source.devices:
                 try:
                     source.flush(volume.id)
                     self.data[volume.id].flush()
-                except IOError as exc:
+                except (IOError, seeded.Waits) as exc:
                     self.say('the guest stays: %s', exc)
                     return
             source.opened.discard(names.handle(volume.id))
@@ -386,14 +392,29 @@ class Cloud:
             return False
         attachment, = volume.volume_attachment
         attachment.attach_status = 'detaching'
-        self._stop(volume)
+        if not self._stop(volume):
+            self.say('not detached: the guest waits for its I/O')
+            attachment.attach_status = 'attached'
+            return
         self._disconnect(volume, attachment)
 
     def _stop(self, volume):
-        """The guest is shut off, or lets go of the volume."""
+        """The guest is shut off, or lets go of the volume.
+
+        :returns: whether it does: what waits for its I/O can't
+        """
+        if not self._drained(volume.id):
+            return False
         host = self.guests.pop(volume.id, None)
         if host:
             self.world.nodes[host].opened.discard(names.handle(volume.id))
+        return True
+
+    def _drained(self, volume_id):
+        """Wait for what a guest has asked for."""
+        if self.waiting[volume_id]:
+            self.scheduler.wait(PATIENCE, lambda: not self.waiting[volume_id])
+        return not self.waiting[volume_id]
 
     def _live(self, a, b):
         """A live migration begins."""
@@ -448,21 +469,44 @@ class Cloud:
             random.randrange(len(data.regions)))
         if region >= disks.length(node.devices[handle]):
             return
-        try:
-            if what == 'read':
-                self.read(node, volume_id, region)
-            elif what == 'write':
-                self.writes += 1
-                value = 'w%d' % self.writes
-                node.write(volume_id, region, value, flushed=False)
-                data.write(region, value)
-                self.say('guest writes %s to region %d', value, region)
-            else:
-                node.flush(volume_id)
-                data.flush()
-                self.say('guest flushes')
-        except IOError as exc:
-            self.say('guest waits: %s', exc)
+        while True:
+            try:
+                self._perform(node, volume_id, what, region)
+                return
+            except seeded.Waits as exc:
+                self.say('guest waits: %s', exc)
+                if not self._wait(volume_id, node, exc.ready):
+                    return
+            except IOError as exc:
+                self.say('guest gets an error: %s', exc)
+                return
+
+    def _perform(self, node, volume_id, what, region):
+        data = self.data[volume_id]
+        if what == 'read':
+            self.read(node, volume_id, region)
+        elif what == 'write':
+            value = 'w%d' % (self.writes + 1)
+            node.write(volume_id, region, value, flushed=False)
+            self.writes += 1
+            data.write(region, value)
+            self.say('guest writes %s to region %d', value, region)
+        else:
+            node.flush(volume_id)
+            data.flush()
+            self.say('guest flushes')
+
+    def _wait(self, volume_id, node, ready):
+        """A guest waits for its I/O, for ever if need be.
+
+        :returns: whether it is there still: no power was cut
+        """
+        boot = node.boot
+        self.waiting[volume_id] += 1
+        self.scheduler.wait(None, lambda: ready() or node.boot is not boot,
+                            parked=True)
+        self.waiting[volume_id] -= 1
+        return node.boot is boot
 
     def read(self, node, volume_id, region):
         value = node.read(volume_id, region)
@@ -489,7 +533,7 @@ class Cloud:
     def service(self, number, act):
         """Something that a service does by itself."""
         node = self.node(number)
-        if node.life is None:
+        if not node.answers:
             return False
         self.scheduler.spawn(
             self.scheduler.current.name + ' on ' + node.host,
