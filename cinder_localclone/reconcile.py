@@ -77,6 +77,7 @@ class Reconciler:
         :raises Busy: if other work on it takes too long
         :raises LocalCloneError: if a step failed; the next run tries again
         """
+        self.comparison.ask_ahead(volume_id)
         with self.node.lock(volume_id):
             self.converge_locked(volume_id)
             self._follow(volume_id)
@@ -386,6 +387,7 @@ class Reconciler:
         :param follows: whether it may follow its instance then
         """
         try:
+            self.comparison.ask_ahead(volume_id)
             with self.node.try_lock(volume_id):
                 self.converge_locked(volume_id)
                 if follows:

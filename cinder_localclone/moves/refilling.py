@@ -68,6 +68,47 @@ class Comparison:
         self._node = node
         self._context = context
         self.memory = memory or Memory()
+        #: Moves whose source has not told what it has, by volume id.
+        self._silent: dict[str, state.Move] = {}
+        #: What it has told since, or failed with, by shadow id.
+        self._answers: dict[str, thin_map.Holes | Exception] = {}
+
+    def ask_ahead(self, volume_id: str) -> None:
+        """Ask a source that has failed to answer, for the next look.
+
+        For a caller without the volume's lock. A source takes as long as any
+        command, and others wait less long for that lock: each look would keep
+        them from it anew. Nothing writes to a source, so its answer holds.
+        """
+        move = self._silent.get(volume_id)
+        if move and self._node.records.services().get(move.source):
+            try:
+                self._answers[move.shadow_id] = self._ask(move)
+            except ERRORS as exc:
+                self._answers[move.shadow_id] = exc
+
+    def _holes(self, move: state.Move) -> thin_map.Holes:
+        """What the source says that it never had."""
+        answer = self._answers.pop(move.shadow_id, None)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            answer = self._ask(move)
+        self._silent.pop(move.volume_id, None)
+        return answer
+
+    def _ask(self, move: state.Move) -> thin_map.Holes:
+        try:
+            return self._node.peers.holes(
+                self._context, move.source, move.shadow_id, move.token.nonce)
+        except ERRORS:
+            self._silent[move.volume_id] = move
+            raise
+
+    def _forget(self, move: state.Move) -> None:
+        """Ask the source of a move no more."""
+        self._silent.pop(move.volume_id, None)
+        self._answers.pop(move.shadow_id, None)
 
     def expect(self, moves: Iterable[state.Move]) -> None:
         """To be called once this service has looked at all for the first time.
@@ -120,6 +161,7 @@ class Comparison:
             self.memory.copied.pop(move.shadow_id, None)
         self.memory.unseen.pop(move.shadow_id, None)
         interrupted.discard(move.shadow_id)
+        self._forget(move)
         return True
 
     def is_whole(self, move: state.Move) -> bool:
@@ -139,7 +181,7 @@ class Comparison:
         """
         tags = self._tags(move)
         try:
-            return self._is_whole(move, tags)
+            whole = self._is_whole(move, tags)
         except sparse_errors.PoolFails:
             raise
         except ERRORS as exc:
@@ -150,7 +192,10 @@ class Comparison:
             if self.memory.known.get(move.shadow_id, True):
                 events.say(events.ACCEPTED, volume=move.volume_id,
                            source=move.source)
-        return True
+            whole = True
+        if whole:
+            self._forget(move)
+        return whole
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
         self._recall(move, tags)
@@ -220,9 +265,7 @@ class Comparison:
                 host=move.source, method='heartbeat', seconds=0,
                 reason='its service is down')
         return thin_map.without(suspected, thin_map.scaled(
-            self._node.peers.holes(
-                self._context, move.source, move.shadow_id,
-                move.token.nonce), self._factor(move)))
+            self._holes(move), self._factor(move)))
 
     # -- what is known to be lost
 

@@ -386,6 +386,45 @@ class RefillingTest(Begun):
             self.assertRaises(sparse_errors.NotAllCopied, self.converge)
         self.settled()
 
+    @ddt.data('converge', 'converge_moves')
+    def test_source_that_answers_late(self, look):
+        """Others wait for the lock less long than that may take."""
+        self.lose(1)
+        clock, held = self.waiting(), []
+        inner = self.b.node.peers.holes
+
+        def ask(*args):
+            held.append({*self.b.held})
+            if clock.return_value < 20:
+                raise AWAY
+            return inner(*args)
+        act = {'converge': self.converge,
+               'converge_moves': self.b.reconciler.converge_moves}[look]
+        with mock.patch.object(self.b.node.peers, 'holes', ask):
+            for clock.return_value in (5, 10, 15):
+                act()
+                self.assertIs(Phase.MIGRATING, self.phase())
+            clock.return_value = 20
+            act()
+        self.assertEqual([{self.volume.id}] + [set()] * 3, held)
+        self.settled()
+        self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
+                                    self.b.reconciler.comparison._answers))
+
+    def test_source_that_is_down_is_not_asked_ahead(self):
+        """Nor is one that is not needed any more."""
+        clock = self.waiting()
+        with self.failing('peers', 'holes', AWAY) as asked:
+            clock.return_value = 5
+            self.converge()
+            self.a.dead = True
+            self.converge()
+            self.assertEqual(1, asked.call_count)
+            clock.return_value = 70
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertEqual({}, self.b.reconciler.comparison._silent)
+
     def test_accepted_while_the_source_is_away(self):
         """It is waited for, as for others."""
         self.lose(0, 1)
