@@ -87,6 +87,9 @@ class Decision:
 #: downloading, maintenance, ...) it is Cinder itself that reads or writes,
 #: from wherever that service runs: never a reason to move.
 NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
+#: Statuses in which no host gets a volume: its LV may be gone already, and
+#: an export would keep it in use.
+GOING = frozenset(('deleting', 'error_deleting'))
 
 
 def decide(request: Request) -> Decision:
@@ -108,6 +111,8 @@ def _decide(request: Request) -> Decision:
     second attachment of the same instance while another, on another host,
     has a connector.
     """
+    if request.status in GOING:
+        return Decision(Verdict.REFUSE, 'it is being deleted.')
     elsewhere = [a for a in request.attachments
                  if a.host and a.host != request.connector_host]
     mine = {a.instance for a in request.attachments

@@ -43,6 +43,10 @@ CASES = (
         At('vm', 'n1'), At('vm', None)]), V.LIVE_MOVE, ''),
     ('another instance', request(status='in-use', attachments=[
         At('other', 'n1'), At('vm', None)]), V.REFUSE, 'another instance'),
+    ('given up, then deleted', request(status='deleting', attachments=[]),
+     V.REFUSE, 'being deleted'),
+    ('given up, then deleted, at home', request(
+        'n1@l', 'n1', 'error_deleting', []), V.REFUSE, 'being deleted'),
     ('no such backend', request(None, 'x'), V.REMOTE, 'does not run'),
     ('no such backend, live', request(
         None, 'x', 'in-use', [At('vm', 'n1'), At('vm', None)]),
