@@ -45,14 +45,6 @@ FAULTS = {
     'swap weakened: may always move': (
         'rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
         'return True\n    if asked_by is state.Asked.ATTACH:'),
-    'swap weakened: hold not compared': (
-        'rows', 'has_lost_hold', 'return bool(shadow.previous_status) and',
-        'return False and'),
-    'swap weakened: home not compared at begin': (
-        'tests.unit.world.records', 'SimRecords.begin',
-        'row.host != volume.host', 'False'),
-    'stale request: prepare of a move that is over': (
-        'moves.destination', 'prepare', 'move is None or', 'False and'),
     'stale row: home not looked at again': (
         'moves.checks', 'volume_at_home', 'or not is_home(node, volume)',
         ''),
@@ -62,10 +54,6 @@ FAULTS = {
         '        volume = node.records.volume(volume_id)\n',
         '    volume = node.records.volume(volume_id)\n'
         '    with _locked(node, volume_id):\n'),
-    'stale row: volume that follows': (
-        'moves.follow', 'CheckPassedOnly.execute',
-        'recorded is None or destination_of(self._node, recorded) != peer',
-        'recorded is None'),
     'intent after acting: snapshot': (
         'snapshots', 'create_here',
         'node.snapshots.locate(\n'
@@ -87,6 +75,27 @@ FAULTS = {
         '    node.peers.converge_soon(context, move.destination,'
         ' move.volume_id)\n'
         '    node.stack.flush_handle(move.volume_id)'),
+    'recorded before done: the source may go': (
+        'moves.completion', 'RemoveClone.execute',
+        'self._node.stack.remove_clone(completing.shadow_id)\n'
+        '    self._node.sessions.detach(completing)\n'
+        '    self._node.stack.remove_lv('
+        'names.metadata_lv(completing.shadow_id))\n'
+        '    self._node.records.advance('
+        'completing, state.Event.DRAINED)',
+        'self._node.records.advance(completing, state.Event.DRAINED)\n'
+        '    self._node.stack.remove_clone(completing.shadow_id)\n'
+        '    self._node.sessions.detach(completing)\n'
+        '    self._node.stack.remove_lv('
+        'names.metadata_lv(completing.shadow_id))'),
+    'recorded before done: all is copied': (
+        'moves.completion', 'MarkHydrated.execute',
+        'self._node.stack.flush_handle(move.volume_id)\n'
+        '    return self._node.records.advance('
+        'move, state.Event.HYDRATED)',
+        'found = self._node.records.advance(move, state.Event.HYDRATED)\n'
+        '    self._node.stack.flush_handle(move.volume_id)\n'
+        '    return found'),
     'recorded before done: end of a move': (
         'moves.remains', 'take_down',
         '    if move.committed:', '    node.records.finish(move, event)\n'
@@ -116,11 +125,15 @@ FAULTS = {
     'wait removed: destination of a live move still open': (
         'moves.destination', 'roll_back_live',
         'tops.ensure_closed(node, move.volume_id)', 'pass'),
+    'wait removed: what is passed through is still open': (
+        'passing', 'end', 'tops.ensure_closed(node, volume_id)', 'pass'),
+    'wait removed: what is deleted is still open': (
+        'deletion', '_close', 'if not _is_closed(node, volume_id, move):',
+        'if False:'),
+    'wait removed: what is new of a volume is not zeroed': (
+        'extending', 'extend', 'if rest:', 'if False:'),
     'check removed: destination of a live move written': (
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
-    'check removed: snapshot of what is being copied': (
-        'snapshots', 'check_copied', 'if move is None or not move.committed',
-        'if True'),
     'check removed: complete without its source': (
         'moves.destination', 'is_complete_alone',
         'if not node.stack.clone_status(move.shadow_id).finished:',

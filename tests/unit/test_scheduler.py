@@ -15,6 +15,7 @@ from cinder_localclone import names
 from tests import complaints
 from tests.simulation import planted
 from tests.unit.world import disks
+from tests.unit.world import instances
 from tests.unit.world import scheduler
 from tests.unit.world import schedules
 from tests.unit.world import seeded
@@ -257,7 +258,7 @@ class MessagesTest(testtools.TestCase):
     def arrivals(self, *fates):
         choices = scheduler.Recorded({
             ('sender', number): None for number in range(9)})
-        self.world = seeded.World(choices, workload.HOSTS[:2], None)
+        self.world = seeded.World(choices, instances.HOSTS[:2], None)
         left, found = list(fates), []
         choices.fate = lambda _key, _fates: left.pop(0)
         self.world._answer = lambda _other, _name, arguments: found.append(

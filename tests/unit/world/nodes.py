@@ -259,6 +259,7 @@ class SimNode:
     blind: bool = False
     #: How much was written to handles, by volume.
     written: dict = dataclasses.field(default_factory=dict)
+    slow: bool = False  # it zeroes little at a time
     dead: bool = False
     looks: bool = False
     gone: bool = False  # for good, until a test says otherwise

@@ -136,11 +136,10 @@ def _settle(cloud):
 def _resume(cloud, node):
     """Guests that were started again, and what their node's kernel does."""
     for volume in list(cloud.world.volumes.values()):
-        if cloud.guests.get(volume.id) is None and len(
-                volume.volume_attachment) == 1 and volume.status == 'in-use':
+        if len(volume.volume_attachment) == 1 and volume.status == 'in-use':
             attachment, = volume.volume_attachment
             if node.host[0] == attachment.connector['host']:
-                cloud._run_on(volume, node.host)
+                cloud.resume(volume)
     while node.copy_one():
         pass
     node.sync()
@@ -168,6 +167,13 @@ def _check_guests(cloud):
     waiting = +cloud.waiting
     if waiting:
         raise AssertionError('guests wait for ever: %s' % dict(waiting))
+    for volume in cloud.world.volumes.values():
+        for each in volume.volume_attachment:
+            if each.attach_status == 'attached' and not each.left and (
+                    names.handle(volume.id) not in
+                    cloud.world.nodes[cloud.host_of(each)].devices):
+                raise AssertionError('%s is attached to %s, and not there' % (
+                    volume.id[:4], cloud.host_of(each)))
     for volume_id, host in cloud.guests.items():
         node = cloud.world.nodes[host]
         if names.handle(volume_id) not in node.devices:
@@ -197,6 +203,10 @@ def _let_go(cloud):
                         running and attachment.connector
                         and attachment.connector['host'] == running[0]):
                     cloud._stop(volume)
+                if attachment.connector:
+                    host = cloud.host_of(attachment)
+                    if host != cloud.guests.get(volume.id):
+                        cloud.close_all(volume.id, host)
                 cloud._disconnect(volume, attachment)
     cloud.scheduler.spawn('all are detached', detach)
     cloud.scheduler.run()

@@ -134,11 +134,12 @@ class Waits(exceptions.CommandTimeout):
     """The kernel holds I/O back; whoever waits may give up.
 
     :param ready: says whether it may go on
+    :param passes: whether it is for a moment: a device is suspended
     """
 
-    def __init__(self, what, ready):
+    def __init__(self, what, ready, passes=False):
         super().__init__(command='I/O of ' + what, seconds=COMMAND)
-        self.ready = ready
+        self.ready, self.passes = ready, passes
 
 
 class _Acting(effects._Acting):
@@ -337,6 +338,7 @@ class Node(nodes.SimNode):
     died = 0.0
     #: What is there from one boot to the next.
     boot: object = None
+    slow = True
 
     def __post_init__(self):
         self.disk = Disk()
@@ -461,7 +463,7 @@ class Node(nodes.SimNode):
         for name in devices:
             if name in self.suspended:
                 raise Waits(name, lambda name=name: (
-                    name not in self.suspended))
+                    name not in self.suspended), passes=True)
 
     def _check_handle(self, volume_id):
         """All that is written to a handle, or flushed there, goes on."""

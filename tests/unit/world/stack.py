@@ -186,7 +186,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def zero_part(self, name, start=0, seconds=0):
         start = self.node.disk.zero_part(name, start)
-        while start and seconds > 0:
+        while start and seconds > 0 and not self.node.slow:
             start = self.node.disk.zero_part(name, start)
         return start
 

@@ -19,18 +19,14 @@ from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
 from tests.unit.world import disks
+from tests.unit.world import instances
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded
 
-HOSTS = 'a@l', 'b@l', 'c@l'
-#: Seconds that cinder-api, and so Nova, waits for an answer.
-API = 60
-#: Seconds for which an event waits until it can begin: a volume is detached
-#: once it is attached.
-PATIENCE = 50
 #: How often each kind of event is drawn, by the theme of a schedule.
-MOVES = {'attach': 8, 'detach': 7, 'live': 5, 'finish': 5, 'io': 12,
-         'copy': 8, 'look': 10, 'node look': 7}
+MOVES = {'attach': 8, 'detach': 6, 'live': 5, 'finish': 6, 'io': 12,
+         'copy': 8, 'look': 10, 'node look': 7, 'evacuate': 2, 'give up': 2,
+         'crash': 1, 'boot': 2, 'lose source': 1}
 CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
            'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2, 'fill': 1}
 UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
@@ -40,14 +36,26 @@ THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
 #: What a schedule may begin with, so that there is something to disturb.
 RUNNING = ('attach', 'io')
 MOVED = (*RUNNING, 'detach', 'attach', 'io')
-LIVE = (*RUNNING, 'live', 'io', 'finish', 'io')
+STARTING = (*RUNNING, 'live', 'io')
+LIVE = (*STARTING, 'finish', 'io')
 PASSED = (*MOVED, 'detach', 'attach', 'io', 'copy', 'copy', 'look', 'look',
           'io', 'node look', 'node look', 'io', 'look')
-BEGINNINGS = ((), RUNNING, MOVED, MOVED, (*MOVED, 'copy', 'look'), LIVE, LIVE,
-              (*LIVE, 'copy', 'look'), (*MOVED, 'detach', 'attach', 'io'),
-              PASSED, PASSED, (*PASSED, 'look', 'node look', 'io'),
+LOST = 'lose source', 'boot', 'io'
+BEGINNINGS = ((), RUNNING, MOVED, (*MOVED, *LOST), (*MOVED, 'copy', 'look'),
+              STARTING, LIVE, (*LIVE, 'copy', 'look'),
+              (*LIVE, 'copy', 'copy', 'look', 'look'),
+              (*LIVE, 'attach', 'io', *LOST),
+              (*STARTING, 'finish', 'look', 'finish', 'look'),
+              (*RUNNING, 'crash', 'drain', 'boot', 'io'),
+              PASSED, (*PASSED, *LOST), (*PASSED, 'look', 'live', 'look'),
+              (*PASSED, 'look', 'node look', 'io'),
               (*MOVED, 'live', 'finish', 'io'),
-              ('attach', 'detach', 'migrate'), ('drain', 'copy'))
+              (*RUNNING, 'evacuate', 'io', 'attach', 'io', 'copy', 'io'),
+              (*RUNNING, 'detach', 'attach', 'give up', 'delete'),
+              (*RUNNING, 'detach', 'attach', 'kill', 'give up', 'delete'),
+              (*RUNNING, 'snapshot', 'io', 'from snapshot', 'detach'),
+              ('attach', 'detach', 'migrate'), ('drain', 'copy'),
+              ('drain', 'attach', 'migrate', 'attach'))
 #: Seconds from one event to the next: most at the same time, or not.
 GAPS = ((0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70), (0, 0, 1, 1, 1, 6, 25),
         (0, 1, 1, 1, 1, 6))
@@ -137,6 +145,9 @@ class Data:
     def power_lost(self):
         self.unsure |= {region for region, each in enumerate(self.regions)
                         if len(each) > 1}
+        for capture in self.captures:
+            for region in self.unsure.intersection(range(len(capture))):
+                capture[region][:0] = self.regions[region]
 
     def read(self, region, value):
         """:returns: what is wrong with what was read"""
@@ -155,18 +166,20 @@ class Data:
         return 'region %d has %r, not %r' % (region, value, known)
 
     def capture(self):
-        found = [list(each) for each in self.regions]
+        """What is copied from now on has all that was written before."""
+        found = [list(each) if region in self.unsure else each[-1:]
+                 for region, each in enumerate(self.regions)]
         self.captures.append(found)
         return found
 
 
-class Cloud:
+class Cloud(instances.Instances):
     """A world, and what is done in it."""
 
     def __init__(self, schedule, choices):
         self.schedule = schedule
         self.world = seeded.World(
-            choices, HOSTS[:schedule.hosts], schedule.pool)
+            choices, instances.HOSTS[:schedule.hosts], schedule.pool)
         self.scheduler: typing.Any = self.world.scheduler
         self.world.on_start = self.serve
         self.world.on_power_lost.append(self.power_lost)
@@ -177,13 +190,17 @@ class Cloud:
         #: their I/O, and for how many.
         self.guests = {}
         self.waiting: collections.Counter[str] = collections.Counter()
+        #: How many processes on a node have a volume open: (id, host).
+        self.processes = collections.Counter()
+        #: How often the power of a node has failed, by host.
+        self.cuts = collections.Counter()
         #: Which service is at work on a volume: its process, its host.
         self.workers = {}
         self.writes = 0
         self.order = []
         for number in range(schedule.volumes):
             volume = self.world.create_volume(
-                HOSTS[number % schedule.hosts],
+                instances.HOSTS[number % schedule.hosts],
                 holes=(3,) if schedule.pool else ())
             self._adopt(volume)
             self.data[volume.id] = Data(
@@ -200,9 +217,13 @@ class Cloud:
 
     def power_lost(self, node):
         """What was written to its disk, and not flushed, may be lost."""
-        for host in [each for each, where in self.guests.items()
-                     if where == node.host]:
-            del self.guests[host]
+        self.cuts[node.host] += 1
+        for volume_id in [each for each, where in self.guests.items()
+                          if where == node.host]:
+            del self.guests[volume_id]
+        for volume_id, host in list(self.processes):
+            if host == node.host:
+                del self.processes[volume_id, host]
         for volume_id, data in self.data.items():
             if any(volume_id == names.facts(tags).get('volume')
                    for tags in node.disk.tags.values()):
@@ -219,7 +240,8 @@ class Cloud:
         return found[number % len(found)] if found else None
 
     def node(self, number):
-        return self.world.nodes[HOSTS[number % self.schedule.hosts]]
+        return self.world.nodes[
+            instances.HOSTS[number % self.schedule.hosts]]
 
     def other(self, number, host):
         """Another node than one."""
@@ -242,7 +264,7 @@ class Cloud:
     def _begin(self, event):
         act = getattr(self, '_' + event.kind.replace(' ', '_'))
         scheduler = self.scheduler
-        until = scheduler.now + PATIENCE
+        until = scheduler.now + instances.PATIENCE
         while act(event.a, event.b) is False and scheduler.now < until:
             steps = scheduler.steps
             scheduler.wait(until - scheduler.now,
@@ -265,7 +287,7 @@ class Cloud:
         scheduler.spawn('%s at %s' % (name, host),
                         lambda: act(node), self.world.alive(node))
 
-    def ask(self, host, act, seconds=API):
+    def ask(self, host, act, seconds=instances.API):
         """The same as a call.
 
         :returns: (whether it was answered, result); it may go on afterwards
@@ -288,231 +310,6 @@ class Cloud:
 
     def say(self, what, *args):
         self.scheduler.say(what % args)
-
-    # -- attachments
-
-    @staticmethod
-    def connector(host):
-        return {'host': host[0], 'initiator': 'iqn.' + host[0]}
-
-    def _attach(self, a, b):
-        volume = self.volume(a, 'available')
-        if volume is None or (
-                volume.migration_status not in (None, 'success', 'error')):
-            return False
-        host = (self.other(b, volume.host) if b else self.home(volume)).host
-        if self.world.nodes[host].off:
-            return False
-        volume.status = 'reserved'
-        if self._connect(volume, host, 'vm of ' + volume.id):
-            self._run_on(volume, host)
-
-    def _connect(self, volume, host, instance):
-        """Nova's attachment, at a host; it gives up if that fails."""
-        new = types.SimpleNamespace(
-            id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
-            connection_info=None, mountpoint=None, connector=None,
-            attach_status='reserved')
-        volume.volume_attachment = volume.volume_attachment + [new]
-        self.say('attach %s to %s', volume.id[:4], host)
-
-        def connect(node):
-            properties = node.driver.initialize_connection(
-                volume, self.connector(host))
-            new.connector = self.connector(host)
-            new.connection_info = dict(
-                properties['data'],
-                driver_volume_type=properties['driver_volume_type'])
-            new.attach_status = 'attached'
-        done, _nothing = self.ask(volume.host.partition('#')[0], connect)
-        node = self.world.nodes[host]
-        if done and not node.off and names.handle(volume.id) in node.devices:
-            if new in volume.volume_attachment:
-                volume.status, volume.attach_status = 'in-use', 'attached'
-                return new
-        self.say('attach %s to %s failed', volume.id[:4], host)
-        self._disconnect(volume, new)
-        return None
-
-    def _disconnect(self, volume, attachment):
-        """Nova deletes an attachment; the row goes if that fails, too."""
-        if attachment.connector:
-            self.ask(volume.host.partition('#')[0],
-                     lambda node: node.driver.terminate_connection(
-                         volume, attachment.connector))
-        volume.volume_attachment = [
-            each for each in volume.volume_attachment
-            if each is not attachment]
-        if not volume.volume_attachment:
-            volume.attach_status = 'detached'
-            if volume.status in ('reserved', 'in-use'):
-                volume.status = 'available'
-        self.say('detached %s', volume.id[:4])
-
-    def _run_on(self, volume, host):
-        """The guest goes on there.
-
-        QEMU flushes where it stops: a guest whose flush is answered at the
-        destination takes what it wrote at the source for flushed, too.
-        """
-        before = self.guests.get(volume.id)
-        if before:
-            source = self.world.nodes[before]
-            if not self._drained(volume.id):
-                self.say('the guest stays: it waits for its I/O')
-                return
-            if names.handle(volume.id) in source.devices:
-                try:
-                    source.flush(volume.id)
-                    self.data[volume.id].flush()
-                except (IOError, seeded.Waits) as exc:
-                    self.say('the guest stays: %s', exc)
-                    return
-            source.opened.discard(names.handle(volume.id))
-        node = self.world.nodes[host]
-        if not node.off:
-            self.guests[volume.id] = host
-            if names.handle(volume.id) in node.devices:
-                node.opened.add(names.handle(volume.id))
-
-    def _attached(self, number, count):
-        """A volume with so many attachments, all of them attached."""
-        found = [self.world.volumes[each] for each in self.order
-                 if each in self.world.volumes]
-        found = [each for each in found
-                 if len(each.volume_attachment) == count
-                 and each.status == 'in-use' and all(
-                     one.attach_status == 'attached'
-                     for one in each.volume_attachment)]
-        return found[number % len(found)] if found else None
-
-    def _detach(self, a, _b):
-        volume = self._attached(a, 1)
-        if volume is None:
-            return False
-        attachment, = volume.volume_attachment
-        attachment.attach_status = 'detaching'
-        if not self._stop(volume):
-            self.say('not detached: the guest waits for its I/O')
-            attachment.attach_status = 'attached'
-            return
-        self._disconnect(volume, attachment)
-
-    def _stop(self, volume):
-        """The guest is shut off, or lets go of the volume.
-
-        :returns: whether it does: what waits for its I/O can't
-        """
-        if not self._drained(volume.id):
-            return False
-        host = self.guests.pop(volume.id, None)
-        if host:
-            self.world.nodes[host].opened.discard(names.handle(volume.id))
-        return True
-
-    def _drained(self, volume_id):
-        """Wait for what a guest has asked for."""
-        if self.waiting[volume_id]:
-            self.scheduler.wait(PATIENCE, lambda: not self.waiting[volume_id])
-        return not self.waiting[volume_id]
-
-    def _live(self, a, b):
-        """A live migration begins."""
-        volume = self._attached(a, 1)
-        if volume is None or volume.id not in self.guests:
-            return False
-        before, = volume.volume_attachment
-        host = self.other(b, self.guests[volume.id]).host
-        self._connect(volume, host, before.instance_uuid)
-
-    def _finish(self, a, b):
-        """It goes on at the destination, or is given up."""
-        volume = self._attached(a, 2)
-        if volume is None:
-            return False
-        source, destination = volume.volume_attachment
-        host = next(each for each in HOSTS
-                    if each[0] == destination.connector['host'])
-        node = self.world.nodes[host]
-        leaving = destination
-        if b % 3 and self.guests.get(volume.id) and (
-                names.handle(volume.id) in node.devices):
-            self._run_on(volume, host)
-            if self.guests.get(volume.id) == host:
-                leaving = source
-        leaving.attach_status = 'detaching'
-        self._disconnect(volume, leaving)
-
-    # -- guests
-
-    def _io(self, a, b):
-        """A guest reads, writes and flushes."""
-        running = [each for each in self.order if each in self.guests]
-        if not running:
-            return False
-        volume_id = running[a % len(running)]
-        random = randoms.Random('%d %d' % (a, b))
-        for _each in range(1 + b):
-            if volume_id not in self.guests:
-                return
-            self.operate(volume_id, random)
-            self.scheduler.turn()
-
-    def operate(self, volume_id, random):
-        host, data = self.guests[volume_id], self.data[volume_id]
-        node, handle = self.world.nodes[host], names.handle(volume_id)
-        if node.off or handle not in node.devices:
-            return
-        node.opened.add(handle)
-        what, region = random.choice(
-            ('read', 'write', 'write', 'flush', 'flush')), (
-            random.randrange(len(data.regions)))
-        if region >= disks.length(node.devices[handle]):
-            return
-        while True:
-            try:
-                self._perform(node, volume_id, what, region)
-                return
-            except seeded.Waits as exc:
-                self.say('guest waits: %s', exc)
-                if not self._wait(volume_id, node, exc.ready):
-                    return
-            except IOError as exc:
-                self.say('guest gets an error: %s', exc)
-                return
-
-    def _perform(self, node, volume_id, what, region):
-        data = self.data[volume_id]
-        if what == 'read':
-            self.read(node, volume_id, region)
-        elif what == 'write':
-            value = 'w%d' % (self.writes + 1)
-            node.write(volume_id, region, value, flushed=False)
-            self.writes += 1
-            data.write(region, value)
-            self.say('guest writes %s to region %d', value, region)
-        else:
-            node.flush(volume_id)
-            data.flush()
-            self.say('guest flushes')
-
-    def _wait(self, volume_id, node, ready):
-        """A guest waits for its I/O, for ever if need be.
-
-        :returns: whether it is there still: no power was cut
-        """
-        boot = node.boot
-        self.waiting[volume_id] += 1
-        self.scheduler.wait(None, lambda: ready() or node.boot is not boot,
-                            parked=True)
-        self.waiting[volume_id] -= 1
-        return node.boot is boot
-
-    def read(self, node, volume_id, region):
-        value = node.read(volume_id, region)
-        wrong = self.data[volume_id].read(region, value)
-        self.world.insist(not wrong, 'volume %s on %s: %s',
-                          volume_id[:4], node.host, wrong)
 
     # -- kernels and timers
 
@@ -570,6 +367,18 @@ class Cloud:
         """The power of a node fails, whatever goes on there."""
         self.world.stop(self.node(a), 'cut', (2, 10, 90)[b % 3],
                         a * 6 + b if b > 1 else 0)
+
+    def _lose_source(self, a, b):
+        """The power of a node fails from which a guest's volume is copied."""
+        found = [move for move in self.world.shadows.values()
+                 if move.committed and not move.keeps_handle
+                 and not move.is_over and move.volume_id in self.guests]
+        if not found:
+            return False
+        self.scheduler.wait((0, 1, 1, 2, 5, 15)[b])
+        self.world.stop(self.world.nodes[found[a % len(found)].source],
+                        'cut', (2, 10, 90)[b % 3], a)
+        return None
 
     def _kill(self, a, b):
         if self.node(a).life is not None:
@@ -663,8 +472,7 @@ class Cloud:
 
     def _extend(self, a, _b):
         volume = self.volume(a, 'available', 'in-use')
-        if volume is None or volume.size > 2 or (
-                volume.migration_status not in (None, 'success', 'error')):
+        if volume is None or volume.size > 2:
             return False
         before, size = volume.status, volume.size + 1
         volume.status = 'extending'
@@ -793,7 +601,7 @@ class Cloud:
         self.manager(volume.host.partition('#')[0], migrate)
 
     def _drain(self, a, b):
-        volume = self.volume(a, 'available')
+        volume = self.volume(a)  # its row may have been read long ago
         if volume is None:
             return False
         host = self.other(b, volume.host).host
