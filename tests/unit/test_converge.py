@@ -50,7 +50,8 @@ class Base(test_reconcile.Base):
 
     def attach(self, *hosts):
         self.volume.volume_attachment = [types.SimpleNamespace(
-            connector={'host': host}, connection_info=None, mountpoint=None)
+            connector={'host': host}, connection_info=None, mountpoint=None,
+            instance_uuid='vm')
             for host in hosts]
 
 
@@ -255,7 +256,7 @@ class SourceTest(Base):
         self.live()
         self.volume.volume_attachment[0] = types.SimpleNamespace(
             connector={'host': 'x', 'initiator': 'iqn.x'}, mountpoint=None,
-            connection_info={
+            instance_uuid='vm', connection_info={
                 'driver_volume_type': 'iscsi', 'target_iqn': 'iqn.x',
                 'target_portal': 'portal of ' + A})
         self.a.stop(power=True)

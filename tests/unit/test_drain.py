@@ -19,17 +19,19 @@ from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import migration
 from cinder_localclone import opts
+from cinder_localclone import state
 from cinder_localclone.state import Asked
 from tests.unit import test_move
 from tests.unit import test_remains
 from tests.unit import world as worlds
+from tests.unit.world import records
 from tests.unit.world import unattended
 
 A, B, C = test_remains.A, test_remains.B, test_remains.C
 GIB = 1 << 30
 
 
-class Rows(unattended.Rows):
+class Rows(records.SimRecords):
     """The database with services and snapshots."""
 
     def service(self, host):
@@ -37,9 +39,6 @@ class Rows(unattended.Rows):
 
     def snapshots_on(self, host):
         return self.world.snapshots if host == A else {}
-
-    def moves(self):
-        return list(self._all())
 
 
 class Base(test_move.Base):
@@ -303,7 +302,7 @@ class DrainTest(Base):
     def test_what_a_killed_service_has_begun(self):
         volume = self.volumes()
         self.backend.records.begin(
-            volume, B + '#p', unattended.state.Event.MOVE_BEGUN,
+            volume, B + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
             asked_by=Asked.DRAIN)
         self.assertEqual([], self.drain())
@@ -378,7 +377,7 @@ class DrainTest(Base):
     def test_what_is_about_to_come(self):
         volume = self.volumes(host=B)
         self.backend.records.begin(
-            volume, A + '#p', unattended.state.Event.MOVE_BEGUN,
+            volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
         found, = draining.holders(self.backend.records, A, 0)
         self.assertEqual('about to come', found.what)
@@ -470,11 +469,11 @@ class DrainTest(Base):
         if over:
             records = self.backend.records
             records.begin(
-                other, C + '#p', unattended.state.Event.MOVE_BEGUN,
+                other, C + '#p', state.Event.MOVE_BEGUN,
                 worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
                 asked_by=Asked.DRAIN)
             move, = records.moves()
-            records.advance(move, unattended.state.Event.FAILED)
+            records.advance(move, state.Event.FAILED)
         else:
             migration.depart(self.world.nodes[B].node, None, other.id, A,
                              Asked.DRAIN)

@@ -2,6 +2,7 @@
 """Extending at the home, whoever was asked and whatever the volume does."""
 
 import contextlib
+import datetime
 import itertools
 import types
 from unittest import mock
@@ -596,7 +597,8 @@ class ExtendingTest(testtools.TestCase):
                 self.extend(self.a)
             except worlds.Stopped:
                 world.settle()
-                unended.end_dead(self.a.node, self.a.node.records, None)
+                unended.end_dead(self.a.node, self.a.node.records,
+                                 datetime.datetime.max)
             else:
                 break
             shown = self.a.sim_stack.lvs()[volume.name].shown

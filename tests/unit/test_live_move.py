@@ -22,7 +22,7 @@ A, B = test_move.A, test_move.B
 def attachment(host):
     return types.SimpleNamespace(
         connector={'host': host} if host else None, connection_info=None,
-        mountpoint=None)
+        mountpoint=None, instance_uuid='vm')
 
 
 class Migration:

@@ -969,7 +969,8 @@ class WorldTest(testtools.TestCase):
         leaving, resting = both = [self.moving() for _each in range(2)]
         leaving.volume_attachment = [
             types.SimpleNamespace(connector={'host': host},
-                                  connection_info=None, mountpoint=None)
+                                  connection_info=None, mountpoint=None,
+                                  instance_uuid='vm')
             for host in (A, B)]
         self.live(both, BUSY, 1)
         self.assertEqual([SLOW, FULL], [

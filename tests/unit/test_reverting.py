@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that are reverted to a snapshot, with a stop at every moment."""
 
+import datetime
 import itertools
 import types
 from unittest import mock
@@ -104,7 +105,7 @@ class StopTest(Base):
         except worlds.Stopped:
             world.settle()
             node = world.nodes[A].node
-            unended.end_dead(node, node.records, None)
+            unended.end_dead(node, node.records, datetime.datetime.max)
             self.assertEqual('available', volume.status)
         world.settle()
         self.assertIn(self.all_of(world, volume), (old, written))

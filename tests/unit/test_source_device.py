@@ -114,7 +114,7 @@ class HandleTest(test_move_steps.Base):
         self.expected[1] = 'new'
         # The guest, which has never left, still has it open.
         self.volume.volume_attachment = [
-            types.SimpleNamespace(connector={'host': 'a'},
+            types.SimpleNamespace(connector={'host': 'a'}, instance_uuid='vm',
                                   connection_info=None, mountpoint=None)]
         self.world.settle()
         self.assertIn(self.handle, self.a.opened)

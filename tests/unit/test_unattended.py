@@ -5,7 +5,6 @@ import contextlib
 import itertools
 
 import ddt
-import fixtures
 
 from cinder_localclone import exceptions
 from cinder_localclone import migration
@@ -20,11 +19,6 @@ ONE, TWO = test_move.ONE, test_move.TWO
 
 
 class Base(test_move.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.useFixture(fixtures.MonkeyPatch(
-            'tests.unit.world.records.SimRecords', unattended.Rows))
 
     @staticmethod
     def begin(stop_at=(), request_at=0, **how):

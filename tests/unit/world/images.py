@@ -3,6 +3,8 @@
 
 import copy
 import dataclasses
+import datetime
+import itertools
 import types
 import typing
 import uuid
@@ -23,8 +25,29 @@ from cinder_localclone import snapshots
 LATE = 'late'
 
 
+#: The clock of the database: it never stands still.
+_CLOCK = itertools.count(1)
+_EPOCH = datetime.datetime(2000, 1, 1)
+
+
+def now():
+    """Return the time by the clock of the database."""
+    return _EPOCH + datetime.timedelta(microseconds=next(_CLOCK))
+
+
+class Row(types.SimpleNamespace):
+    """A volume's row, which says when it was written last."""
+
+    def __setattr__(self, name, value):
+        self.__dict__.update({name: value, 'updated_at': now()})
+
+
 def _text(encryption):
     return str(encryption) if encryption else None
+
+
+def _pool(host):
+    return host.partition('#')[2]
 
 
 class WorldImages:
@@ -34,16 +57,19 @@ class WorldImages:
     deleted: dict
     snapshots: dict
     zones: dict
+    nodes: dict
+    forgotten: set
 
     def row(self, host, size=1, **more):
         """A volume that Cinder is about to have created by a node."""
         volume_id = str(uuid.uuid4())
-        volume = types.SimpleNamespace(**dict({
+        volume = Row(**dict({
             'id': volume_id, 'host': host + '#p', 'size': size,
             'status': 'creating', 'migration_status': None, 'group_id': None,
             'replication_driver_data': None, 'volume_attachment': [],
             'name_id': volume_id, 'name': 'volume-' + volume_id,
             'availability_zone': self.zone_of(host), 'source_volid': None,
+            'service_uuid': self.service_of(host), 'updated_at': None,
             'use_quota': True, 'attach_status': 'detached',
             'provider_id': None, 'extra_specs': {},
             'encryption_key_id': None}, **more))
@@ -67,6 +93,15 @@ class WorldImages:
 
     def zone_of(self, host):
         return self.zones.get(host.partition('#')[0], 'zone')
+
+    @staticmethod
+    def service_of(host):
+        """Return the UUID of the volume service of a host."""
+        return 'service of ' + host.partition('#')[0]
+
+    def has_service(self, host):
+        """Return whether a host has a volume service, alive or not."""
+        return host in self.nodes and host not in self.forgotten
 
 
 class SimSnapshotRecords:
@@ -93,7 +128,9 @@ class SimSnapshotRecords:
                 if each.node == host and not each.deleted}
 
     def give_up_snapshot(self, snapshot_id, host):
-        self.world.set_snapshot(snapshot_id, status='error')
+        snapshot = self.snapshot(snapshot_id)
+        if snapshot and not snapshot.is_doomed and snapshot.node == host:
+            self.world.set_snapshot(snapshot_id, status='error')
 
     def locate(self, snapshot_id, host, encryption=None):
         snapshot = self.snapshot(snapshot_id)
@@ -103,7 +140,8 @@ class SimSnapshotRecords:
                                 provider_id=_text(encryption))
 
     def relocate_snapshot(self, snapshot_id, before, host):
-        if self.snapshot(snapshot_id).node == before:
+        snapshot = self.snapshot(snapshot_id)
+        if snapshot and not snapshot.deleted and snapshot.node == before:
             self.world.set_snapshot(snapshot_id, node=host)
 
     def is_being_read(self, snapshot_id):
@@ -115,7 +153,14 @@ class SimSnapshotRecords:
                 or volume.host != old or self.move_of(volume_id)):
             raise exceptions.TooLate(what=volume_id)
         volume.host = new
-        volume.availability_zone = self.zone_of(new)
+        self._take_service(volume, new)
+
+    def _take_service(self, row, host):
+        """A row says which service it is of, if there is one."""
+        host = host.partition('#')[0]
+        if self.world.has_service(host):
+            row.service_uuid = self.world.service_of(host)
+            row.availability_zone = self.world.zone_of(host)
 
     @staticmethod
     def wanted_encryption(volume, new=False):
@@ -139,19 +184,23 @@ class SimSnapshotRecords:
         if (recorded is None or recorded.status != 'reverting'
                 or (recorded.host, recorded.name_id) != (
                     volume.host, volume.name_id)
+                or recorded.updated_at != volume.updated_at
                 or self.move_of(volume.id)):
             raise exceptions.StaleMove(volume=volume.id)
         recorded.name_id, recorded.name = new, self.lv_name(new)
         if new in self.world.headers:
             self.world.headers[volume.id] = self.world.headers.pop(new)
-        recorded.host = host + '#p'
+        if recorded.host.partition('#')[0] != host:
+            recorded.host = '%s#%s' % (host, _pool(recorded.host))
+            self._take_service(recorded, host)
         if rows.recorded(recorded) != encryption:
             recorded.provider_id = _text(encryption)
         return self.volume(volume.id)
 
     def keep(self, volume_id, name_id):
-        recorded = self.world.volumes[volume_id]
-        if (recorded.status, recorded.name_id) == ('reverting', name_id):
+        recorded = self.world.volumes.get(volume_id)
+        if recorded and (recorded.status, recorded.name_id) == (
+                'reverting', name_id):
             recorded.status = 'available'
 
     def newborn(self, volume_id):
@@ -162,10 +211,17 @@ class SimSnapshotRecords:
             bool(gone))
 
     def zone_of(self, host):
-        return self.world.zone_of(host)
+        host = host.partition('#')[0]
+        return self.world.zone_of(host) if (
+            self.world.has_service(host)) else None
 
     def correct_services(self, host):
-        """There are none."""
+        for row in self.world.volumes.values():
+            if (self.world.has_service(host) and row.status != 'creating'
+                    and (row.host or '').partition('#')[0] == host
+                    and row.service_uuid not in (
+                        None, self.world.service_of(host))):
+                row.service_uuid = self.world.service_of(host)
 
 
 class SimSnapshotStack:

@@ -64,7 +64,11 @@ class World(images.WorldImages):
         self.told = []
         self.wrongs = []
         self.volumes = {}
+        #: The moves by their shadows' ids; what those keep for the volumes.
         self.shadows = {}
+        self.shadow_rows = {}
+        #: Nodes whose services were forgotten.
+        self.forgotten = set()
         #: The thin pool of each node; None: their volumes are thick.
         self.pool = None
         #: Rows of snapshots by id, deleted ones too; of deleted volumes.
@@ -284,6 +288,7 @@ class SimNode:
 
     def start_service(self) -> None:  # annotated: mypy checks the rooms
         """A process of its service, which knows nothing yet."""
+        self.world.forgotten.discard(self.host)
         acting = self.ACTING
         self.sim_stack = acting(self, self.STACK(self))
         rows = acting(self, self.make_records())

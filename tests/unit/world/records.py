@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database of the simulated world."""
+"""The database of the simulated world.
+
+``tests/unit/test_records_contract.py`` holds it to what the real records do.
+"""
 
 import copy
 import dataclasses
+import re
+import types
 import uuid
 
 from cinder_localclone import encryption_types
@@ -10,14 +15,28 @@ from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import queue
+from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from tests.unit.world import images
 
+#: What commit swaps, beside the name of the LV.
+SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id')
+
+
+def _service(host):
+    return (host or '').partition('#')[0]
+
 
 class SimRecords(images.SimSnapshotRecords):
-    """:class:`cinder_localclone.records.Records` on dictionaries."""
+    """:class:`cinder_localclone.operator_records.OperatorRecords` and
+    :class:`cinder_localclone.attachment_records.AttachmentRecords` on
+    dictionaries.
+
+    The record of a move is a :class:`.state.Move`, and a row of what the
+    shadow keeps for the volume.
+    """
 
     def __init__(self, node):
         self.node = node
@@ -31,143 +50,183 @@ class SimRecords(images.SimSnapshotRecords):
                 or move.shadow_id in node.sessions)
         self.world.insist(not left, 'the record goes before what it tells')
 
-    def volume(self, volume_id):
-        """As it is now: what was read before does not follow the row."""
-        found = self.world.volumes.get(volume_id)
-        return found and copy.copy(found)
+    @staticmethod
+    def _read(row):
+        """As it is now: what was read does not follow the row."""
+        found = copy.copy(row)
+        if found:
+            found.__dict__['volume_attachment'] = [
+                copy.copy(each) for each in row.volume_attachment]
+        return found
 
-    def _all(self):
-        """The end that the shadow is not at is where the volume is now."""
-        for move in self.world.shadows.values():
-            volume = self.world.volumes.get(move.volume_id)
-            home = volume.host.partition('#')[0] if volume else ''
-            move = dataclasses.replace(
-                move, volume_gib=volume.size if volume else 0)
-            if move.committed:
-                yield dataclasses.replace(move, destination=home)
-            else:
-                yield dataclasses.replace(
-                    move, source=home,
-                    source_lv=volume.name if volume else '')
+    def volume(self, volume_id):
+        return self._read(self.world.volumes.get(volume_id))
+
+    def _at(self, host):
+        return [row for row in self.world.volumes.values()
+                if _service(row.host) == host]
 
     def volumes_of(self, host):
-        return [copy.copy(v) for v in self.world.volumes.values()
-                if v.host.partition('#')[0] == host]
+        return [self._read(row) for row in self._at(host)]
+
+    # -- moves
+
+    def _told(self, move):
+        """The end that the shadow is not at is where the volume is now."""
+        volume = self.world.volumes.get(move.volume_id)
+        home, size = ((_service(volume.host), volume.size) if volume
+                      else ('', 0))
+        if move.committed:
+            return dataclasses.replace(
+                move, volume_gib=size, destination=home)
+        return dataclasses.replace(
+            move, volume_gib=size, source=home,
+            source_lv=volume.name if volume else '')
+
+    def _of(self, volume_id):
+        return [self._told(move) for move in self.world.shadows.values()
+                if move.volume_id == volume_id]
+
+    def moves(self):
+        return [self._told(move) for move in self.world.shadows.values()]
 
     def is_move(self, shadow_id):
         return shadow_id in self.world.shadows
 
     def get_move(self, shadow_id):
-        return next((t for t in self._all() if t.shadow_id == shadow_id),
-                    None)
+        found = self.world.shadows.get(shadow_id)
+        return found and self._told(found)
 
     def move_of(self, volume_id):
-        return next((t for t in self._all() if t.volume_id == volume_id
-                     and not t.is_over), None)
+        return next((each for each in self._of(volume_id)
+                     if not each.is_over), None)
 
     def remains_of(self, volume_id):
-        return [t for t in self._all()
-                if t.volume_id == volume_id and t.is_over]
+        return [each for each in self._of(volume_id) if each.is_over]
 
     def moves_of(self, host):
-        return [t for t in self._all() if host in (t.source, t.destination)]
+        return [each for each in self.moves()
+                if host in (each.source, each.destination)]
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
-        row = self.world.volumes.get(volume.id)
-        if row is None or row.host != volume.host or self.move_of(volume.id):
-            raise exceptions.StaleMove(volume=volume.id)
-        shadow = str(uuid.uuid4())
+        shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
             event, False)
-        self.world.shadows[shadow] = state.Move(
-            volume.id, shadow, token, False,
-            volume.host.partition('#')[0], host.partition('#')[0],
-            volume.name, 'volume-' + shadow, volume.size, locate(shadow),
-            auth, initiator, volume.size, asked_by, rows.extra_bytes(row))
-        return self.world.shadows[shadow]
+        row = self.world.volumes.get(volume.id)
+        if (row is None or row.host != volume.host or self.move_of(volume.id)
+                or not rows.may_move(
+                    row, asked_by, records.is_migrated_by_cinder(row))):
+            raise exceptions.StaleMove(volume=volume.id)
+        shadow = types.SimpleNamespace(
+            host=host, availability_zone=row.availability_zone,
+            service_uuid=None, provider_id=row.provider_id,
+            previous_status=None)
+        self._take_service(shadow, host)
+        rows.hold(row, shadow, asked_by)
+        self.world.shadow_rows[shadow_id] = shadow
+        self.world.shadows[shadow_id] = state.Move(
+            volume.id, shadow_id, token, False, _service(row.host),
+            _service(host), row.name, self.lv_name(shadow_id), row.size,
+            locate(shadow_id), auth, initiator, row.size, asked_by,
+            rows.extra_bytes(row))
+        return self.get_move(shadow_id)
 
     def _check(self, move):
         recorded = self.world.shadows.get(move.shadow_id)
         if recorded is None or (recorded.token, recorded.committed) != (
                 move.token, move.committed):
             raise exceptions.StaleMove(volume=move.volume_id)
+        return recorded
+
+    def _changed(self, recorded, **values):
+        self.world.shadows[recorded.shadow_id] = dataclasses.replace(
+            recorded, **values)
+        return self.get_move(recorded.shadow_id)
 
     def advance(self, move, event):
-        self._check(move)
-        after = dataclasses.replace(
-            move, token=move.token.after(event, move.committed))
-        if after.phase is state.Phase.RELEASING:
+        token = move.token.after(event, move.committed)
+        recorded = self._check(move)
+        if token.phase is state.Phase.RELEASING:
             self._insist_gone(move)
-        self.world.shadows[move.shadow_id] = after
-        return after
+        rows.give_back(self.world.volumes.get(move.volume_id),
+                       self.world.shadow_rows[move.shadow_id])
+        return self._changed(recorded, token=token)
 
     def relocate(self, move, location):
-        self._check(move)
-        recorded = self.world.shadows[move.shadow_id]
+        recorded = self._check(move)
         if recorded.location != move.location:
             raise exceptions.StaleMove(volume=move.volume_id)
-        self.world.shadows[move.shadow_id] = dataclasses.replace(
-            recorded, location=location)
+        self._changed(recorded, location=location)
 
-    def readdress(self, volume_id, iqn, portal):
-        for each in self.world.volumes[volume_id].volume_attachment:
-            told = each.connection_info or {}
-            if told.get('target_iqn') == iqn:
-                each.connection_info = dict(told, target_portal=portal)
+    def _swap(self, volume, shadow_id, lv):
+        shadow = self.world.shadow_rows[shadow_id]
+        for column in SWAPPED:
+            old = getattr(volume, column)
+            setattr(volume, column, getattr(shadow, column))
+            setattr(shadow, column, old)
+        volume.name_id, volume.name = lv[-36:], lv
 
     def commit(self, move):
-        self._check(move)
-        volume = self.world.volumes[move.volume_id]
-        volume.name_id = move.shadow_id
-        volume.name = move.destination_lv
-        volume.host = move.destination + '#p'
-        volume.availability_zone = self.zone_of(move.destination)
-        after = dataclasses.replace(move, committed=True)
-        self.world.shadows[move.shadow_id] = after
-        return after
+        recorded = self._check(move)
+        volume = self.world.volumes.get(move.volume_id)
+        shadow = self.world.shadow_rows[move.shadow_id]
+        if (move.committed or volume is None
+                or _service(volume.host) != move.source
+                or rows.has_lost_hold(volume, shadow)):
+            raise exceptions.StaleMove(volume=move.volume_id)
+        left = volume.name
+        self._swap(volume, move.shadow_id, recorded.destination_lv)
+        rows.give_back(volume, shadow)
+        return self._changed(recorded, committed=True, source=move.source,
+                             source_lv=left)
 
     def roll_back(self, move):
-        self._check(move)
         token = move.token.after(state.Event.DESTINATION_DETACHED,
                                  move.committed)
-        volume = self.world.volumes[move.volume_id]
-        volume.name = move.source_lv
-        volume.name_id = volume.name[-36:]
-        volume.host = move.source + '#p'
-        after = dataclasses.replace(move, token=token, committed=False)
-        self.world.shadows[move.shadow_id] = after
-        return after
+        recorded = self._check(move)
+        volume = self.world.volumes.get(move.volume_id)
+        if volume is None or _service(volume.host) != move.destination:
+            raise exceptions.StaleMove(volume=move.volume_id)
+        self._swap(volume, move.shadow_id, recorded.source_lv)
+        return self._changed(recorded, token=token, committed=False,
+                             destination=move.destination)
 
-    def older(self, host, moment, statuses=rows.MORTAL):
-        return [volume.id for volume in self.volumes_of(host)
-                if volume.status in statuses]
+    def finish(self, move, event):
+        move.token.after(event, move.committed)
+        self._check(move)
+        if move.cleanup_node == self.node.host:
+            self._insist_gone(move, move.cleanup_lv)
+        del self.world.shadows[move.shadow_id]
+        del self.world.shadow_rows[move.shadow_id]
+        volume = self.world.volumes.get(move.volume_id)
+        if (event is state.Event.SOURCE_REMOVED and volume
+                and not records.is_migrated_by_cinder(volume)):
+            volume.migration_status = 'success'
 
-    def end_dead(self, volume_id, host, sizes):
-        """As status_records does."""
-        volume = self.world.volumes[volume_id]
-        after = rows.after_death(volume, sizes.get(volume.name), False)
-        volume.status = after or volume.status
-        return after
+    # -- the queue
 
     def copies(self, host):
-        moves = [move for move in self._all() if move.committed
-                 and move.phase is state.Phase.MIGRATING and move.destination]
         began = list(self.world.shadows)
         waiting = {row.volume_id for row in self.world.snapshots.values()
                    if row.status == 'creating' and not row.deleted} | {
             row.source_volid for row in self.world.volumes.values()
             if row.status == 'creating'}
-        return [queue.Entry(
+        return [self._entry(
+            move, began.index(move.shadow_id), move.volume_id in waiting)
+            for move in self.moves() if move.committed
+            and move.phase is state.Phase.MIGRATING and move.destination
+            and names.same_backend(move.source, host)]
+
+    def _entry(self, move, began, awaited):
+        row = self.world.volumes[move.volume_id]
+        hosts = [(each.connector or {}).get('host')
+                 for each in row.volume_attachment if each.instance_uuid]
+        return queue.Entry(
             move.shadow_id, move.volume_id, move.source, move.destination,
-            bool(self.volume(move.volume_id).volume_attachment),
-            move.volume_id in waiting,
-            self.world.stalled.get(move.shadow_id, 0),
-            began.index(move.shadow_id),
-            self.volume(move.volume_id).extra_specs.get(
-                'localclone:pace', ''),
-            len({(each.connector or {}).get('host') for each in self.volume(
-                move.volume_id).volume_attachment}) > 1) for move in moves]
+            bool(hosts), awaited,
+            self.world.stalled.get(move.shadow_id, 0), began,
+            row.extra_specs.get('localclone:pace', ''), len(set(hosts)) > 1)
 
     def note_stalled(self, move, stalled):
         self._check(move)
@@ -175,51 +234,133 @@ class SimRecords(images.SimSnapshotRecords):
         if stalled:
             self.world.stalled[move.shadow_id] = next(self.world.clock)
 
-    def drop_live_attachment(self, volume_id, host):
-        volume = self.world.volumes[volume_id]
-        volume.volume_attachment = [
-            each for each in volume.volume_attachment if each.connector]
+    # -- what services were at work on when they died
 
-    def secrets_in_use(self, without=()):
-        found = [(each.id, each.provider_id) for kind in (
-            self.world.volumes, self.world.snapshots)
-            for each in kind.values() if not getattr(each, 'deleted', False)]
-        return {encryption_types.key_in(text) for key, text in found
-                if text and key not in without}
+    def older(self, host, moment, statuses=rows.MORTAL):
+        return [row.id for row in self._at(host) if row.status in statuses
+                and row.updated_at and row.updated_at < moment]
 
-    def record(self, volume_id, recorded, before=None):
-        volume = self.world.volumes.get(volume_id)
-        if volume is None or rows.recorded(volume) != before:
-            raise exceptions.TooLate(what='Volume ' + volume_id)
-        volume.provider_id = str(recorded)
+    def end_dead(self, volume_id, host, sizes):
+        row = self.world.volumes.get(volume_id)
+        if row is None or _service(row.host) != host:
+            return None
+        before, after = row.status, rows.after_death(
+            row, sizes.get(row.name), records.is_migrated_by_cinder(row))
+        if after:
+            row.status = after
+        if after and before == 'reverting':
+            for each in self.snapshots_of(volume_id):
+                if each.status == 'restoring':
+                    self.world.set_snapshot(each.id, status='available')
+        return after
 
-    def passed_to(self, host):
-        return [volume for volume in self.world.volumes.values()
-                if passing.connection_to(self.node.node, volume, host)]
+    def end_interrupted(self, host):
+        return {row.id: row.migration_status
+                for row in self.world.volumes.values()
+                if row.migration_status == 'migrating'
+                and self._end(row, host)}
 
-    def end_passing(self, volume_id, host):
-        for each in self.world.volumes[volume_id].volume_attachment:
-            if served.passed_to(each, self.node.node.is_at, host):
-                each.connection_info = served.without_export(
-                    each.connection_info)
-
-    def services(self):
-        return {host: not node.dead
-                for host, node in self.world.nodes.items()}
-
-    def give_up(self, volume, heir):
-        recorded = self.world.volumes[volume.id]
-        recorded.host, recorded.status = heir, 'error'
-
-    def forget_service(self, host):
+    def _end(self, row, host):
+        moves = self._of(row.id)
+        copied = [move for move in moves
+                  if move.committed and not move.is_over]
+        if self._has_committed(row, moves, host):
+            row.migration_status = 'success'
+        elif (_service(row.host) == host and not copied
+                and row.attach_status != 'attached'):
+            row.migration_status = 'error'
+        else:
+            return False
+        if row.status in rows.MIGRATED and not any(
+                self.world.shadow_rows[move.shadow_id].previous_status
+                for move in moves):
+            row.status = rows.FREE
         return True
 
-    def finish(self, move, event):
-        self._check(move)
-        move.token.after(event, move.committed)
-        if move.cleanup_node == self.node.host:
-            self._insist_gone(move, move.cleanup_lv)
-        del self.world.shadows[move.shadow_id]
-        if (event is state.Event.SOURCE_REMOVED
-                and move.volume_id in self.world.volumes):
-            self.world.volumes[move.volume_id].migration_status = 'success'
+    def _has_committed(self, row, moves, host):
+        committed = [move for move in moves if move.committed]
+        ends = len(moves) + sum(
+            each.migration_status == 'target:' + row.id
+            for each in self.world.volumes.values())
+        return any(move.source == host and (
+            not move.is_over or ends == len(committed))
+            for move in committed)
+
+    # -- attachments
+
+    def drop_live_attachment(self, volume_id, host):
+        row = self.world.volumes.get(volume_id)
+        told = row.volume_attachment if row else []
+        connected = {each.instance_uuid for each in told if each.connector
+                     and each.connector.get('host') != host}
+        pending = [each for each in told if not each.connector
+                   and each.attach_status == 'reserved'
+                   and each.instance_uuid in connected]
+        if pending:
+            row.volume_attachment = [
+                each for each in told if each is not pending[-1]]
+
+    def passed_to(self, host):
+        return sorted((self._read(row) for row in self.world.volumes.values()
+                       if passing.connection_to(self.node.node, row, host)),
+                      key=lambda row: row.id)
+
+    def _rewrite(self, volume_id, wanted, change):
+        row = self.world.volumes.get(volume_id)
+        for each in row.volume_attachment if row else ():
+            if wanted(each):
+                each.connection_info = change(each.connection_info)
+
+    def end_passing(self, volume_id, host):
+        self._rewrite(
+            volume_id, lambda each: served.passed_to(
+                each, self.node.node.is_at, host), served.without_export)
+
+    def readdress(self, volume_id, iqn, portal):
+        self._rewrite(
+            volume_id, lambda each: (each.connection_info or {}).get(
+                'target_iqn') == iqn,
+            lambda told: dict(told, target_portal=portal))
+
+    # -- secrets
+
+    def secrets_in_use(self, without=(), host=''):
+        gone = set(without)
+        volumes = [(row.host, row.provider_id)
+                   for row in self.world.volumes.values()
+                   if row.id not in gone and not rows.visible_id(row)]
+        snapshots = [(each.node, each.provider_id)
+                     for each in self.world.snapshots.values()
+                     if not each.deleted]
+        return {encryption_types.key_in(text)
+                for where, text in volumes + snapshots
+                if re.match('lc.*:', text or '')
+                and (not host or names.same_backend(where or '', host))}
+
+    def record(self, volume_id, recorded, before=None):
+        row = self.world.volumes.get(volume_id)
+        if row is None or row.provider_id != (
+                str(before) if before else None):
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        row.provider_id = str(recorded)
+
+    # -- services, and what is lost with a node
+
+    def services(self):
+        return {host: not node.dead for host, node in self.world.nodes.items()
+                if host not in self.world.forgotten}
+
+    def forget_service(self, host):
+        there = self.world.has_service(host)
+        self.world.forgotten.add(host)
+        return there
+
+    def give_up(self, volume, heir):
+        row = self.world.volumes.get(volume.id)
+        if (row is None or (row.host, row.name_id) != (
+                volume.host, volume.name_id)
+                or any(not (move.is_over or move.committed)
+                       for move in self._of(volume.id))):
+            raise exceptions.StaleMove(volume=volume.id)
+        row.host, row.status = heir, 'error'
+        self._take_service(row, heir)

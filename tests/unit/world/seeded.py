@@ -11,7 +11,6 @@ target is away.
 
 import collections
 import contextlib
-import copy
 import json
 import types
 import typing
@@ -28,10 +27,10 @@ from tests.unit.world import disks
 from tests.unit.world import effects
 from tests.unit.world import iscsi
 from tests.unit.world import nodes
+from tests.unit.world import records
 from tests.unit.world import reencryption
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import stack
-from tests.unit.world import unattended
 
 #: Seconds, as the options are by default.
 LOCK, PEER, DOWN, COMMAND = 20, 40, 60, 60
@@ -224,37 +223,13 @@ class _Acting(effects._Acting):
         raise IOError('Premature eof waiting for privileged process')
 
 
-class Rows(unattended.Rows):
-    """The database: what is read does not follow the rows."""
-
-    def volume(self, volume_id):
-        return _read(self.world.volumes.get(volume_id))
-
-    def volumes_of(self, host):
-        return [_read(volume) for volume in self.world.volumes.values()
-                if volume.host.partition('#')[0] == host]
-
-    def passed_to(self, host):
-        return [_read(volume) for volume in super().passed_to(host)]
+class Rows(records.SimRecords):
+    """The database, which takes a service for dead a while after its end."""
 
     def services(self):
         now = self.world.scheduler.now
-        return {host: not node.dead or now - node.died < DOWN
-                for host, node in self.world.nodes.items()}
-
-    def end_dead(self, volume_id, host, sizes):
-        volume = self.world.volumes.get(volume_id)
-        if volume is None or volume.host.partition('#')[0] != host:
-            return None
-        return super().end_dead(volume_id, host, sizes)
-
-
-def _read(volume):
-    found = copy.copy(volume)
-    if found:
-        found.volume_attachment = [
-            copy.copy(each) for each in volume.volume_attachment]
-    return found
+        return {host: alive or now - self.world.nodes[host].died < DOWN
+                for host, alive in super().services().items()}
 
 
 class Exports(iscsi.SimExports):
@@ -551,7 +526,6 @@ class World(nodes.World):
 
     def __init__(self, choices, hosts, pool):
         self.scheduler = schedulers.Scheduler(choices, self.wrong)
-        self.holds = {}
         #: Called with a node whose power fails, before its cache is lost.
         self.on_power_lost: list[typing.Any] = []
         #: Called with a node whose service starts.

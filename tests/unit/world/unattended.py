@@ -14,7 +14,6 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import migration
 from cinder_localclone import rows
-from cinder_localclone import state
 from tests.unit.world import effects
 from tests.unit.world import nodes
 from tests.unit.world import records
@@ -23,62 +22,6 @@ from tests.unit.world import records
 #: for which it only looks.
 REQUESTS = {'attach': 'reserved', 'delete': 'deleting',
             'extend': 'extending', 'snapshot': 'available'}
-
-
-class Rows(records.SimRecords):
-    """The database with the status of volumes."""
-
-    def begin(self, volume, *args, asked_by=state.Asked.ATTACH):
-        args, asked_by = args[:6], args[6] if args[6:] else asked_by
-        row = self.world.volumes[volume.id]
-        by_cinder = row.migration_status not in (None, 'success', 'error')
-        if not rows.may_move(row, asked_by, by_cinder):
-            raise exceptions.StaleMove(volume=volume.id)
-        move = super().begin(volume, *(*args, asked_by))
-        holds = self.world.holds[move.shadow_id] = types.SimpleNamespace(
-            previous_status=None)
-        rows.hold(row, holds, asked_by)
-        return move
-
-    def advance(self, move, event):
-        after = super().advance(move, event)
-        rows.give_back(self.world.volumes.get(move.volume_id),
-                       self.world.holds[move.shadow_id])
-        return after
-
-    def commit(self, move):
-        volume = self.world.volumes[move.volume_id]
-        holds = self.world.holds[move.shadow_id]
-        if rows.has_lost_hold(volume, holds):
-            raise exceptions.StaleMove(volume=volume.id)
-        after = super().commit(move)
-        rows.give_back(volume, holds)
-        return after
-
-    def finish(self, move, event):
-        volume = self.world.volumes.get(move.volume_id)
-        before = volume and volume.migration_status
-        super().finish(move, event)
-        if before == 'migrating':
-            volume.migration_status = before
-
-    def end_interrupted(self, host):
-        """As migration_records does when a service starts."""
-        for volume in self.world.volumes.values():
-            if volume.migration_status != 'migrating':
-                continue
-            moves = [move for move in self._all()
-                     if move.volume_id == volume.id]
-            if any(move.committed and move.source == host for move in moves):
-                volume.migration_status = 'success'
-            elif volume.host.partition('#')[0] == host:
-                volume.migration_status = 'error'
-            else:
-                continue
-            if volume.status in rows.MIGRATED and not any(
-                    self.world.holds[move.shadow_id].previous_status
-                    for move in moves):
-                volume.status = rows.FREE
 
 
 class Manager:
@@ -102,7 +45,6 @@ class World(nodes.World):
     """
 
     def __init__(self, *args, request=None, **kwargs):
-        self.holds = {}
         self.request = request
         #: The number of its moment; 0: it is not made.
         self.request_at = 0
@@ -173,5 +115,5 @@ class World(nodes.World):
     def reconcile(self):
         for node in self.nodes.values():
             if node.dead and not node.gone:
-                Rows(node).end_interrupted(node.host)
+                records.SimRecords(node).end_interrupted(node.host)
         super().reconcile()
