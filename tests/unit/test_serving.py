@@ -236,7 +236,8 @@ class FailedTest(Base):
             self.a.reconciler.converge_node(moves=False)
         with mock.patch.object(events, 'say') as say:
             self.check_tried_again()
-        say.assert_not_called()
+        say.assert_called_once_with(
+            events.EXPORTED_AGAIN, volume=self.volume_id, initiator='iqn.x')
 
     def test_what_an_operator_has_to_mend_is_tried_no_more(self):
         self.served('in-use')

@@ -86,6 +86,12 @@ class Disk:
         if size_bytes != self.size(name):
             self.short[name] = size_bytes
 
+    def shown(self, name):
+        """How much of an LV its users may see, in bytes."""
+        facts = names.facts(self.tags.get(name, ()))
+        return min(int(facts.get(each, self.size(name)))
+                   for each in ('given', 'shown'))
+
     def extend(self, name, size_bytes, thick=False):
         """A longer LV, of which no more is shown yet.
 
@@ -94,8 +100,7 @@ class Disk:
         missing = size_bytes - self.size(name)
         facts = names.facts(self.tags.get(name, ()))
         if missing > 0 or 'shown' in facts:
-            self._fact(name, 'given', min(int(facts.get(each, self.size(name)))
-                                          for each in ('given', 'shown')))
+            self._fact(name, 'given', self.shown(name))
         if missing > 0:
             if thick:
                 self._fact(name, 'shown', facts.get('shown', self.size(name)))

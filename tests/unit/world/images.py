@@ -230,6 +230,7 @@ class SimSnapshotStack:
     node: typing.Any
     _insist_body: typing.Any
     _insist_unused: typing.Any
+    _check_there: typing.Any
     activate: typing.Any
     _handle: typing.Any
     _forget_header: typing.Any
@@ -242,11 +243,13 @@ class SimSnapshotStack:
         return reports.Usage(*self.node.usage)
 
     def create_snapshot(self, snapshot_id, origin, volume_id):
+        self._check_there(origin)
         name = names.snapshot_lv(snapshot_id)
         self._take(origin, name, [
             *names.tags(snapshot=snapshot_id, of=volume_id),
             names.on(self.node.host)])
         self.node.disk.inactive.add(name)
+        self.node.disk.readonly.add(name)
 
     def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
                     extra_bytes=0):
@@ -286,19 +289,25 @@ class SimSnapshotStack:
                 found, uuid=found.uuid or facts.get('volume', '')))
 
     def mark_newborn(self, name):
+        self._check_there(name)
         tags = self.node.disk.tags
         tags[name] = tags[name] | set(names.newborn(self.node.host))
 
     def accept(self, name):
+        self._check_there(name)
         tags = self.node.disk.tags
         tags[name] = tags[name] - set(names.newborn(self.node.host))
 
     def adopt(self, name, own_name, tags):
         disk = self.node.disk
+        self._check_there(name)
         disk.tags[name] = disk.tags.get(name, frozenset()) | set(tags)
         self.node.world.tick(self.node, 'after lvchange')
         if name != own_name:
             self._insist_unused(name)
+            if own_name in disk.lvs:
+                raise exceptions.CommandFailed(
+                    command='lvrename', code=5, stderr='already exists')
             disk.rename(name, own_name)
 
     def disown(self, name, new_name):
@@ -331,6 +340,7 @@ class SimSnapshotStack:
         return found
 
     def deactivate(self, name):
+        self._check_there(name)
         self._insist_unused(name)
         self.node.disk.inactive.add(name)
 

@@ -16,6 +16,9 @@ class SimExports(images.SimSnapshotExports):
         self.others = set()
         #: Where the sources of moves were exported last.
         self.locations = {}
+        #: Connections that were ended a moment ago, as its service knows:
+        #: volume, initiator or None for all.
+        self.ended = set()
 
     def _insist_device(self, name):
         self.node.world.insist(name in self.node.devices,
@@ -46,8 +49,11 @@ class SimExports(images.SimSnapshotExports):
 
     def offer_source(self, move):
         self._insist_device(names.source(move.shadow_id))
+        before = (move.shadow_id in self.node.exports
+                  and self.locations[move.shadow_id] == move.location)
         self.node.exports[move.shadow_id] = move.volume_id
         self.locations[move.shadow_id] = move.location
+        return not before
 
     def offers_source(self, move):
         return (move.shadow_id in self.node.exports
@@ -93,6 +99,7 @@ class SimExports(images.SimSnapshotExports):
         gone = {(volume_id, iqn) for iqn in unnamed}
         if not at_once:
             gone -= self.node.offered
+        gone &= self.node.remote
         self.node.remote -= gone
         return bool(gone)
 
@@ -101,13 +108,19 @@ class SimExports(images.SimSnapshotExports):
         self._back(volume_id, device)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
+        self.ended -= {(volume_id, initiator), (volume_id, None)}
         return {'target_iqn': initiator, 'target_portal': self.portal,
                 **dict(zip(('auth_method', 'auth_username', 'auth_password'),
                            auth.split()))}
 
     def offer_again(self, volume_id, initiator, properties, device=''):
+        if not self.ended.isdisjoint({
+                (volume_id, initiator), (volume_id, None)}):
+            return False
         self._back(volume_id, device)
+        before = (volume_id, initiator) in self.node.remote
         self.node.remote.add((volume_id, initiator))
+        return not before
 
     def is_last(self, volume_id, initiator):
         left = [each for each in self.node.remote if each[0] == volume_id]
@@ -115,6 +128,7 @@ class SimExports(images.SimSnapshotExports):
             initiator is None or left == [(volume_id, initiator)])
 
     def withdraw_volume(self, volume_id, initiator):
+        self.ended.add((volume_id, initiator))
         gone = {each for each in self.node.remote if each[0] == volume_id
                 and initiator in (None, each[1])}
         self.node.offered -= gone

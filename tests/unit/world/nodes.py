@@ -359,6 +359,7 @@ class SimNode:
         self.held.clear()
         self.offered.clear()
         self.lent.clear()
+        self.sim_exports.ended.clear()
         if power:
             reencryption.lose_power(self)
             for kept in (self.devices, self.exports, self.remote, self.backing,

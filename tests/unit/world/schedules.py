@@ -126,6 +126,7 @@ def _settle(cloud):
         for node in cloud.nodes():
             node.offered.clear()
             node.lent.clear()
+            node.sim_exports.ended.clear()
         _each(cloud, 'resumes', lambda node: _resume(cloud, node))
         _each(cloud, 'looks', lambda node: _look(cloud, node))
         if repr(world.snapshot()) == before:

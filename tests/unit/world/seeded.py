@@ -394,6 +394,7 @@ class Node(nodes.SimNode):
         self.world.scheduler.drop_locks(self.host)
         self.offered.clear()
         self.lent.clear()
+        self.sim_exports.ended.clear()
         if not power:
             return
         self.off, self.boot = True, object()

@@ -42,6 +42,13 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self._insist(lv in self.node.lvs and lv not in
                      self.node.disk.inactive, 'LV has no device')
 
+    def _check_there(self, *lvs):
+        """As LVM, which is asked to change them."""
+        for lv in lvs:
+            if lv not in self.node.lvs:
+                raise exceptions.CommandFailed(
+                    command='lvm', code=5, stderr='Failed to find ' + lv)
+
     def _insist_unused(self, lv):
         for device in self.node.devices.values():
             self._insist(lv not in (device.get('below'), device.get('lv'),
@@ -176,12 +183,13 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return self.node.disk.holes(lv, disks.regions(size))
 
     def reads_zeros(self, name):
-        return bool(self.pool) and self.node.zeroes
+        return bool(name in self.node.lvs and self.pool and self.node.zeroes)
 
     def written(self, volume_id):
         return self.node.written.get(volume_id, 0)
 
     def extend_lv(self, name, size):
+        self._check_there(name)
         return self.node.disk.extend(name, size, thick=not self.pool)
 
     def zero_part(self, name, start=0, seconds=0):
@@ -211,10 +219,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self.node.disk.inactive.discard(name)
 
     def mark(self, name, tag):
+        self._check_there(name)
         tags = self.node.disk.tags
         tags[name] = tags.get(name, frozenset()) | {tag}
 
     def unmark(self, name, tag):
+        self._check_there(name)
         self.node.disk.tags[name] -= {tag}
 
     def clear(self, name, size):
@@ -263,7 +273,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                     what='The move metadata', volume=move.volume_id,
                     host=self.node.host)
             self.activate(name)
-            return
+            return False
         if name not in self.node.lvs:
             # What was on the disk before: a move that was complete, say.
             self.node.disk.create(
@@ -276,6 +286,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self.activate(name)
         self.node.world.tick(self.node, 'half of create_metadata')
         self.node.lvs[name]['local'] = set()
+        return True
 
     def ensure_clone(self, move, source, holes=()):
         self._insist(source is None or move.shadow_id in
@@ -283,12 +294,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             self._insist_active(lv)
         if names.clone(move.shadow_id) in self.node.devices:
-            if not self.node.suspended.isdisjoint((
-                    names.clone(move.shadow_id),
-                    names.handle(move.volume_id))):
+            before = names.clone(move.shadow_id), names.handle(move.volume_id)
+            resumed = not self.node.suspended.isdisjoint(before)
+            if resumed:
                 with self.node.held_back(names.clone(move.shadow_id)):
                     pass  # its table is loaded anew, and it is resumed
-            return
+            return resumed
         clone = self.node.devices[names.clone(move.shadow_id)] = disks.sized({
             'shadow': move.shadow_id, 'lv': move.destination_lv,
             'metadata': names.metadata_lv(move.shadow_id),
@@ -299,6 +310,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             self.node.world.tick(self.node, 'half of ensure_clone')
             for region in range(start, start + count):
                 self._discard(clone, region)
+        return True
 
     def leave_out(self, move, holes):
         clone = self.node.devices[names.clone(move.shadow_id)]
@@ -406,6 +418,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def ensure_handle_on_lv(self, volume_id, lv, size, lvs=None, swaps=True):
         if lv not in (self.node.lvs if lvs is None else lvs):
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
+        before = self.node.devices.get(names.handle(volume_id), {})
+        if (self.node.disk.shown(lv) < min(size, self.node.disk.size(lv))
+                and not (before.get('below') == lv
+                         and disks.size(before) >= size)):
+            raise exceptions.NotPossible(volume=volume_id, reason='not zeroed')
         self.activate(lv)
         return self._handle(volume_id, lv, lv, size, swaps)
 
@@ -465,7 +482,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         before = self.node.devices.get(names.handle(volume_id))
         if before and (self.devices()[names.handle(volume_id)].opened
                        or below == lv
-                       and disks.size(before) <= self.node.disk.size(lv)):
+                       and disks.size(before) <= self.node.disk.shown(lv)):
             size = max(size, disks.size(before))
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
@@ -512,6 +529,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):
+        self._insist(names.handle(volume_id) in self.node.devices,
+                     'no such handle')
         try:
             self.node.read(volume_id, 0)
         except IOError as exc:
