@@ -204,7 +204,9 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
     begin = 0 if pin.integrity else pin.data_offset // _SECTOR
     if (int(iv_offset) != segment.start
             or int(offset) != segment.start + begin):
-        return 'the kernel decrypts other sectors'
+        return 'the kernel decrypts sectors from %s of the disk on, counted ' \
+            'from %s, where it should from %d, counted from %d' % (
+                offset, iv_offset, segment.start + begin, segment.start)
     return ''
 
 
