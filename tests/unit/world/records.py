@@ -94,6 +94,9 @@ class SimRecords(images.SimSnapshotRecords):
         return shadow_id in self.world.shadows
 
     def get_move(self, shadow_id):
+        return self._move(shadow_id)
+
+    def _move(self, shadow_id):
         found = self.world.shadows.get(shadow_id)
         return found and self._told(found)
 
@@ -130,7 +133,7 @@ class SimRecords(images.SimSnapshotRecords):
             _service(host), row.name, self.lv_name(shadow_id), row.size,
             locate(shadow_id), auth, initiator, row.size, asked_by,
             rows.extra_bytes(row))
-        return self.get_move(shadow_id)
+        return self._move(shadow_id)
 
     def _check(self, move):
         recorded = self.world.shadows.get(move.shadow_id)
@@ -142,7 +145,7 @@ class SimRecords(images.SimSnapshotRecords):
     def _changed(self, recorded, **values):
         self.world.shadows[recorded.shadow_id] = dataclasses.replace(
             recorded, **values)
-        return self.get_move(recorded.shadow_id)
+        return self._move(recorded.shadow_id)
 
     def advance(self, move, event):
         token = move.token.after(event, move.committed)
