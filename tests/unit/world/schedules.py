@@ -230,7 +230,7 @@ def _delete_failed(cloud):
 def check(cloud):
     """What is left is the volumes at rest, and nothing else."""
     world = cloud.world
-    problems = []
+    problems = [*world.wrongs]  # whoever has caught them
     if world.shadows:
         problems.append('moves are left: %s' % list(world.shadows.values()))
     if cloud.scheduler.locks:
