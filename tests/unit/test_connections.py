@@ -353,6 +353,20 @@ class UnserveTest(Base):
         self.unserve(self.b, dict(ON_B, initiator='iqn.same'))
         self.assertIsNone(self.move())
 
+    def test_roll_back_waits_for_the_last_attachment_there(self):
+        """As a live migration leaves it that its service has not survived.
+
+        One that is only reserved is nobody's.
+        """
+        self.live()
+        live = self.move()
+        self.volume.volume_attachment += [attachment('b'), attachment(None)]
+        self.unserve(self.b, ON_B)
+        self.assertEqual(live, self.move())
+        del self.volume.volume_attachment[2]
+        self.unserve(self.b, ON_B)
+        self.assertIsNone(self.move())
+
     def test_forced_detach_decides_nothing_about_a_live_move(self):
         self.live()
         for node in (self.a, self.b):

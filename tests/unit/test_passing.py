@@ -324,6 +324,7 @@ class StackTest(test_stack.Case):
             mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 
 
+@ddt.ddt
 class AttachmentsTest(test_records.Base):
 
     def setUp(self):
@@ -416,6 +417,71 @@ class AttachmentsTest(test_records.Base):
             for each in self.reload().volume_attachment:
                 each.connection_info = before[each.id]
                 each.save()
+
+    def told(self):
+        """What each row says, also those that are deleted."""
+        model = attachment_records.records.models.VolumeAttachment
+        manager = attachment_records.records.main_context_manager
+        with manager.reader.using(self.context) as session:
+            return {row.id: (row.connector, row.connection_info)
+                    for row in session.query(model)}
+
+    @ddt.data('destroyed', 'given to another')
+    def test_ended_before_it_is_locked(self, how):
+        """No row that is another's by now is changed, nor one of the past."""
+        writer = type(attachment_records.records.main_context_manager.writer)
+        using, begun, before = writer.using, [], {}
+
+        def end(own, context):
+            begun.append(own)
+            if len(begun) == 2:  # it has read; it is about to lock
+                for each in self.reload().volume_attachment:
+                    if how == 'destroyed':
+                        each.destroy()
+                    else:
+                        each.connector = {'host': 'z'}
+                        each.save()
+                before.update(self.told())
+            return using(own, context)
+        for act in (
+                lambda: self.attachments.readdress(
+                    self.volume.id, IQN, 'new:3260'),
+                lambda: self.attachments.end_passing(
+                    self.volume.id, 'b@l')):
+            self.attach('b', PROPERTIES)
+            begun.clear()
+            before.clear()
+            with mock.patch.object(writer, 'using', autospec=True,
+                                   side_effect=end):
+                act()
+            self.assertNotEqual({}, before)
+            self.assertEqual(before, self.told())
+
+    def test_of_the_past_or_of_another_volume(self):
+        """It has the same name, and is none of these."""
+        for each in self.reload().volume_attachment:
+            each.destroy()
+        before = self.told()
+        self.attachments.readdress(self.volume.id, IQN, 'new:3260')
+        self.attachments.end_passing(self.volume.id, 'b@l')
+        self.assertEqual(before, self.told())
+        self.attach('b', PROPERTIES)
+        before = self.told()
+        for volume_id in (fake.VOLUME2_ID, fake.VOLUME3_ID):
+            self.attachments.readdress(volume_id, IQN, 'new:3260')
+            self.attachments.end_passing(volume_id, 'b@l')
+        self.assertEqual(before, self.told())
+
+    def test_reserved(self):
+        """Nobody has it yet, so it says nothing."""
+        objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='reserved').create()
+        before = self.told()
+        self.assertIn((None, None), before.values())
+        self.attachments.readdress(self.volume.id, 'iqn.other', 'new:3260')
+        self.attachments.end_passing(self.volume.id, 'z@l')
+        self.assertEqual(before, self.told())
 
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(

@@ -493,11 +493,13 @@ class OpenedTest(testtools.TestCase):
     def test_otherwise(self, more):
         self.assertNotEqual('', self.why_not(self.table(**more)))
 
-    @ddt.data('0 2064384 linear 253:7 32768', '0 8 crypt', '0 8 error')
+    @ddt.data('0 2064384 linear 253:7 32768', '0 8 crypt',
+              '0 8 crypt aes-xts-plain64 :64:logon:x 0 253:7', '0 8 error')
     def test_without_a_cipher(self, table):
-        self.assertNotEqual('', self.why_not(table))
-        self.assertNotEqual('', self.why_not(self.table(), table))
-        self.assertNotEqual('', self.why_not(
+        problem = 'of type ' + table.split()[2]
+        self.assertIn(problem, self.why_not(table))
+        self.assertIn(problem, self.why_not(self.table(), table))
+        self.assertIn('of type flakey', self.why_not(
             self.table().replace(' crypt ', ' flakey ')))
 
     def test_other_sectors(self):
@@ -509,6 +511,13 @@ class OpenedTest(testtools.TestCase):
     def test_not_there(self):
         self.assertNotEqual('', self.why_not())
         self.assertNotEqual('', self.why_not(''))
+
+    def test_header_without_data(self):
+        """Whatever has its name, no header says so."""
+        becoming = parsed(luks_headers.PAUSED).becoming
+        for line in (self.table(), '0 2064384 linear 253:11 0'):
+            self.assertNotEqual('', pinning.why_not_opened(
+                None, becoming, device(line)))
 
     def test_in_a_re_encryption(self):
         """The first part is encrypted anew, or a process is at work."""

@@ -2,12 +2,14 @@
 """Commands, run for real."""
 
 from concurrent import futures
+import fcntl
 import logging
 import os
 import queue
 import threading
 import time
 import traceback
+import types
 from unittest import mock
 
 from eventlet import patcher
@@ -312,6 +314,73 @@ class RunUnlessTest(ProcessTest):
     def test_time_limit(self):
         self.assertRaises(exceptions.CommandTimeout, process.run_unless,
                           'x', 'sleep', '60', timeout=0.2)
+
+
+class LockedTest(ProcessTest):
+
+    def setUp(self):
+        super().setUp()
+        self.directory = self.useFixture(fixtures.TempDir())
+        self.path = self.directory.join('device')
+        with open(self.path, 'w'):
+            pass
+
+    def locked(self, timeout=0):
+        return process.locked(self.path, 'Work at it', timeout)
+
+    def assert_free(self):
+        with open(self.path) as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def test_nobody_else_has_it(self):
+        """Nor do others have it together."""
+        with self.locked() as lock:
+            self.assertTrue(os.path.samestat(
+                os.stat(self.path), os.fstat(lock)))
+            self.assertFalse(os.get_inheritable(lock))
+            error = self.assertRaises(exceptions.Busy, self.locked().__enter__)
+            with open(self.path) as other:
+                self.assertRaises(BlockingIOError, fcntl.flock, other,
+                                  fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self.assertIn('Work at it', str(error))
+        self.assert_free()
+
+    def test_it_goes_with_an_error(self):
+        """So does what was opened for one that was not had."""
+        opened = len(os.listdir('/proc/self/fd'))
+        with testtools.ExpectedException(ValueError):
+            with self.locked():
+                self.assertRaises(exceptions.Busy, self.locked().__enter__)
+                raise ValueError
+        self.assert_free()
+        self.assertEqual(opened, len(os.listdir('/proc/self/fd')))
+
+    def test_others_are_waited_for_so_long(self):
+        now = [100.0]
+
+        def sleep(seconds):
+            self.assertGreater(seconds, 0)
+            now[0] += seconds
+        clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+        with self.locked(), mock.patch.object(process, 'time', clock):
+            error = self.assertRaises(exceptions.Busy,
+                                      self.locked(2).__enter__)
+        self.assertTrue(102 <= now[0] < 102.5, now)
+        self.assertIn('2 s', str(error))
+
+    def test_command_keeps_it(self):
+        """Its child has it, too, as what hangs has when all else is gone."""
+        pipe = self.directory.join('pipe')
+        os.mkfifo(pipe)
+        with self.locked() as lock:
+            process.run('sh', '-c', 'cat %s >/dev/null 2>&1 &' % pipe,
+                        timeout=30, pass_fds=(lock,))
+        try:
+            self.assertRaises(exceptions.Busy, self.locked().__enter__)
+        finally:
+            open(pipe, 'w').close()  # what reads it ends
+        with self.locked(30):
+            pass
 
 
 def _ends(pid):

@@ -309,3 +309,30 @@ class LocksTest(Calls):
         finally:
             sqlalchemy_event.remove(orm.Session, 'do_orm_execute', look)
         self.assertEqual([], other)
+
+    @ddt.data(*writers())
+    def test_what_is_changed_was_locked_when_it_was_read(self, name):
+        """Otherwise what Cinder writes in between is lost."""
+        call = prepared(self, name)
+        locked, other = set(), []
+
+        def look(state):
+            if state.is_select and state.statement._for_update_arg is not None:
+                text = str(state.statement.compile(dialect=mysql.dialect()))
+                locked.update((state.session, table) for table in
+                              re.findall(r'\b(?:FROM|JOIN) (\w+)', text))
+
+        def flush(session, _context, _instances):
+            other.extend(
+                each.__tablename__ for each in session.dirty
+                if session.is_modified(each)
+                and (session, each.__tablename__) not in locked)
+        events = ('do_orm_execute', look), ('before_flush', flush)
+        for each in events:
+            sqlalchemy_event.listen(orm.Session, *each)
+        try:
+            call()
+        finally:
+            for each in events:
+                sqlalchemy_event.remove(orm.Session, *each)
+        self.assertEqual([], other)
