@@ -370,6 +370,8 @@ class UnmanageTest(Base):
         self.assertIn('what a move has left on ' + B, self.refused())
 
     def test_a_copy_without_its_record(self):
+        """That of the LV which it has since Cinder's own migration."""
+        self.volume.name_id = self.world.row(A).id
         self.a.disk.create(names.metadata_lv(self.volume.name_id),
                            self.volume.id, {'local': set()})
         self.assertIn('was not completed', self.refused())
@@ -379,10 +381,19 @@ class UnmanageTest(Base):
         self.a.disk.tags[self.volume.name] |= {names.given(1), names.shown(1)}
         self.assertIn('is not zeroed to its end', self.refused())
 
+    def test_zeroed_to_its_end_and_not_shown(self):
+        """An extension has failed after that: nothing is zeroed again."""
+        self.a.disk.tags[self.volume.name] |= {names.given(1)}
+        managing.unmanage(self.a.node, None, self.volume.id)
+        self.assertEqual([], names.own_tags(
+            self.a.node.stack.lvs()[self.volume.name].tags))
+
     def test_another_volumes_handle(self):
+        """Also of the one that had its LV before Cinder's own migration."""
         other = self.world.row(A, status='available')
         self.a.devices[names.handle(other.id)] = {'below': self.volume.name}
-        self.assertIn('volume %s has' % other.id, self.refused())
+        for self.volume.name_id in self.volume.name_id, other.id:
+            self.assertIn('volume %s has' % other.id, self.refused())
 
     def test_stale_home(self):
         self.a.move(self.volume, B)

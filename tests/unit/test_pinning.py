@@ -654,6 +654,18 @@ class ExtendedTest(test_own_key.Case):
         # A guest may have it open.
         self.assertIn(name, self.a.devices)
 
+    def test_key_that_nobody_has(self):
+        """It is not said to be longer than it is."""
+        expected = pinning.of_row(rows.recorded(self.volume))
+        with self.a.node.lock(self.volume.id):
+            decrypting.open_volume(self.a.node.crypt, self.a.node.keys,
+                                   self.volume.id, expected)
+            self.world.secrets.state = crypt.AWAY
+            self.assertRaises(
+                encryption_errors.KeyUnavailable, decrypting.grow,
+                self.a.node.crypt, self.a.node.keys, self.volume.id,
+                expected)
+
 
 class BackupTest(test_own_key.Case):
     """No backup is made of what is not the volume's header."""
