@@ -48,7 +48,6 @@ def look(node: nodes.Node, rows: status_records.StatusRecords,
     if started_at < delivered:
         end_dead(node, rows, started_at)
         end_dead(node, rows, delivered, FROM_ELSEWHERE)
-    _forget(node)
     ask_again(node, rows)
 
 
@@ -62,11 +61,11 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
 
     :param moment: since before then, by the clock of the database
     """
+    _forget_asked(node)
     for volume_id in rows.older(node.host, moment, statuses):
         try:
             with node.try_lock(volume_id):
-                if volume_id in node.asked and not _is_past(
-                        node.asked[volume_id]):
+                if volume_id in node.asked:
                     continue
                 status = rows.end_dead(
                     volume_id, node.host, _shown(node.stack.lvs()))
@@ -81,15 +80,11 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
                        status=status)
 
 
-def _is_past(asked: float) -> bool:
-    """Whether whoever asked for an extension does not ask any more."""
-    return asked <= time.monotonic() - DELIVERED
-
-
-def _forget(node: nodes.Node) -> None:
-    """Forget who has asked for an extension, and does not any more."""
+def _forget_asked(node: nodes.Node) -> None:
+    """Forget extensions that nobody has asked for lately."""
+    past = time.monotonic() - DELIVERED
     for volume_id, asked in list(node.asked.items()):
-        if _is_past(asked):
+        if asked <= past:
             node.asked.pop(volume_id, None)
 
 

@@ -20,6 +20,8 @@ from cinder_localclone import lvm_errors
 from cinder_localclone import opts
 from cinder_localclone import state
 
+_Value = typing.TypeVar('_Value', int, str)
+
 OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
 
 #: Commands that the driver runs.
@@ -392,9 +394,7 @@ def sectors(blocks: Mapping[str, int]) -> list[Finding]:
 
     :param blocks: bytes of a sector of each node's disks
     """
-    hosts: dict[int, list[str]] = {}
-    for host, size in sorted(blocks.items()):
-        hosts.setdefault(size, []).append(host)
+    hosts = _hosts_by(blocks)
     if len(hosts) < 2:
         return []
     return [Finding(
@@ -410,16 +410,22 @@ def initiators(names: Mapping[str, str]) -> list[Finding]:
 
     :param names: the iSCSI initiator name of each node
     """
-    hosts: dict[str, list[str]] = {}
-    for host, name in sorted(names.items()):
-        hosts.setdefault(name, []).append(host)
     return [Finding(
         'iSCSI name ' + name, FAIL, 'several nodes have it: '
         + ', '.join(found), 'detach what all but one of them use over iSCSI; '
         'give each of these a name of its own in '
         '/etc/iscsi/initiatorname.iscsi (iscsi-iname makes one); restart '
         'iscsid and cinder-volume there')
-        for name, found in hosts.items() if name and len(found) > 1]
+        for name, found in _hosts_by(names).items()
+        if name and len(found) > 1]
+
+
+def _hosts_by(values: Mapping[str, _Value]) -> dict[_Value, list[str]]:
+    """Return the nodes that have a value, in order, for each value."""
+    hosts: dict[_Value, list[str]] = {}
+    for host, value in sorted(values.items()):
+        hosts.setdefault(value, []).append(host)
+    return hosts
 
 
 def troubles(host: str, answer: list[str] | None, problem: str
