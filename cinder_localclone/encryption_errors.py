@@ -103,8 +103,8 @@ class OpenedOtherwise(ForeignHeader):
     """A crypt device that is not what the checked header says."""
 
     message = _('The volume of %(path)s is open, but not as its header says: '
-                '%(reason)s. Someone has changed what cryptsetup read, after '
-                'the header was checked. The driver gives the volume to no '
+                '%(reason)s. Someone may have changed the header after the '
+                'driver checked it. The driver gives the volume to no '
                 'instance. Shut off an instance that uses it, detach the '
                 'volume, and find out who can write to its disk.')
 

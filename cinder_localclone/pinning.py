@@ -204,8 +204,8 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
     begin = 0 if pin.integrity else pin.data_offset // _SECTOR
     if (int(iv_offset) != segment.start
             or int(offset) != segment.start + begin):
-        return 'the kernel decrypts sectors from %s of the disk on, counted ' \
-            'from %s, where it should from %d, counted from %d' % (
+        return 'the kernel decrypts the disk from sector %s on as sector ' \
+            '%s of the volume; the header says from %d on as %d' % (
                 offset, iv_offset, segment.start + begin, segment.start)
     return ''
 
