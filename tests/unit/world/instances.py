@@ -120,9 +120,7 @@ class Instances:
             node.driver.terminate_connection(volume, attachment.connector)
         for number in range(asks if attachment.connector else 0):
             host = volume.host.partition('#')[0]
-            if number:
-                self.ask(host, terminate)
-            elif asks > 1:
+            if asks > 1 and not number:
                 self._also('asks', lambda: self.ask(host, terminate))
             else:
                 self.ask(host, terminate)

@@ -97,6 +97,7 @@ class SimRecords(images.SimSnapshotRecords):
         return self._move(shadow_id)
 
     def _move(self, shadow_id):
+        """What a change answers: tests fail the reads of the driver."""
         found = self.world.shadows.get(shadow_id)
         return found and self._told(found)
 
