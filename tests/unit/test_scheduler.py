@@ -325,6 +325,12 @@ class HeldBackTest(testtools.TestCase):
         self.assertEqual(before, self.node.lvs[self.volume.name][0])
         self.assertFalse(self.cloud.waiting[self.volume.id])
 
+    def test_it_goes_with_an_lv(self):
+        self.node.disk.create('_snapshot-x', 'x', ['old'])
+        self.node.suspended.add('_snapshot-x')
+        self.node.sim_stack._inner.remove_lv('_snapshot-x')
+        self.assertFalse(self.node.suspended)
+
     def test_command_gives_up(self):
         self.node.suspended.add(self.handle)
 

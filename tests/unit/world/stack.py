@@ -256,6 +256,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             or names.shown(0) in self.node.disk.tags[name],
             'the next owner can read what is removed')
         self._forget_header(name)
+        # Device-mapper removes what is suspended, too, if nobody has it open.
+        self.node.suspended.discard(name)
         return self.node.disk.remove(name)
 
     def _forget_header(self, name):
