@@ -233,13 +233,14 @@ class Connections:
         answer, the export goes nevertheless: nothing writes to the volume
         from there afterwards, and that node's next look clears up.
         """
-        host = next((host for host, _connection in passing.passed_from(
-            self._node, volume) if self._node.is_at(connector, host)), None)
-        if host is None or self._has_another(volume, host):
+        host, known = next(
+            (each for each in passing.passed_from(self._node, volume)
+             if self._node.is_at(connector, each[0])), (None, None))
+        if not (host and known) or self._has_another(volume, host):
             return
         try:
             _when_closed(self._node.peers.end_passing, context, host,
-                         volume.id)
+                         volume.id, known.properties['auth_username'])
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from %(host)s, which '
                         'could not clear up what it had of it; its next '

@@ -138,11 +138,12 @@ class Handlers:
               node.lock(volume_id)):
             passing.begin(node, volume_id, properties)
 
-    def end_passing(self, context: ports.Context, volume_id: str) -> None:
-        """See :func:`cinder_localclone.passing.end`."""
+    def end_passing(self, context: ports.Context, volume_id: str, user: str
+                    ) -> None:
+        """See :func:`cinder_localclone.passing.end_one`."""
         node = self._service.node
         with node.lock(volume_id):
-            passing.end(node, volume_id)
+            passing.end_one(node, volume_id, user)
 
     def delete(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.deletion.delete_here`."""

@@ -191,7 +191,8 @@ class LogicalVolumes:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
-        returns, the LV and all that was created before outlive a power cut.
+        returns, the LV is active; it and all that was created before outlive
+        a power cut.
 
         :param covered: nobody reads what was not written to it before. Else
             it reads as zeros: a thick one is overwritten, and tagged until
@@ -210,8 +211,11 @@ class LogicalVolumes:
         if self._rounded(size_bytes) - size_bytes >= state.GIB:
             tags.append(names.given(size_bytes))
         if self.pool:
-            return lvm.create_thin(
+            created = lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
+            if not created:  # a reboot may have come between
+                self.activate(name)
+            return created
         created = lvm.create_thick(
             self.group, name, size_bytes,
             [*tags, names.shown(size_bytes if covered else 0)],

@@ -87,6 +87,22 @@ def _withdraw_earlier(node: nodes.Node, volume: ports.Volume) -> None:
         volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
 
 
+def end_one(node: nodes.Node, volume_id: str, user: str) -> None:
+    """End one pass-through of a volume; the caller holds its lock.
+
+    A request may be late: the volume may have been attached here anew
+    meanwhile. What was begun since then goes on.
+
+    :param user: the CHAP user that the home made for what is to end
+    :raises SourceBusy: if something has the handle open
+    """
+    if node.sessions.may_be_passed_by(volume_id, user):
+        end(node, volume_id)
+    else:
+        LOG.info('A request to end an earlier attachment of volume %s came '
+                 'late; nothing was ended.', volume_id)
+
+
 def end(node: nodes.Node, volume_id: str) -> None:
     """Pass a volume through no more; the caller holds its lock.
 

@@ -69,10 +69,11 @@ class Peers(typing.Protocol):
                       properties: Properties) -> None:
         """Have a node pass a volume through to its home."""
 
-    def end_passing(self, context: Context, host: str, volume_id: str
-                    ) -> None:
+    def end_passing(self, context: Context, host: str, volume_id: str,
+                    user: str) -> None:
         """Have it end that.
 
+        :param user: the CHAP user in the properties that it began with
         :raises SourceBusy: if something uses the volume there
         """
 

@@ -429,6 +429,9 @@ class Sessions(typing.Protocol):
                       properties: Properties, in_use: bool) -> str:
         """Log in to a volume's home to pass it through; the disk's path."""
 
+    def may_be_passed_by(self, volume_id: str, user: str) -> bool:
+        """Whether a volume may be passed through by a CHAP user."""
+
     def has_begun(self, volume_id: str) -> bool:
         """Whether a volume has just begun to be passed through here."""
 

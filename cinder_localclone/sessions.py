@@ -54,6 +54,8 @@ class Sessions:
         self.host = host
         #: Digests of what was logged in with, by iSCSI name.
         self._secrets: dict[str, str] = {}
+        #: CHAP users by which volumes were passed through last.
+        self._users: dict[str, str] = {}
         #: When volumes were attached last, monotonic seconds.
         self._attached: dict[str, float] = {}
         #: Portals that were logged in at, by iSCSI name.
@@ -144,7 +146,15 @@ class Sessions:
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         self._attached[volume_id] = time.monotonic()
+        self._users[volume_id] = properties['auth_username']
         return path
+
+    def may_be_passed_by(self, volume_id: str, user: str) -> bool:
+        """Return whether a volume may be passed through by a CHAP user.
+
+        A service that has started since then does not know: it may.
+        """
+        return self._users.get(volume_id, user) == user
 
     def has_begun(self, volume_id: str) -> bool:
         """Return whether a volume was attached here a moment ago.
@@ -229,6 +239,7 @@ class Sessions:
         for iqn in sorted(iqns):
             iscsi.end_session(iqn, self.command_timeout)
         self._attached.pop(volume_id, None)
+        self._users.pop(volume_id, None)
         return bool(iqns)
 
     def end_passed_if_down(self, volume_id: str) -> bool:

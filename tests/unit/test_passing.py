@@ -50,6 +50,19 @@ class SessionsTest(test_sessions.Case):
         return self.sessions.attach_passed(
             V1, size, dict(PROPERTIES, **other), in_use)
 
+    def test_by_whom(self):
+        """A service that has started since then does not know it."""
+        def may(user):
+            return self.sessions.may_be_passed_by(V1, user)
+        self.assertTrue(may('user'))
+        self.attach()
+        self.assertTrue(may('user'))
+        self.assertFalse(may('another'))
+        self.attach(auth_username='another')
+        self.assertFalse(may('user'))
+        self.sessions.end_passed(V1)
+        self.assertTrue(may('user'))
+
     def test_names(self):
         self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
         self.assertTrue(iscsi_names.is_iqn(IQN))
@@ -663,6 +676,22 @@ class EndsTest(Passed):
                 exceptions.SourceBusy, passing.begin, self.b.node,
                 self.volume.id, self.attached.connection_info)
         self.assertEqual(before, self.b.devices[self.handle])
+
+    def test_request_to_end_an_earlier_one_comes_late(self):
+        """Whoever sent it has given up, and the volume is attached anew."""
+        def end(user):
+            self.a.node.peers.end_passing(
+                None, self.b.host, self.volume.id, user)
+        before = self.attached.connection_info
+        self.b.opened.clear()
+        with self.b.lock(self.volume.id):
+            passing.begin(self.b.node, self.volume.id,
+                          dict(before, auth_username='new'))
+        end(before['auth_username'])
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        end('new')
+        self.assertEqual(set(), self.b.passed_handles())
+        end('new')  # a repeated one finds nothing
 
     def test_sessions_with_earlier_homes_end(self):
         with mock.patch.object(iscsi.SimSessions, 'end_other_passes',

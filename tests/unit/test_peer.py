@@ -324,7 +324,7 @@ class TableTest(testtools.TestCase):
                 'volume_id', 'cipher', 'key_bits', 'resilience',
                 'drops_keys')),
             'encryption_resume': ('1.6', ('volume_id',)),
-            'end_passing': ('1.6', ('volume_id',)),
+            'end_passing': ('1.6', ('volume_id', 'user')),
             'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),
             'holes': ('1.6', ('shadow_id', 'nonce')),
             'converge': ('1.0', ('volume_id',)),

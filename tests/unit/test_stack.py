@@ -283,10 +283,14 @@ class VolumeTest(Case):
         self.assertEqual([], self.zeroed())
         self.ran.lvm.remove_tag.assert_not_called()
 
-    def test_lv_that_is_there_is_left(self):
+    @ddt.data(('', ['create_thin', 'activate']), ('253:5', ['create_thin']))
+    @ddt.unpack
+    def test_lv_that_is_there_is_left(self, number, done):
+        """It is active: after a power cut it may not have been."""
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-x', number))
         self.ran.lvm.create_thin.return_value = False
         self.assertFalse(self.stack.create_lv('volume-x', 1 << 30, V1))
-        self.assertEqual(['create_thin'], self.called())
+        self.assertEqual(done, self.called())
 
     @ddt.data([lv('g-pool')], [])
     def test_a_pool_that_does_not_zero_gives_no_volume(self, present):

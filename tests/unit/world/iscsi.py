@@ -154,6 +154,11 @@ class SimSessions:
         self.node = node
         #: Volumes that were attached a moment ago.
         self.begun = set()
+        #: CHAP users by which volumes were passed through last.
+        self.users = {}
+
+    def may_be_passed_by(self, volume_id, user):
+        return self.users.get(volume_id, user) == user
 
     def has_begun(self, volume_id):
         return volume_id in self.begun
@@ -197,6 +202,7 @@ class SimSessions:
                 home.devices[names.handle(volume_id)])
         self.node.passed[volume_id] = home.host
         self.begun.add(volume_id)
+        self.users[volume_id] = properties['auth_username']
         return self.passed()[volume_id]
 
     def end_passed(self, volume_id):
@@ -204,6 +210,7 @@ class SimSessions:
             self._is_down(volume_id) or
             {'below': 'disk of ' + volume_id} not in self._opened(),
             'a guest loses what is passed through')
+        self.users.pop(volume_id, None)
         return self.node.passed.pop(volume_id, None) is not None
 
     def end_passed_if_down(self, volume_id):

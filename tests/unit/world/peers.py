@@ -81,10 +81,10 @@ class SimPeers(images.SimSnapshotPeers):
                 passing.begin(other.node, volume_id, properties)
         self._call(host, call)
 
-    def end_passing(self, context, host, volume_id):
+    def end_passing(self, context, host, volume_id, user):
         def call(other):
             with other.lock(volume_id):
-                passing.end(other.node, volume_id)
+                passing.end_one(other.node, volume_id, user)
         self._call(host, call)
 
     def extend(self, context, host, volume_id, size_gib):

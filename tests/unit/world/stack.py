@@ -164,6 +164,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         if created and newborn:
             self.mark_newborn(name)
         self.node.disk.cut(name, size)
+        if not created:
+            self.activate(name)
         return created
 
     def _insist_body(self, volume_id, size, extra):
