@@ -8,6 +8,8 @@ import sys
 import time
 
 from lab.core import install
+from tests import simulation
+from tests.simulation import workers
 
 #: Seconds between two lines of progress.
 EVERY = 10
@@ -26,6 +28,8 @@ def parser():
                      'alone one, which is told in full')
     top.add_argument('--minutes', type=float, help='for so long; of '
                      'planted faults: each')
+    top.add_argument('--workers', type=int, metavar='N',
+                     help='processes; by default one for each processor')
     top.add_argument('--file', help='a schedule that was shortened')
     top.add_argument('--planted', metavar='REGEX', help='plant faults in the '
                      'driver, one by one, and count how many schedules it '
@@ -38,42 +42,100 @@ def again():
     python = os.path.join(install.unit_venv(print), 'bin', 'python')
     os.execve(python, [python, '-W', 'ignore', '-m', 'tests.simulation',
                        *sys.argv[1:]],
-              {**os.environ, 'LOCALCLONE_SIMULATION': '1'})
+              {**os.environ, simulation.HERE: '1'})
 
 
 class Progress:
-    """Says how many schedules were run, and how fast."""
+    """Says how many schedules were run, and how fast.
 
-    def __init__(self, first):
+    :param crew: that runs them
+    """
+
+    def __init__(self, first, crew):
         self.first = first
-        self.began = self.last = time.perf_counter()
-        self.count = 0
+        self.crew = crew
+        self.began = self.last = time.monotonic()
 
     def step(self):
-        self.count += 1
-        now = time.perf_counter()
+        now = time.monotonic()
         if now - self.last > EVERY:
             self.last = now
             self.say()
 
     def say(self):
-        seconds = time.perf_counter() - self.began
-        print('%d schedules (seeds %d to %d) in %.0f s: %.0f a second, %.0f '
-              'a second of processor time' % (
-                  self.count, self.first, self.first + self.count - 1,
-                  seconds, self.count / max(seconds, .001),
-                  self.count / time.process_time()), flush=True)
+        count, seconds = self.crew.count, time.monotonic() - self.began
+        print('%d schedules (all seeds from %d to %d) in %.0f s: %.0f a '
+              'second, %.0f a second of processor time' % (
+                  count, self.first, self.crew.below - 1, seconds,
+                  count / max(seconds, .001),
+                  count / max(self.crew.used, .001)), flush=True)
 
 
-def fail(seed, schedule, exc):
-    """Shorten a schedule, tell it."""
+def outcome(seed):
+    """Return what is wrong with the schedule of a seed; '': nothing."""
+    from tests.unit.world import schedules
+    try:
+        _run(seed)
+    except schedules.Broken as exc:
+        return str(exc)
+    return ''
+
+
+def _run(seed):
+    """Return the schedule of a seed and what has happened in it."""
+    from tests.unit.world import scheduler
+    from tests.unit.world import schedules
+    from tests.unit.world import workload
+    schedule = workload.draw(seed)
+    return schedule, schedules.run(schedule, scheduler.Choices(
+        seed, schedule.how))
+
+
+def run(first, count, until, size):
+    """Run many schedules.
+
+    :param until: time of :func:`time.monotonic`
+    :param size: how many at a time
+    :returns: the exit code
+    """
+    crew = workers.Crew(outcome, size)
+    progress = Progress(first, crew)
+    try:
+        failure = crew.run(first, count, until, progress.step)
+    except workers.Interrupted as exc:
+        print(exc)
+        return 128 + exc.number
+    finally:
+        progress.say()
+    if failure:
+        fail(failure)
+    return int(failure is not None)
+
+
+def fail(failure):
+    """Shorten a schedule that fails, tell it."""
+    from tests.unit.world import scheduler
+    from tests.unit.world import schedules
     from tests.unit.world import shrinking
-    print('\nSEED=%d fails: %s' % (seed, exc))
+    from tests.unit.world import workload
+    print('\nSEED=%d fails: %s' % (failure.seed, failure.what), flush=True)
+    if not failure.ended:
+        return
+    schedule = workload.draw(failure.seed)
+    try:
+        schedules.run(schedule, scheduler.Choices(
+            failure.seed, schedule.how))
+    except schedules.Broken as exc:
+        error = exc
+    else:
+        print('it does not when it is run again: what it depends on is not '
+              'all in its seed')
+        return
     events, choices = len(schedule.events), len(schedule.taken)
-    schedule, exc = shrinking.Shrinker(schedule, exc).shrink()
+    schedule, error = shrinking.Shrinker(schedule, error).shrink()
     print('shortened from %d events and %d choices to %d and %d: %s' % (
-        events, choices, len(schedule.events), len(schedule.taken), exc))
-    tell(schedule, exc.trace)
+        events, choices, len(schedule.events), len(schedule.taken), error))
+    tell(schedule, error.trace)
 
 
 def tell(schedule, trace):
@@ -87,58 +149,55 @@ def tell(schedule, trace):
 
 def main(arguments):
     options = parser().parse_args(arguments)
-    if not os.environ.get('LOCALCLONE_SIMULATION'):
+    if not os.environ.get(simulation.HERE):
         again()
     import logging
 
     import tests.unit  # noqa: F401 (registers Cinder's objects)
-    from tests.unit.world import scheduler
     from tests.unit.world import schedules
-    from tests.unit.world import shrinking
-    from tests.unit.world import workload
     logging.disable(logging.CRITICAL)
     with schedules.fast():
         if options.planted:
             from tests.simulation import planted
             return planted.main(options)
         if options.file:
-            with open(options.file) as file:
-                schedule = shrinking.load(file.read())
-            try:
-                trace = schedules.run(schedule)
-            except schedules.Broken as exc:
-                print('fails: %s' % exc)
-                tell(schedule, exc.trace)
-                return 1
-            tell(schedule, trace)
-            return 0
+            return run_file(options.file)
         seed = (random.SystemRandom().randrange(10 ** 9)
                 if options.seed is None else options.seed)
-        count = options.schedules or (
-            1 if options.seed is not None and not options.minutes
-            else 10 ** 9)
-        until = time.perf_counter() + 60 * (options.minutes or (
-            2 if options.schedules is None and options.seed is None
-            else 10 ** 6))
         print('SEED=%d' % seed, flush=True)
-        progress = Progress(seed)
-        for each in range(seed, seed + count):
-            schedule = workload.draw(each)
-            try:
-                trace = schedules.run(schedule, scheduler.Choices(
-                    each, schedule.how))
-            except schedules.Broken as exc:
-                fail(each, schedule, exc)
-                progress.step()
-                progress.say()
-                return 1
-            progress.step()
-            if time.perf_counter() > until:
-                break
-        if count == 1:
-            tell(schedule, trace)
-        progress.say()
-        return 0
+        if options.seed is not None and not (
+                options.schedules or options.minutes):
+            return run_one(seed)
+        minutes = options.minutes or (10 ** 6 if options.schedules else 2)
+        return run(seed, options.schedules or 10 ** 9,
+                   time.monotonic() + 60 * minutes,
+                   options.workers or workers.processors())
+
+
+def run_file(path):
+    """Run a schedule that was shortened, tell it."""
+    from tests.unit.world import schedules
+    from tests.unit.world import shrinking
+    with open(path) as file:
+        schedule = shrinking.load(file.read())
+    try:
+        trace = schedules.run(schedule)
+    except schedules.Broken as exc:
+        print('fails: %s' % exc)
+        tell(schedule, exc.trace)
+        return 1
+    tell(schedule, trace)
+    return 0
+
+
+def run_one(seed):
+    """Run the schedule of a seed, tell it."""
+    what = outcome(seed)
+    if what:
+        fail(workers.Failure(seed, what))
+        return 1
+    tell(*_run(seed))
+    return 0
 
 
 if __name__ == '__main__':
