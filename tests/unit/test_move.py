@@ -8,7 +8,6 @@ import logging
 
 import ddt
 import fixtures
-from taskflow import atom
 import testtools
 
 from cinder_localclone import deletion
@@ -88,12 +87,7 @@ class Base(testtools.TestCase):
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
         if not engine:
-            self.useFixture(fixtures.MonkeyPatch(
-                'cinder_localclone.moves.flow.run', worlds.plain_run))
-            for look in ('get_callable_args', 'accepts_kwargs'):
-                self.useFixture(fixtures.MonkeyPatch(
-                    'taskflow.atom.reflection.' + look,
-                    worlds.remembered(getattr(atom.reflection, look))))
+            self.enterContext(worlds.plain_flows())
 
         def run(stops):
             try:

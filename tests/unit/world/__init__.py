@@ -17,8 +17,7 @@ from tests.unit.world.disks import GIB
 from tests.unit.world.disks import REGIONS
 from tests.unit.world.disks import ZERO
 from tests.unit.world.effects import Stopped
-from tests.unit.world.flows import plain_run
-from tests.unit.world.flows import remembered
+from tests.unit.world.flows import plain as plain_flows
 from tests.unit.world.iscsi import SimExports
 from tests.unit.world.iscsi import SimSessions
 from tests.unit.world.nodes import GEOMETRY
@@ -34,4 +33,4 @@ from tests.unit.world.tops import Nova
 __all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
            'Nova', 'REGIONS', 'SimExports',
            'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
-           'Stopped', 'World', 'ZERO', 'plain_run', 'remembered')
+           'Stopped', 'World', 'ZERO', 'plain_flows')

@@ -4,10 +4,10 @@
 ``tests/unit/test_records_contract.py`` holds it to what the real records do.
 """
 
-import copy
 import dataclasses
 import re
 import types
+import typing
 import uuid
 
 from cinder_localclone import encryption_types
@@ -27,6 +27,17 @@ SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id')
 
 def _service(host):
     return (host or '').partition('#')[0]
+
+
+def _copied(record, **changes):
+    """Copy a row or a move, with changes.
+
+    As ``copy.copy`` and ``dataclasses.replace`` do, in a tenth of their time.
+    """
+    kind: typing.Any = type(record)
+    found = kind.__new__(kind)
+    vars(found).update(vars(record), **changes)
+    return found
 
 
 class SimRecords(images.SimSnapshotRecords):
@@ -53,11 +64,8 @@ class SimRecords(images.SimSnapshotRecords):
     @staticmethod
     def _read(row):
         """As it is now: what was read does not follow the row."""
-        found = copy.copy(row)
-        if found:
-            found.__dict__['volume_attachment'] = [
-                copy.copy(each) for each in row.volume_attachment]
-        return found
+        return row and _copied(row, volume_attachment=[
+            _copied(each) for each in row.volume_attachment])
 
     def volume(self, volume_id):
         return self._read(self.world.volumes.get(volume_id))
@@ -77,11 +85,9 @@ class SimRecords(images.SimSnapshotRecords):
         home, size = ((_service(volume.host), volume.size) if volume
                       else ('', 0))
         if move.committed:
-            return dataclasses.replace(
-                move, volume_gib=size, destination=home)
-        return dataclasses.replace(
-            move, volume_gib=size, source=home,
-            source_lv=volume.name if volume else '')
+            return _copied(move, volume_gib=size, destination=home)
+        return _copied(move, volume_gib=size, source=home,
+                       source_lv=volume.name if volume else '')
 
     def _of(self, volume_id):
         return [self._told(move) for move in self.world.shadows.values()

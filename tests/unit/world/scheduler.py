@@ -163,11 +163,13 @@ class Recorded:
 class Actor:
     """One line of work, which waits for the baton.
 
-    :param alive: whether its process is
+    :param alive: whether its process is; None: it is nobody's
     """
 
     def __init__(self, scheduler, name, act, alive, at):
+        self.scheduler = scheduler
         self.name = name
+        self.act = act
         self.alive = alive
         self.count = 0
         #: When it can go on, or whatever is said by this.
@@ -181,22 +183,47 @@ class Actor:
         self.held = []
         self.looks = False
         self.priority = scheduler.choices.priority((name, 'priority'))
-        self.greenlet = greenlet.greenlet(
-            lambda: self._run(act), scheduler.hub)
+        self.greenlet: typing.Any = None
 
-    def _run(self, act):
+    def go_on(self):
+        """Hand it the baton; return what it gives the baton away with."""
+        if self.begun:
+            return self.greenlet.switch()
         self.begun = True
+        self.greenlet = _idle.pop() if _idle else greenlet.greenlet(_serve)
+        self.greenlet.parent = self.scheduler.hub
+        return self.greenlet.switch(self)
+
+    def run(self):
         try:
-            self.result = act()
+            self.result = self.act()
         except Gone as exc:
             self.error = exc
         except Exception as exc:
             self.error = exc
         self.ended = True
 
+    @property
+    def is_gone(self):
+        return self.alive is not None and not self.alive()
+
     def key(self):
         self.count += 1
         return self.name, self.count
+
+
+#: Greenlets without an actor. To begin one takes longer than most actors do.
+_idle: list[greenlet.greenlet] = []
+
+
+def _serve(actor):
+    """Be the greenlet of one actor after the other."""
+    while True:
+        actor.run()
+        hub = actor.scheduler.hub
+        actor = None  # nor what it knew of
+        _idle.append(greenlet.getcurrent())
+        actor = hub.switch(None)
 
 
 class Scheduler:
@@ -223,7 +250,7 @@ class Scheduler:
         self._names: collections.Counter[str] = collections.Counter()
         self.hub = greenlet.getcurrent()
 
-    def spawn(self, name, act, alive=lambda: True, after=0, steps=None):
+    def spawn(self, name, act, alive=None, after=0, steps=None):
         """Return a new actor, which begins some seconds from now.
 
         :param steps: or after so many of others, if that comes first
@@ -250,15 +277,14 @@ class Scheduler:
     # -- of actors
 
     def _can(self, actor):
-        if not actor.alive():
-            return True
-        if actor.ready is not None and actor.ready():
-            return True
-        return actor.until is not None and actor.until <= self.now
+        return (actor.until is not None and actor.until <= self.now
+                or actor.ready is not None and actor.ready()
+                or actor.alive is not None and not actor.alive())
 
     def _others(self):
+        current = self.current
         return [each for each in self.actors
-                if each is not self.current and self._can(each)]
+                if each is not current and self._can(each)]
 
     def turn(self, what=''):
         """A moment at which others may act; the actor may be gone then."""
@@ -270,7 +296,9 @@ class Scheduler:
             self.say(what)
         if self.steps > self.STEPS:
             self.fail(Endless('no end after %d steps' % self.steps))
-        self._check()
+        wrong = self.check()
+        if wrong:
+            self.fail(AssertionError(wrong))
         if not self.quiet:
             key = current.key()
             if self.choices.jumps(key):
@@ -279,13 +307,8 @@ class Scheduler:
             if found is not current:
                 current.until = self.now
                 self._switch(found)
-        if not current.alive():
+        if current.is_gone:
             raise Gone()
-
-    def _check(self):
-        wrong = self.check()
-        if wrong:
-            self.fail(AssertionError(wrong))
 
     def _jump(self):
         later = [each.until for each in self.actors if each.until is not None
@@ -302,7 +325,7 @@ class Scheduler:
         current = self.current
         if current is None:
             raise AssertionError('nobody acts, and waits')
-        if not current.alive():
+        if current.is_gone:
             raise Gone()
         current.until = None if seconds is None else self.now + seconds
         current.ready = ready
@@ -310,7 +333,7 @@ class Scheduler:
         self.current = None
         self.hub.switch(current)
         current.ready, current.parked = None, False
-        if not current.alive():
+        if current.is_gone:
             raise Gone()
 
     def _switch(self, actor):
@@ -332,7 +355,7 @@ class Scheduler:
             actor.until = None
             if not actor.begun:
                 actor.ready = None
-            found = actor.greenlet.switch()
+            found = actor.go_on()
             self.current = None
             if actor.ended:
                 self._end(actor)
@@ -371,7 +394,8 @@ class Scheduler:
 
     def _reap(self):
         """End whatever is gone; it does nothing any more."""
-        for actor in [each for each in self.actors if not each.alive()]:
+        for actor in [each for each in self.actors
+                      if each.alive is not None and not each.alive()]:
             if actor.begun:
                 self.current = actor
                 actor.greenlet.throw(Gone())

@@ -5,9 +5,8 @@ import contextlib
 import datetime
 import functools
 import inspect
+import typing
 from unittest import mock
-
-from taskflow import atom
 
 from cinder_localclone import names
 from cinder_localclone import unended
@@ -17,6 +16,10 @@ from tests.unit.world import flows
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import workload
 
+#: What only depends on a name, and is asked for all the time.
+OF_NAMES = ('volume_of_handle', 'volume_of_guard', 'volume_of_served',
+            'shadow_of_clone', 'shadow_of_source', 'shadow_of_metadata',
+            'is_crypt', 'is_integrity', 'is_doomed')
 #: Rounds of looks at all nodes within which all comes to its end.
 ROUNDS = 20
 #: Statuses of a volume at rest: an administrator ends the second.
@@ -37,13 +40,11 @@ class Broken(Exception):
 @contextlib.contextmanager
 def fast():
     """Whatever is slow, and nothing of what is tried, is replaced."""
-    with (mock.patch('cinder_localclone.moves.flow.run', flows.plain_run),
-          mock.patch.object(atom.reflection, 'get_callable_args',
-                            flows.remembered(
-                                atom.reflection.get_callable_args)),
-          mock.patch.object(atom.reflection, 'accepts_kwargs',
-                            flows.remembered(
-                                atom.reflection.accepts_kwargs)),
+    remembered: typing.Any = {
+        each: functools.lru_cache(4096)(getattr(names, each))
+        for each in OF_NAMES}
+    with (flows.plain(),
+          mock.patch.multiple(names, **remembered),
           mock.patch('cinder_localclone.peer.inspect.signature',
                      functools.cache(inspect.signature)),
           mock.patch('cinder_localclone.messages.tell_owner'),

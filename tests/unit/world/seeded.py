@@ -150,28 +150,18 @@ class _Acting(effects._Acting):
         self._faults = DATABASE if isinstance(inner, Rows) else LOCAL
 
     def __getattr__(self, name):
-        self._check()
+        """Only what is no method is asked for here more than once."""
         call = getattr(self._inner, name)
         if not callable(call):
+            self._check()
             return call
         looks = name in effects.UNNOTED and name not in effects.LOCKED
-        made = (self._looking if looks else self._doing)(name, call)
-        self.__dict__[name] = made  # it is asked for here only once
-        return made
+        setattr(type(self), name, (_looking if looks else _doing)(name))
+        return getattr(self, name)
 
     def _check(self):
         if self._life is not self._node.life:
             raise schedulers.Gone()
-
-    def _looking(self, name, call):
-        world = self._node.world
-
-        def looking(*args, **kwargs):
-            self._check()
-            world.glance(name)
-            self._check()
-            return self._call(call, args, kwargs)
-        return looking
 
     def _call(self, call, args, kwargs):
         """A command with its time limit, whatever holds I/O back."""
@@ -185,26 +175,6 @@ class _Acting(effects._Acting):
                     raise
                 scheduler.wait(until - scheduler.now, exc.ready)
                 self._check()
-
-    def _doing(self, name, call):
-        node, world = self._node, self._node.world
-        which = effects.BY.get(name, 0)
-
-        def acting(*args, **kwargs):
-            self._check()
-            if name in effects.LOCKED:
-                effects._insist_on_lock(node, name, args[which])
-            if name in effects.ALLOCATING:
-                world.insist(nodes.nodes.FREE_SPACE in node.held,
-                             '%s without the lock of free space', name)
-            world.tick(node, 'before ' + name)
-            fault = world.fault(self._faults, name in HOT)
-            if fault:
-                return self._fail(fault, name, call, args, kwargs)
-            result = self._call(call, args, kwargs)
-            world.tick(node, name)
-            return result
-        return acting
 
     def _fail(self, fault, name, call, args, kwargs):
         """An effect of which nobody learns how it has ended."""
@@ -221,6 +191,54 @@ class _Acting(effects._Acting):
         if fault[0].startswith('connection'):
             raise db_exc.DBConnectionError()
         raise IOError('Premature eof waiting for privileged process')
+
+
+#: By class: another with its methods, each of them with its moments.
+_ACTING: dict[type, type] = {}
+
+
+def _acting(node, inner):
+    kind = type(inner)
+    if kind not in _ACTING:
+        _ACTING[kind] = type('_Acting', (_Acting,), {})
+    return _ACTING[kind](node, inner)
+
+
+def _looking(name):
+    is_moment = name in GLANCES
+
+    def looking(self, *args, **kwargs):
+        node, life = self._node, self._life
+        if is_moment and life is node.life:
+            scheduler = node.world.scheduler
+            if scheduler.current:
+                scheduler.turn()
+        if life is not node.life:
+            raise schedulers.Gone()
+        return self._call(getattr(self._inner, name), args, kwargs)
+    return looking
+
+
+def _doing(name):
+    which = effects.BY.get(name, 0)
+
+    def doing(self, *args, **kwargs):
+        self._check()
+        node, world = self._node, self._node.world
+        call = getattr(self._inner, name)
+        if name in effects.LOCKED:
+            effects._insist_on_lock(node, name, args[which])
+        if name in effects.ALLOCATING:
+            world.insist(nodes.nodes.FREE_SPACE in node.held,
+                         '%s without the lock of free space', name)
+        world.tick(node, 'before ' + name)
+        fault = world.fault(self._faults, name in HOT)
+        if fault:
+            return self._fail(fault, name, call, args, kwargs)
+        result = self._call(call, args, kwargs)
+        world.tick(node, name)
+        return result
+    return doing
 
 
 class Rows(records.SimRecords):
@@ -300,8 +318,8 @@ class Node(nodes.SimNode):
     world: typing.Any
     disk: typing.Any
     driver: typing.Any
-    endpoint: typing.Any
-    ACTING: typing.Any = staticmethod(_Acting)
+    _endpoint: typing.Any
+    ACTING: typing.Any = staticmethod(_acting)
     EXPORTS: typing.Any = Exports
     STACK: typing.Any = Stack
     #: What a process of its service is known by; None: there is none. And
@@ -375,12 +393,20 @@ class Node(nodes.SimNode):
         service = types.SimpleNamespace(
             node=self.node, reconciler=self.reconciler,
             connections=self.connections)
-        self.endpoint = peer.Endpoint(Handlers(self, service))
+        self._endpoint = None
         self.driver = driver.LocalCloneDriver.__new__(driver.LocalCloneDriver)
         self.driver.service = service
         self.driver.host = self.host
         self.driver.configuration = types.SimpleNamespace(
             localclone_snapshot_wait=300)
+
+    @property
+    def endpoint(self):
+        """What answers its peers; few services are asked."""
+        if self._endpoint is None:
+            self._endpoint = peer.Endpoint(
+                Handlers(self, self.driver.service))
+        return self._endpoint
 
     def check_alive(self):
         if self.life is None:
@@ -561,12 +587,6 @@ class World(nodes.World):
             if found:
                 self.stop(node, *found)
         scheduler.turn('' if what.startswith('before') else what)
-
-    def glance(self, what):
-        """A moment before a look; few of them count."""
-        scheduler = self.scheduler
-        if scheduler.current is not None and what in GLANCES:
-            scheduler.turn()
 
     def half(self, node):
         """A moment in the middle of an effect, with a device suspended."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The block stack of a simulated node, and the disk beneath it."""
 
+import functools
+
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
@@ -58,17 +60,14 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        disk = self.node.disk
+        disk, pool = self.node.disk, self.pool or ''
         used = {device.get(key) for device in self.node.devices.values()
                 for key in ('below', 'lv', 'metadata')}
-        return Listed(disk.passed, {name: reports.LogicalVolume(
-            'g', name, disk.size(name),
-            '' if name in disk.inactive else name,
-            disk.tags.get(name, frozenset()), pool=self.pool or '',
-            thin=bool(self.pool and not names.shadow_of_metadata(name)),
-            plain=not self.pool, uuid='%s of %s' % (name, disk.serial),
-            readonly=name in disk.readonly, opened=name in used,
-            suspended=name in self.node.suspended)
+        suspended = self.node.suspended
+        return Listed(disk.passed, {name: _reported(
+            name, disk.size(name), name not in disk.inactive,
+            disk.tags.get(name, frozenset()), pool, disk.serial,
+            name in disk.readonly, name in used, name in suspended)
             for name in disk.lvs})
 
     def devices(self, only=None):
@@ -77,20 +76,16 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             name: devices[name] for name in only if name in devices}
 
     def _all_devices(self):
-        devices = {}
-        for name, device in list(self.node.devices.items()):
-            users = sum(d.get('below') == name
-                        for d in list(self.node.devices.values()))
-            # All exports of a device share one backstore.
-            users += any(self.node.backing.get(v, names.handle(v)) == name
-                         for v, _who in self.node.remote)
-            users += names.shadow_of_source(name) in self.node.exports
-            users += name in self.node.opened
-            devices[name] = tables.Device(
-                name, _uuid(name), name, users,
-                name in self.node.suspended,
-                self._table_of(name, device))
-        return devices
+        devices = dict(self.node.devices)
+        below = [device.get('below') for device in devices.values()]
+        # All exports of a device share one backstore.
+        exported = {self.node.backing.get(v, names.handle(v))
+                    for v, _who in self.node.remote}
+        return {name: _shown(
+            name, below.count(name) + (name in exported) + (
+                names.shadow_of_source(name) in self.node.exports) + (
+                name in self.node.opened), name in self.node.suspended,
+            self._table_of(name, device)) for name, device in devices.items()}
 
     def _table_of(self, name, device):
         if names.volume_of_guard(name):
@@ -554,6 +549,21 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def flush_lv(self, lv):
         self._insist_active(lv)
         self.node.disk.flush(lv)
+
+
+@functools.lru_cache(4096)
+def _reported(name, size, is_active, tags, pool, serial, readonly, opened,
+              suspended):
+    return reports.LogicalVolume(
+        'g', name, size, name if is_active else '', tags, pool=pool,
+        thin=bool(pool and not names.shadow_of_metadata(name)),
+        plain=not pool, uuid='%s of %s' % (name, serial),
+        readonly=readonly, opened=opened, suspended=suspended)
+
+
+@functools.lru_cache(4096)
+def _shown(name, users, suspended, table):
+    return tables.Device(name, _uuid(name), name, users, suspended, table)
 
 
 def _sectors(device):
