@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make test``: install, unit tests, functional tests, a table."""
+"""``make test``: install, unit tests, schedules, functional tests, a table."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ from lab.core import install
 from lab.core import process
 from lab import lab as labs
 from tests import sampling
+from tests import simulation as simulations
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 #: Seconds for all suites: CI allows 90 minutes, and the report comes before.
@@ -29,6 +31,7 @@ TEST_LIMITS = {'unit': 300, 'functional': 900}
 TEST_LIMIT_ALL = 3600
 GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
+SIMULATED = 2  # minutes of schedules
 #: The module that runs a suite.
 RUNNERS = {'unit': ('stestr', 'run'), 'functional': ('lab.functional',)}
 #: Functional tests that show the same at more length.
@@ -179,19 +182,32 @@ def slowest(printed):
         r'(?m)^(%s)\s+(\d+\.\d+)$' % _NAME, printed)]
 
 
-def suite(venv, name, path, until, *options, everything=False):
-    """Run one suite; what it printed is shown as it comes.
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A suite that was run.
 
+    :param text: all that it has printed
+    :param late: whether it was ended because its time was over
+    """
+
+    seconds: float
+    text: str
+    code: int
+    late: bool
+
+
+def watched(name, call, until):
+    """Run a suite; what it prints is shown as it comes.
+
+    :param call: what :mod:`subprocess` is called with
     :param until: time of :func:`time.monotonic` at which it is ended
-    :param everything: whether exhaustive tests run all that there is
-    :returns: (name, seconds, passed, failed, skipped), what failed, the
-        slowest
+    :returns: an :class:`Ended`; None: there was no time for it
     :raises KeyboardInterrupt: when all of it has been ended
     """
-    print('\n== %s tests' % name, flush=True)
+    print('\n== %s' % name, flush=True)
     began = time.monotonic()
     if until < began:
-        return (name, 0, 0, 1, 0), [('%s tests' % name, [LATE])], []
+        return None
     printed = []
 
     def show(lines):
@@ -199,8 +215,6 @@ def suite(venv, name, path, until, *options, everything=False):
             printed.append(line)
             print(line, end='', flush=True)
     with Watch(until) as watch:
-        call = _module(venv, path, *RUNNERS[name], *options)
-        call['env'][TEST_LIMIT] = limit(name, everything)
         running = subprocess.Popen(
             **call, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
@@ -215,21 +229,66 @@ def suite(venv, name, path, until, *options, everything=False):
         reader.join(GRACE)
     if watch.interrupted:
         raise KeyboardInterrupt
-    text = ''.join(printed)
-    if watch.late:  # it has printed no result; the tests' own are kept
+    return Ended(time.monotonic() - began, ''.join(printed), code, watch.late)
+
+
+def suite(venv, name, path, until, *options, everything=False):
+    """Run one suite of tests.
+
+    :param until: time of :func:`time.monotonic` at which it is ended
+    :param everything: whether exhaustive tests run all that there is
+    :returns: (name, seconds, passed, failed, skipped), what failed, the
+        slowest
+    :raises KeyboardInterrupt: when all of it has been ended
+    """
+    call = _module(venv, path, *RUNNERS[name], *options)
+    call['env'][TEST_LIMIT] = limit(name, everything)
+    ended = watched('%s tests' % name, call, until)
+    if ended is None:
+        return (name, 0, 0, 1, 0), [('%s tests' % name, [LATE])], []
+    text = ended.text
+    if ended.late:  # it has printed no result; the tests' own are kept
         text = subprocess.run(**_stestr(venv, path, 'last'),
                               stdout=subprocess.PIPE).stdout
     counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0, **{
         word: int(number) for word, number in re.findall(
             r'(?m)^ - (Passed|Failed|Skipped): (\d+)', text)}}
     failed = failures(text)
-    if watch.late:
+    if ended.late:
         failed.insert(0, ('%s tests' % name, [LATE]))
-    return (name, time.monotonic() - began, counts['Passed'],
-            counts['Failed'] or int(code != 0), counts['Skipped']
+    return (name, ended.seconds, counts['Passed'],
+            counts['Failed'] or int(ended.code != 0), counts['Skipped']
             ), failed, slowest(
                 subprocess.run(**_stestr(venv, path, 'slowest'),
                                stdout=subprocess.PIPE).stdout)
+
+
+def simulation(venv, until):
+    """Run schedules of the simulated world, of new seeds.
+
+    :param until: time of :func:`time.monotonic` at which it is ended
+    :returns: as :func:`suite`, of schedules; the first seed, as text
+    :raises KeyboardInterrupt: when all of it has been ended
+    """
+    call = _module(venv, '', 'tests.simulation', '--minutes',
+                   '%g' % SIMULATED)
+    call['env'][simulations.HERE] = '1'
+    ended = watched('simulation', call, until)
+    if ended is None:
+        return (('simulation', 0, 0, 1, 0), [('simulation', [LATE])], []), ''
+    seed = re.search(r'(?m)^SEED=(\d+)$', ended.text)
+    counts = re.findall(r'(?m)^(\d+) schedules \(', ended.text)
+    failed = []
+    if ended.code or ended.late or not counts:
+        found = re.search(r'(?ms)^(SEED=\d+) fails: (.*?)(?=^what happened:|'
+                          r'\Z)', ended.text)
+        name, lines = found.groups() if found else (
+            'simulation', LATE if ended.late else
+            '\n'.join(ended.text.splitlines()[-20:]))
+        failed = [(name, lines.splitlines())]
+    return (('simulation', ended.seconds, max(
+        0, int((counts or ['0'])[-1]) - len(failed)), len(failed), 0),
+        failed, []), seed.group(1) if seed else ''
 
 
 def workers(kernel, processors, memory):
@@ -315,6 +374,13 @@ def run(lab, unit, options, until):
             told.append('%d pairs of moments in each unit test that stops at '
                         'two, the same with %s=%s; all: make unit ALL=1' % (
                             sampling.PAIRS, sampling.SEED, sampling.seed()))
+        if not options.unit:
+            found, seed = simulation(unit, until)
+            suites.append(found)
+            if seed:
+                told.append('schedules of the simulated world, the same with '
+                            'make simulate SEED=%s SCHEDULES=%d' % (
+                                seed, sum(found[0][2:4])))
     if not options.unit and not any(row[3] for row, *_rest in suites):
         kernel = lab.settings['kernel']
         at_once = options.workers or workers(kernel, os.cpu_count(),

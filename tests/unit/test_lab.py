@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps labs apart and ends them, without a lab."""
 
+import argparse
 import functools
 import io
 import os
@@ -24,6 +25,7 @@ from lab.core import quick_start
 from lab.faults import __main__ as faults
 from lab import lab as labs
 from lab import testrun
+from tests import simulation
 
 CLAIMS = '''
 import pathlib, signal, sys, time
@@ -242,6 +244,105 @@ class BudgetTest(testtools.TestCase):
             testrun.limit('unit', True)])
         os.environ[testrun.TEST_LIMIT] = '7'
         self.assertEqual('7', testrun.limit('unit', True))
+
+
+#: What a run of schedules prints, and how it ends.
+SCHEDULES = '''
+import sys
+print("SEED=41")
+print("10 schedules (all seeds from 41 to 50) in 10 s: 1 a second, 1 a second")
+print("%%d schedules (all seeds from 41 to 52) in 12 s: 1 a second, 1" %% %d)
+%s
+'''
+FAILS = '''
+print("SEED=52 fails: volume 1a2b on a@l: region 3")
+print("shortened from 9 events and 7 choices to 2 and 1: region 1")
+print("events:\\n  0.0 s  #1 cut 0 0")
+print("what happened:\\n  a lot\\nschedule:\\n{}")
+sys.exit(1)
+'''
+
+
+class SimulationTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.repo = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        (self.repo / 'tests').mkdir()
+        (self.repo / 'tests/__init__.py').touch()
+        self.useFixture(fixtures.MockPatchObject(
+            testrun, 'ROOT', self.repo))
+        self.said = self.useFixture(fixtures.MockPatch(
+            'sys.stdout', new_callable=io.StringIO)).mock
+
+    def simulate(self, program, seconds=3600):
+        (self.repo / 'tests/simulation.py').write_text(program)
+        return testrun.simulation(
+            pathlib.Path(sys.prefix), time.monotonic() + seconds)
+
+    def test_none_fails(self):
+        (row, failed, slowest), seed = self.simulate(SCHEDULES % (12, ''))
+        self.assertEqual(('simulation', 12, 0, 0), (row[0], *row[2:]))
+        self.assertEqual(([], [], '41'), (failed, slowest, seed))
+        self.assertIn('SEED=41', self.said.getvalue())
+
+    def test_is_asked_for_two_minutes_in_the_venv_it_is_in(self):
+        (_row, failed, _slowest), _seed = self.simulate(
+            'import os, sys\nprint(sys.argv[1:], os.environ["%s"])\n' % (
+                simulation.HERE))
+        self.assertEqual([
+            ('simulation', ["['--minutes', '2'] 1"])], failed)
+
+    def test_one_fails(self):
+        """It is told shortened; what happened in it stands above."""
+        (row, failed, _slowest), seed = self.simulate(
+            SCHEDULES % (12, FAILS))
+        self.assertEqual((11, 1, 0), row[2:])
+        self.assertEqual('41', seed)
+        self.assertEqual([('SEED=52', [
+            'volume 1a2b on a@l: region 3',
+            'shortened from 9 events and 7 choices to 2 and 1: region 1',
+            'events:', '  0.0 s  #1 cut 0 0'])], failed)
+        self.assertIn('what happened:\n  a lot', self.said.getvalue())
+
+    def test_ends_with_an_error(self):
+        (row, failed, _slowest), seed = self.simulate('raise ValueError(7)')
+        self.assertEqual((0, 1, 0), row[2:])
+        (name, lines), = failed
+        self.assertEqual(('simulation', ''), (name, seed))
+        self.assertIn('ValueError: 7', lines)
+
+    def test_is_over_before(self):
+        (row, failed, _slowest), _seed = self.simulate('', seconds=-1)
+        self.assertEqual((0, 0, 1, 0), row[1:])
+        self.assertEqual([('simulation', [testrun.LATE])], failed)
+
+    @mock.patch.object(testrun, 'simulation', autospec=True)
+    @mock.patch.object(testrun, 'suite', autospec=True)
+    @mock.patch.object(testrun, 'versions', return_value='v', autospec=True)
+    def test_fails_the_run(self, _versions, suite, simulated):
+        """Nothing that takes longer is begun then."""
+        suite.return_value = ('unit', 1, 5, 0, 0), [], []
+        simulated.return_value = (('simulation', 1, 3, 1, 0), [
+            ('SEED=52', ['region 3'])], []), '41'
+        options = argparse.Namespace(
+            unit=False, all=False, tests=[], workers=None)
+        self.assertEqual(1, testrun.run(None, pathlib.Path('v'), options, 0))
+        suite.assert_called_once()
+        said = self.said.getvalue()
+        for part in ('FAILED SEED=52\n    region 3', 'make simulate SEED=41 '
+                     'SCHEDULES=4', '\nsimulation          1        3'):
+            self.assertIn(part, said)
+
+    @mock.patch.object(testrun, 'simulation', autospec=True)
+    @mock.patch.object(testrun, 'suite', autospec=True)
+    @mock.patch.object(testrun, 'versions', return_value='v', autospec=True)
+    def test_is_no_part_of_the_unit_tests(self, _versions, suite, simulated):
+        suite.return_value = ('unit', 1, 5, 0, 0), [], []
+        options = argparse.Namespace(
+            unit=True, all=False, tests=[], workers=None)
+        self.assertEqual(0, testrun.run(None, pathlib.Path('v'), options, 0))
+        simulated.assert_not_called()
 
 
 class LabOfAnotherProcessTest(testtools.TestCase):
