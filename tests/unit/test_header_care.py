@@ -479,7 +479,7 @@ class StatusTest(Case):
     @ddt.data('luks', 'extra')
     def test_tag_that_is_not_true(self, fact):
         tags = self.a.disk.tags
-        tags[self.volume.name] = {*names.tags(**{fact: '7'})} | {
+        tags[self.volume.name] = frozenset(names.tags(**{fact: '7'})) | {
             tag for tag in tags[self.volume.name]
             if not tag.startswith('localclone.%s=' % fact)}
         self.assertIn('localclone.%s says 7' % fact,

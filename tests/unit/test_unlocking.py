@@ -34,6 +34,13 @@ class Case(testtools.TestCase):
         self.a = self.world.nodes[A]
         self.crypt, self.keys = crypt.SimCrypt(self.a), crypt.SimKeys(self.a)
         self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.05))
+        self.addCleanup(self.end_those_left_behind, threading.enumerate())
+
+    def end_those_left_behind(self, before):
+        """Else they would be at work in the next test."""
+        for each in threading.enumerate():
+            if each not in before:
+                each.join(10)
 
     def volume(self, opened=True):
         volume = self.world.create_volume(A, provider_id=crypt.recorded('k'))
