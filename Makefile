@@ -45,9 +45,9 @@ install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # SEED= the first (SCHEDULES=N from it on, MINUTES= at most; alone: this one,
-# told in full), WORKERS=N at a time (one for each processor); FILE= one that
-# was shortened; PLANTED=REGEX faults to be found
-simulate: anypython ; $(ANYRUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(FILE),--file $(FILE)) $(if $(PLANTED),--planted '$(PLANTED)')
+# told in full), WORKERS=N at a time (one for each processor), ENCRYPTED=1 by
+# the driver; FILE= one that was shortened; PLANTED=REGEX faults to be found
+simulate: anypython ; $(ANYRUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(ENCRYPTED),--encrypted) $(if $(FILE),--file $(FILE)) $(if $(PLANTED),--planted '$(PLANTED)')
 # ONLY=REGEX: one way, 'Nova' or 'driver'
 encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 # FROM=REF: the older version of the two

@@ -2,6 +2,7 @@
 """``make simulate``: orders of events that nobody thought of, by seeds."""
 
 import argparse
+import functools
 import os
 import random
 import sys
@@ -30,6 +31,8 @@ def parser():
                      'planted faults: each')
     top.add_argument('--workers', type=int, metavar='N',
                      help='processes; by default one for each processor')
+    top.add_argument('--encrypted', action='store_true', help='the driver '
+                     'encrypts all volumes')
     top.add_argument('--file', help='a schedule that was shortened')
     top.add_argument('--planted', metavar='REGEX', help='plant faults in the '
                      'driver, one by one, and count how many schedules it '
@@ -71,34 +74,35 @@ class Progress:
                   count / max(self.crew.used, .001)), flush=True)
 
 
-def outcome(seed):
+def outcome(seed, encrypts=False):
     """Return what is wrong with the schedule of a seed; '': nothing."""
     from tests.unit.world import schedules
     try:
-        _run(seed)
+        _run(seed, encrypts)
     except schedules.Broken as exc:
         return str(exc)
     return ''
 
 
-def _run(seed):
+def _run(seed, encrypts=False):
     """Return the schedule of a seed and what has happened in it."""
     from tests.unit.world import scheduler
     from tests.unit.world import schedules
     from tests.unit.world import workload
-    schedule = workload.draw(seed)
+    schedule = workload.draw(seed, encrypts)
     return schedule, schedules.run(schedule, scheduler.Choices(
         seed, schedule.how))
 
 
-def run(first, count, until, size):
+def run(first, count, until, size, encrypts=False):
     """Run many schedules.
 
     :param until: time of :func:`time.monotonic`
     :param size: how many at a time
+    :param encrypts: whether the driver encrypts the volumes
     :returns: the exit code
     """
-    crew = workers.Crew(outcome, size)
+    crew = workers.Crew(functools.partial(outcome, encrypts=encrypts), size)
     progress = Progress(first, crew)
     try:
         failure = crew.run(first, count, until, progress.step)
@@ -108,11 +112,11 @@ def run(first, count, until, size):
     finally:
         progress.say()
     if failure:
-        fail(failure)
+        fail(failure, encrypts)
     return int(failure is not None)
 
 
-def fail(failure):
+def fail(failure, encrypts=False):
     """Shorten a schedule that fails, tell it."""
     from tests.unit.world import scheduler
     from tests.unit.world import schedules
@@ -121,7 +125,7 @@ def fail(failure):
     print('\nSEED=%d fails: %s' % (failure.seed, failure.what), flush=True)
     if not failure.ended:
         return
-    schedule = workload.draw(failure.seed)
+    schedule = workload.draw(failure.seed, encrypts)
     try:
         schedules.run(schedule, scheduler.Choices(
             failure.seed, schedule.how))
@@ -167,11 +171,12 @@ def main(arguments):
         print('SEED=%d' % seed, flush=True)
         if options.seed is not None and not (
                 options.schedules or options.minutes):
-            return run_one(seed)
+            return run_one(seed, options.encrypted)
         minutes = options.minutes or (10 ** 6 if options.schedules else 2)
         return run(seed, options.schedules or 10 ** 9,
                    time.monotonic() + 60 * minutes,
-                   options.workers or workers.processors())
+                   options.workers or workers.processors(),
+                   options.encrypted)
 
 
 def run_file(path):
@@ -190,13 +195,13 @@ def run_file(path):
     return 0
 
 
-def run_one(seed):
+def run_one(seed, encrypts=False):
     """Run the schedule of a seed, tell it."""
-    what = outcome(seed)
+    what = outcome(seed, encrypts)
     if what:
-        fail(workers.Failure(seed, what))
+        fail(workers.Failure(seed, what), encrypts)
         return 1
-    tell(*_run(seed))
+    tell(*_run(seed, encrypts))
     return 0
 
 

@@ -5,16 +5,22 @@ import os
 import random
 import subprocess
 import sys
+import types
 from unittest import mock
 
 import ddt
+from oslo_utils import timeutils
 import testtools
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import tops
 from tests import complaints
 from tests.simulation import planted
+from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import encrypted
 from tests.unit.world import instances
 from tests.unit.world import scheduler
 from tests.unit.world import schedules
@@ -35,9 +41,9 @@ print(test_scheduler.digest(range(6)))
 FAULT = 'recorded before done: end of a move'
 
 
-def run(seed):
+def run(seed, encrypts=False):
     """:returns: the schedule of a seed, with its choices; what has happened"""
-    schedule = workload.draw(seed)
+    schedule = workload.draw(seed, encrypts)
     return schedule, schedules.run(
         schedule, scheduler.Choices(seed, schedule.how))
 
@@ -287,6 +293,106 @@ class MessagesTest(testtools.TestCase):
         self.assertEqual([], self.arrivals(('request lost',)))
 
 
+class CinderTest(testtools.TestCase):
+    """What Cinder's manager writes, and by which clock a service goes."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = workload.Cloud(
+            workload.Schedule(1, {}, 2, 1, None, [], skews=(7, 0)),
+            scheduler.Recorded({}))
+        self.addCleanup(self.cloud.scheduler.close)
+
+    def save(self, *fault):
+        row = types.SimpleNamespace(status='creating')
+        self.cloud.world.fault = lambda _faults, _hot: fault
+        actor = self.cloud.scheduler.spawn(
+            'manager', lambda: self.cloud.save(row, status='available'))
+        self.cloud.scheduler.run()
+        return row.status, actor.error is None
+
+    def test_write(self):
+        self.assertEqual(('available', True), self.save())
+        self.assertEqual(('creating', False), self.save('lost'))
+        self.assertEqual(('available', False),
+                         self.save('lost after the commit'))
+
+    def test_each_node_has_its_clock(self):
+        said = []
+        for node in self.cloud.nodes():
+            self.cloud.scheduler.spawn(
+                node.host, lambda: said.append(timeutils.utcnow()),
+                self.cloud.world.alive(node))
+        later = scheduler.Later()
+        later.scheduler = self.cloud.scheduler
+        with scheduler.patched(later, 1):
+            self.cloud.scheduler.run()
+        self.assertEqual([scheduler.moment(scheduler.EPOCH + skew)
+                          for skew in (7, 0)], said)
+
+
+class EncryptedTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = workload.Cloud(
+            workload.Schedule(1, {}, 2, 1, 'pool', [], encrypted=True),
+            scheduler.Recorded({}))
+        self.addCleanup(self.cloud.scheduler.close)
+        self.addCleanup(complaints.take)
+        self.world = self.cloud.world
+        self.volume, = self.world.volumes.values()
+        self.node = self.cloud.home(self.volume)
+
+    def open(self):
+        with self.node.lock(self.volume.id):
+            tops.open(self.node.node, self.volume, self.volume.name)
+
+    def test_opens(self):
+        self.open()
+        self.assertIn(names.crypt(self.volume.id), self.node.devices)
+        self.assertEqual('', encrypted.check(self.world))
+
+    def test_secret_that_is_lost(self):
+        self.world.secrets.kept.clear()
+        self.assertIn('is not opened by', self.world.wrong())
+
+    def test_header_that_is_forged_is_not_used(self):
+        header = self.world.headers[self.volume.id]
+        self.cloud.scheduler.spawn('enemy', lambda: self.cloud._forge(0, 1))
+        actor = self.cloud.scheduler.spawn('attach', self.open, after=5)
+        self.cloud.scheduler.run()
+        self.assertIsInstance(actor.error, encryption_errors.ForeignHeader)
+        self.assertIs(header, self.world.headers[self.volume.id])
+        self.open()
+
+    def test_use_of_a_header_that_is_forged(self):
+        self.world.headers[self.volume.id].digest = crypt.FORGED
+        self.assertRaises(AssertionError, self.node.node.crypt._inner.open,
+                          self.volume.id, b'')
+
+    def test_left(self):
+        self.assertEqual(3, len(list(encrypted.left(self.world))))
+
+    def test_clean_up_of_secrets(self):
+        encrypted.clean_up(self.world)
+        self.assertEqual(1, len(self.world.secrets.kept))
+        self.world.destroy(self.volume)
+        encrypted.clean_up(self.world)
+        left, = encrypted.left(self.world)
+        self.assertIn('backups of headers', left)
+
+    def test_guest_has_what_is_encrypted(self):
+        self.assertFalse(self.cloud.is_there(self.volume, self.node))
+        self.open()
+        self.assertTrue(self.cloud.is_there(self.volume, self.node))
+        self.cloud._start_guest(self.volume, self.node.host)
+        self.assertEqual({names.crypt(self.volume.id)}, self.node.opened)
+        self.cloud.close_all(self.volume.id, self.node.host)
+        self.assertEqual(set(), self.node.opened)
+
+
+@ddt.ddt
 class HeldBackTest(testtools.TestCase):
     """I/O of a guest, and of the driver, on a device that is suspended."""
 
@@ -301,10 +407,10 @@ class HeldBackTest(testtools.TestCase):
         self.handle = names.handle(self.volume.id)
         self.cloud.guests[self.volume.id] = self.node.host
 
-    def write(self):
+    def write(self, region=0):
         self.cloud.scheduler.spawn('guest', lambda: self.cloud.operate(
             self.volume.id, mock.Mock(choice=lambda _all: 'write',
-                                      randrange=lambda _count: 0)))
+                                      randrange=lambda _count: region)))
         self.cloud.scheduler.run()
         return self.node.lvs[self.volume.name][0]
 
@@ -353,6 +459,47 @@ class HeldBackTest(testtools.TestCase):
         self.node.reconciler.converge_node()
         self.assertEqual(set(), self.node.suspended)
 
+    @ddt.data(('fails', [], 0), ('waits', [], seeded.NO_SPACE_WAIT),
+              ('waits', ['w1'], 9))
+    @ddt.unpack
+    def test_pool_that_is_full(self, how, written, seconds):
+        self.cloud.world.no_space = how
+        self.node.usage = 100.0, 10.0
+        if written:
+            self.cloud.scheduler.spawn('operator', lambda: setattr(
+                self.node, 'usage', (0.0, 0.0)), after=seconds)
+        # Nothing was ever written to the third region.
+        self.write(3)
+        self.assertEqual(written or [disks.ZERO],
+                         self.node.lvs[self.volume.name][3:])
+        self.assertEqual(seconds, self.cloud.scheduler.now)
+
+    def test_pool_that_is_full_takes_what_needs_no_room(self):
+        self.node.usage = 100.0, 10.0
+        self.assertEqual('w1', self.write())
+
+    def attach(self):
+        self.volume.volume_attachment = [types.SimpleNamespace(
+            attach_status='attached',
+            connector=self.cloud.connector(self.node.host))]
+
+    @ddt.data(*seeded.NO_SPACE)
+    def test_pool_that_is_full_may_disturb_a_guest(self, how):
+        self.attach()
+        self.cloud.world.no_space = how
+        self.node.usage = 100.0, 10.0
+        self.write(3)
+        self.assertEqual([], self.cloud.world.wrongs)
+
+    @ddt.data(IOError('lost'), seeded.Waits('it', lambda: True))
+    def test_nothing_else_may(self, error):
+        self.attach()
+        with mock.patch.object(self.node, 'write', autospec=True,
+                               side_effect=error):
+            self.assertRaises(AssertionError, self.write)
+        wrong, = complaints.take()
+        self.assertIn('a guest loses its volume', wrong)
+
     def test_what_waits_for_ever_is_wrong(self):
         self.cloud.waiting[self.volume.id] = 1
         self.assertRaises(AssertionError, schedules._check_guests,
@@ -370,6 +517,10 @@ class ScheduleTest(testtools.TestCase):
     @ddt.data(*SEEDS)
     def test_seed(self, seed):
         run(seed)
+
+    @ddt.data(*SEEDS[:10])
+    def test_seed_of_encrypted_volumes(self, seed):
+        run(seed, encrypts=True)
 
     def test_recorded_choices_replay_it(self):
         for seed in range(20):

@@ -205,6 +205,13 @@ class OutcomeTest(TestCase):
         self.assertIn('it does not when it is run again',
                       self.said.getvalue())
 
+    def test_of_encrypted_volumes(self):
+        with mock.patch.object(schedules, 'run', autospec=True) as run:
+            for encrypts in (False, True):
+                simulation.outcome(0, encrypts)
+        self.assertEqual([False, True], [
+            each.args[0].encrypted for each in run.call_args_list])
+
     def test_of_a_process_that_died_is_not_run_again(self):
         with mock.patch.object(schedules, 'run', autospec=True) as run:
             simulation.fail(workers.Failure(0, 'it died', False))

@@ -26,6 +26,8 @@ from tests.unit.world import stack
 from tests.unit.world import tops
 
 AWAY, REFUSES = 'away', 'refuses'
+#: The digest of a header that somebody else has written.
+FORGED = 'forged'
 
 
 @dataclasses.dataclass
@@ -110,8 +112,9 @@ class SimSecrets:
         #: By reference: the name, what it is.
         self.kept = {}
         self.consumers = set()
-        #: '', AWAY or REFUSES.
+        #: '', AWAY or REFUSES. Whether it was away, or did not answer.
         self.state = ''
+        self.missed = False
 
 
 class SimKeys:
@@ -174,6 +177,11 @@ class SimKeys:
         return [key for key, (name, _secret) in self._ask().kept.items()
                 if name == names.secret(volume_id)]
 
+    def of_volumes(self):
+        return [(key, name.removeprefix(names.secret('')))
+                for key, (name, _secret) in self._ask().kept.items()
+                if names.is_secret(name)]
+
     def consume(self, key, kind, resource_id):
         self._ask(key).consumers.add((key, kind, resource_id))
 
@@ -209,7 +217,9 @@ class SimCrypt:
         """Nobody else has it open, and it is all here."""
         row = self.world.volumes[volume_id]
         self._insist(
-            self.world.home(row) is self.node
+            # Whoever has asked for it may have given up by now.
+            (self.world.home(row) is self.node or row.status in (
+                *rows.BEING_CREATED, 'error'))
             and volume_id not in self.node.passed_handles()
             and not any(move.volume_id == volume_id and not move.is_over
                         for move in self.world.shadows.values()),
@@ -218,10 +228,20 @@ class SimCrypt:
     def header(self, volume_id, mend=False):
         if mend:
             self._insist_at_rest(volume_id, 'mending')
+        elif names.handle(volume_id) not in self.node.devices:
+            # Whoever only says how a volume is says that, too.
+            raise exceptions.CommandFailed(
+                command='cryptsetup', code=4, stderr='no such device')
         return _as_header(self._header(volume_id))
 
     def uuid(self, volume_id):
         return self._header(volume_id).uuid or volume_id
+
+    def _own_header(self, volume_id):
+        """The header, to be used: it was compared with the pin by now."""
+        found = self._header(volume_id)
+        self._insist(found.digest != FORGED, 'a forged header is used')
+        return found
 
     def set_uuid(self, volume_id, uuid):
         self._insist_alone(volume_id, 'a UUID')
@@ -275,7 +295,7 @@ class SimCrypt:
     def add_key(self, volume_id, key, new_key, slot, derivation):
         self._insist_alone(volume_id, 'a slot')
         self.test(volume_id, key)
-        found = self._header(volume_id).slots
+        found = self._own_header(volume_id).slots
         self._insist(slot not in found and new_key and derivation,
                      'a slot that there is already')
         found[slot] = new_key
@@ -302,7 +322,8 @@ class SimCrypt:
         self._insist_at_rest(volume_id, what)
         self._insist(not any(
             volume_id in node.passed_handles()
-            for node in self.world.nodes.values()),
+            for node in self.world.nodes.values()) or not any(
+                each == volume_id for each, _who in self.node.remote),
             '%s of a header that is passed through', what)
 
     def test(self, volume_id, key, slot=None):
@@ -333,7 +354,7 @@ class SimCrypt:
     def _copy(self, volume_id, what):
         self.world.copies[volume_id, names.header_backup(
             self.uuid(volume_id), what)] = copy.deepcopy(
-                self._header(volume_id))
+                self._own_header(volume_id))
 
     def backup_names(self, volume_id):
         return [name for each, name in self.world.copies
@@ -381,7 +402,7 @@ class SimCrypt:
         self._insist_at_rest(volume_id, 're-encryption')
         self._insist(names.crypt(volume_id) in self.node.devices, 'closed')
         self.test(volume_id, key, slot)
-        reencryption.begin(self._header(volume_id), slot, wanted)
+        reencryption.begin(self._own_header(volume_id), slot, wanted)
 
     def end_reencryption(self, volume_id, key):
         self._insist_alone(volume_id, 'an end')
@@ -400,7 +421,7 @@ class SimCrypt:
 
     def open(self, volume_id, key, keep_header=False, discards=False,
              readonly=False):
-        under_way = self._header(volume_id).under_way
+        under_way = self._own_header(volume_id).under_way
         if not keep_header:
             self._insist_at_rest(volume_id, 'opening, and mending,')
         elif under_way:

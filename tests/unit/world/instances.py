@@ -48,6 +48,8 @@ class Instances:
     other: typing.Any
     ask: typing.Any
     say: typing.Any
+    save: typing.Any
+    top: typing.Any
 
     # -- attachments
 
@@ -68,13 +70,14 @@ class Instances:
                 volume, 'vm of ' + volume.id)):
             self._start_guest(volume, host)
 
-    @staticmethod
-    def _reserve(volume, instance):
+    def _reserve(self, volume, instance):
         """An attachment that names no host yet."""
         new = types.SimpleNamespace(
             id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
             connection_info=None, mountpoint=None, connector=None,
-            attach_status='reserved', left=False)
+            attach_status='reserved', left=False,
+            updated_at=schedulers.moment(
+                schedulers.EPOCH + self.scheduler.now))
         volume.volume_attachment = volume.volume_attachment + [new]
         return new
 
@@ -88,10 +91,13 @@ class Instances:
                 volume, self.connector(host))
             if new not in volume.volume_attachment:
                 return  # Nova has given it up: Cinder's manager fails
-            new.connector = self.connector(host)
-            new.connection_info = dict(
+            self.save(new, connector=self.connector(host))
+            self.scheduler.turn()
+            self.save(new, connection_info=dict(
                 properties['data'],
-                driver_volume_type=properties['driver_volume_type'])
+                driver_volume_type=properties['driver_volume_type']))
+            if new not in volume.volume_attachment:
+                return  # it has been detached already
             new.attach_status = 'attaching'
             if volume.status in ('reserved', 'in-use'):
                 volume.status = 'attaching'
@@ -100,7 +106,7 @@ class Instances:
         if done and new in volume.volume_attachment and (
                 self.cuts[host] == cuts and
                 new.connection_info['driver_volume_type'] == 'local'):
-            self.world.insist(names.handle(volume.id) in node.devices,
+            self.world.insist(self.is_there(volume, node),
                               'what was attached is not there')
             new.attach_status = volume.attach_status = 'attached'
             if volume.status == 'attaching':
@@ -118,12 +124,16 @@ class Instances:
         """
         def terminate(node):
             node.driver.terminate_connection(volume, attachment.connector)
+            self.save(attachment)
         for number in range(asks if attachment.connector else 0):
             host = volume.host.partition('#')[0]
             if asks > 1 and not number:
                 self._also('asks', lambda: self.ask(host, terminate))
             else:
                 self.ask(host, terminate)
+        if attachment.connector and self.world.fault(seeded.CINDER, False):
+            self.say('detached once more')
+            self.ask(volume.host.partition('#')[0], terminate)
         self._end_attachment(volume, attachment)
 
     def _end_attachment(self, volume, attachment):
@@ -147,18 +157,25 @@ class Instances:
 
     # -- guests, and the processes that run them
 
+    def is_there(self, volume, node):
+        """Whether a guest of that node finds a volume, and all below it."""
+        return {names.handle(volume.id), self.top(volume)} <= set(
+            node.devices)
+
     def _open(self, volume_id, host):
         """A process opens a volume; its guest may not run there (yet)."""
-        node, handle = self.world.nodes[host], names.handle(volume_id)
-        if not node.off and handle in node.devices:
+        node = self.world.nodes[host]
+        top = self.top(self.world.volumes[volume_id])
+        if not node.off and top in node.devices:
             self.processes[volume_id, host] += 1
-            node.opened.add(handle)
+            node.opened.add(top)
 
     def _close(self, volume_id, host, seconds=0):
         """A process ends, some seconds from now."""
         cuts, which = self.cuts[host], (volume_id, host)
         if not self.processes[which]:
             return
+        top = self.top(self.world.volumes[volume_id])
 
         def close():
             if self.processes[which] == 1 and (
@@ -169,7 +186,7 @@ class Instances:
                 return
             self.processes[which] -= 1
             if not self.processes[which]:
-                self.world.nodes[host].opened.discard(names.handle(volume_id))
+                self.world.nodes[host].opened.discard(top)
                 if self.guests.get(volume_id) == host:
                     del self.guests[volume_id]
                 self.say('%s is closed on %s', volume_id[:4], host)
@@ -204,7 +221,7 @@ class Instances:
         if not self._drained(volume.id):
             self.say('the guest stays: it waits for its I/O')
             return False
-        if names.handle(volume.id) in source.devices:
+        if self.is_there(volume, source):
             try:
                 source.flush(volume.id)
                 self.data[volume.id].flush()
@@ -323,7 +340,8 @@ class Instances:
         host = self.other(b // 2, source).host
         if self._connect(volume, host, new):
             self.scheduler.wait(1)  # whoever is left may go on to write
-            if new in volume.volume_attachment:
+            if new in volume.volume_attachment and (
+                    new.attach_status == 'attached'):
                 self.guests.pop(volume.id, None)
                 self._start_guest(volume, host)
         return None
@@ -393,9 +411,10 @@ class Instances:
     def operate(self, volume_id, random):
         host, data = self.guests[volume_id], self.data[volume_id]
         node, handle = self.world.nodes[host], names.handle(volume_id)
-        if node.off or handle not in node.devices:
+        volume = self.world.volumes[volume_id]
+        if node.off or not self.is_there(volume, node):
             return
-        node.opened.add(handle)
+        node.opened.add(self.top(volume))
         what, region = random.choice(
             ('read', 'write', 'write', 'flush', 'flush')), (
             random.randrange(len(data.regions)))
@@ -407,10 +426,13 @@ class Instances:
                 return
             except seeded.Waits as exc:
                 self.say('guest waits: %s', exc)
-                if not exc.passes:
+                if not exc.passes and exc.seconds is None:
                     self._insist_undisturbed(volume_id, host, exc)
-                if not self._wait(volume_id, node, exc.ready):
+                if not self._wait(volume_id, node, exc):
                     return
+            except seeded.NoSpace as exc:
+                self.say('guest gets an error: %s', exc)
+                return
             except IOError as exc:
                 self.say('guest gets an error: %s', exc)
                 self._insist_undisturbed(volume_id, host, exc)
@@ -440,17 +462,18 @@ class Instances:
             data.flush()
             self.say('guest flushes')
 
-    def _wait(self, volume_id, node, ready):
+    def _wait(self, volume_id, node, waits):
         """A guest waits for its I/O, for ever if need be.
 
-        :returns: whether it is there still: no power was cut
+        :returns: whether that goes on: no power was cut, nothing has failed
         """
         boot = node.boot
         self.waiting[volume_id] += 1
-        self.scheduler.wait(None, lambda: ready() or node.boot is not boot,
-                            parked=True)
+        self.scheduler.wait(
+            waits.seconds, lambda: waits.ready() or node.boot is not boot,
+            parked=waits.seconds is None)
         self.waiting[volume_id] -= 1
-        return node.boot is boot
+        return node.boot is boot and waits.ready()
 
     def read(self, node, volume_id, region):
         value = node.read(volume_id, region)

@@ -12,6 +12,7 @@ Time is simulated: it stands still while anybody can act.
 
 import collections
 import contextlib
+import datetime
 import random
 import time
 import typing
@@ -21,6 +22,16 @@ import uuid
 import greenlet
 
 from cinder_localclone import exceptions
+
+
+#: When a run begins, in seconds since the epoch.
+EPOCH = 1e9
+
+
+def moment(seconds):
+    """Return a moment as the database has it."""
+    return datetime.datetime.fromtimestamp(
+        seconds, datetime.timezone.utc).replace(tzinfo=None)
 
 
 class Gone(greenlet.GreenletExit):
@@ -224,6 +235,17 @@ def _serve(actor):
         actor = None  # nor what it knew of
         _idle.append(greenlet.getcurrent())
         actor = hub.switch(None)
+
+
+class Process:
+    """Says whether what began as a part of a node's service can go on."""
+
+    def __init__(self, node):
+        self.node = node
+        self._life = node.life
+
+    def __call__(self):
+        return self.node.life is self._life
 
 
 class Scheduler:
@@ -449,6 +471,11 @@ class Scheduler:
             if key[0] == host:
                 del self.locks[key]
 
+    def skew(self):
+        """By how many seconds the clock of whoever acts is wrong."""
+        alive = self.current.alive if self.current else None
+        return alive.node.skew if isinstance(alive, Process) else 0
+
     def sleep(self, seconds):
         if self.current is None:
             self.now += seconds
@@ -463,6 +490,11 @@ class Later:
     scheduler: typing.Any = None
     now = property(lambda self: self.scheduler.now if self.scheduler else 0.0)
 
+    def wall(self):
+        """What the clock of whoever acts says, in seconds since the epoch."""
+        return EPOCH + self.now + (
+            self.scheduler.skew() if self.scheduler else 0)
+
     def sleep(self, seconds):
         if self.scheduler:
             self.scheduler.sleep(seconds)
@@ -470,13 +502,15 @@ class Later:
 
 @contextlib.contextmanager
 def patched(scheduler, seed):
-    """Time and ids are the scheduler's."""
+    """Time and ids are the scheduler's; each node has a clock of its own."""
     ids = random.Random('ids %s' % seed)
 
     def new_id():
         return uuid.UUID(int=ids.getrandbits(128), version=4)
     with (mock.patch.object(time, 'monotonic', lambda: scheduler.now),
-          mock.patch.object(time, 'time', lambda: 1e9 + scheduler.now),
+          mock.patch.object(time, 'time', scheduler.wall),
+          mock.patch('oslo_utils.timeutils.utcnow', lambda *_args: moment(
+              scheduler.wall())),
           mock.patch.object(time, 'sleep', scheduler.sleep),
           mock.patch.object(uuid, 'uuid4', new_id),
           mock.patch('oslo_utils.timeutils.now', lambda: scheduler.now)):

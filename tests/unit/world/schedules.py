@@ -11,8 +11,9 @@ from unittest import mock
 from cinder_localclone import names
 from cinder_localclone import unended
 from tests import complaints
-from tests.unit.world import disks
+from tests.unit.world import encrypted
 from tests.unit.world import flows
+from tests.unit.world import reencryption
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import workload
 
@@ -94,6 +95,7 @@ def end(cloud):
     """Nothing fails any more: all comes to its end, and is as it should be."""
     cloud.scheduler.quiet = True
     cloud.scheduler.STEPS = cloud.scheduler.steps + 60000
+    cloud.world.secrets.state = ''
     volumes = cloud.world.volumes
     if any(each.volume_attachment for each in volumes.values()):
         _settle(cloud)
@@ -105,6 +107,29 @@ def end(cloud):
         _delete_failed(cloud)
         _settle(cloud)
     check(cloud)
+    if cloud.schedule.encrypted:
+        _delete_all(cloud)
+
+
+def _delete_all(cloud):
+    """With all volumes go all secrets, and all backups of headers."""
+    def delete():
+        for snapshot in list(cloud.world.snapshots.values()):
+            if not snapshot.deleted:
+                cloud.delete_snapshot(snapshot)
+        cloud.scheduler.wait(1)
+        for volume in list(cloud.world.volumes.values()):
+            cloud.ask_delete(volume)
+    cloud.scheduler.spawn('all is deleted', delete)
+    cloud.scheduler.run()
+    _settle(cloud)
+    check(cloud)
+    if cloud.world.secrets.missed:
+        encrypted.clean_up(cloud.world)
+    problems = [*encrypted.left(cloud.world), *(
+        'volume %s is left' % each for each in cloud.world.volumes)]
+    if problems:
+        raise AssertionError('; '.join(problems))
 
 
 def _each(cloud, name, act):
@@ -122,7 +147,7 @@ def _settle(cloud):
             world.start(node)
     cloud.scheduler.run()
     for _round in range(ROUNDS):
-        before = repr(world.snapshot())
+        before = _state(world)
         cloud.scheduler.now += 4000
         for node in cloud.nodes():
             node.offered.clear()
@@ -130,14 +155,24 @@ def _settle(cloud):
             node.sim_exports.ended.clear()
         _each(cloud, 'resumes', lambda node: _resume(cloud, node))
         _each(cloud, 'looks', lambda node: _look(cloud, node))
-        if repr(world.snapshot()) == before:
+        if _state(world) == before:
             return
     raise AssertionError('never settled')
+
+
+def _state(world):
+    """What looks change, and whatever encrypts a volume anew."""
+    return repr((world.snapshot(),
+                 [each.provider_id for each in world.volumes.values()],
+                 [node.reencrypting for node in world.nodes.values()]))
 
 
 def _resume(cloud, node):
     """Guests that were started again, and what their node's kernel does."""
     for volume in list(cloud.world.volumes.values()):
+        # Cinder ends none that a service died with before it began.
+        if volume.migration_status in ('starting', 'migrating'):
+            volume.migration_status = None  # by an administrator
         if len(volume.volume_attachment) == 1 and volume.status == 'in-use':
             attachment, = volume.volume_attachment
             if node.host[0] == attachment.connector['host']:
@@ -145,6 +180,8 @@ def _resume(cloud, node):
     while node.copy_one():
         pass
     node.sync()
+    for volume_id in list(node.reencrypting):
+        reencryption.end(node, volume_id)
 
 
 def _look(cloud, node):
@@ -172,21 +209,20 @@ def _check_guests(cloud):
     for volume in cloud.world.volumes.values():
         for each in volume.volume_attachment:
             if each.attach_status == 'attached' and not each.left and (
-                    names.handle(volume.id) not in
-                    cloud.world.nodes[cloud.host_of(each)].devices):
+                    not cloud.is_there(volume, cloud.world.nodes[
+                        cloud.host_of(each)])):
                 raise AssertionError('%s is attached to %s, and not there' % (
                     volume.id[:4], cloud.host_of(each)))
     for volume_id, host in cloud.guests.items():
         node = cloud.world.nodes[host]
-        if names.handle(volume_id) not in node.devices:
+        if not cloud.is_there(cloud.world.volumes[volume_id], node):
             raise AssertionError('guest of %s on %s has no handle' % (
                 volume_id[:4], host))
         _read_all(cloud, node, volume_id)
 
 
 def _read_all(cloud, node, volume_id):
-    row = cloud.world.volumes[volume_id]
-    for region in range(disks.REGIONS * row.size):
+    for region in range(len(cloud.data[volume_id].regions)):
         cloud.read(node, volume_id, region)
     if cloud.world.wrongs:
         raise AssertionError(cloud.world.wrongs[0])

@@ -19,12 +19,15 @@ from oslo_db import exception as db_exc
 import oslo_messaging as messaging
 
 from cinder_localclone import driver
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone import names
 from cinder_localclone import peer
+from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import effects
+from tests.unit.world import encrypted
 from tests.unit.world import iscsi
 from tests.unit.world import nodes
 from tests.unit.world import records
@@ -76,6 +79,14 @@ LOCAL = {'daemon dies before': _plain, 'daemon dies after': _plain,
 HALF = {'daemon dies': _plain}
 DATABASE = {'deadlock': _plain, 'connection lost': _plain,
             'connection lost after the commit': _plain}
+#: What may fail in what is asked of the key manager.
+KEYS = {'no answer': _plain, 'no answer after': _plain}
+#: What may become of what Cinder's manager writes, when its driver is done.
+CINDER = {'lost': _plain, 'lost after the commit': _plain}
+#: What a thin pool that is full does with a write that needs room, and for
+#: how long it waits.
+NO_SPACE = ('fails', 'waits')
+NO_SPACE_WAIT = 60
 
 
 #: What is recorded, flushed, or swapped: faults beside it tell most.
@@ -84,11 +95,42 @@ HOT = frozenset((
     'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
     'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
     'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration',
-    'suspended'))
+    'suspended', 'create', 'remove', 'record', 'set_encryption', 'add_key',
+    'kill_slot', 'write_token', 'remove_token', 'begin_reencryption',
+    'end_reencryption', 'open', 'format', 'seal'))
 
 
 class Disk(disks.Disk):
-    """A disk of which a power cut loses any part of what was not flushed."""
+    """A disk of which a power cut loses any part of what was not flushed.
+
+    :param node: whose it is; its pool may be full
+    """
+
+    def __init__(self, node=None):
+        super().__init__()
+        self._node = node
+
+    def write(self, lv, region, value):
+        """:raises NoSpace: if its pool has no room for it
+        :raises Waits: the same, if it may have some soon
+        """
+        if self._is_full() and self._needs_room(lv, region):
+            if self._node.world.no_space == 'waits':
+                raise Waits('the pool of ' + lv, lambda: not self._is_full(),
+                            seconds=NO_SPACE_WAIT)
+            raise NoSpace('the pool has no room for ' + lv)
+        super().write(lv, region, value)
+
+    def _is_full(self):
+        return bool(self._node and self._node.world.pool
+                    and self._node.usage[0] >= 100)
+
+    def _needs_room(self, lv, region):
+        """What was never written does, and what is shared by snapshots."""
+        own = names.facts(self.tags.get(lv, ())).get('volume')
+        return self.lvs[lv][region] in (disks.EMPTY, disks.ZERO) or bool(
+            own and any(names.facts(tags).get('of') == own
+                        for tags in self.tags.values()))
 
     def power_cut(self, random, data_of):
         """Lose power.
@@ -129,16 +171,21 @@ class Disk(disks.Disk):
         self.inactive = set(self.lvs)
 
 
+class NoSpace(IOError):
+    """A thin pool is full; the guest is told so."""
+
+
 class Waits(exceptions.CommandTimeout):
     """The kernel holds I/O back; whoever waits may give up.
 
     :param ready: says whether it may go on
     :param passes: whether it is for a moment: a device is suspended
+    :param seconds: after which it fails, as a full pool has it; None: never
     """
 
-    def __init__(self, what, ready, passes=False):
+    def __init__(self, what, ready, passes=False, seconds=None):
         super().__init__(command='I/O of ' + what, seconds=COMMAND)
-        self.ready, self.passes = ready, passes
+        self.ready, self.passes, self.seconds = ready, passes, seconds
 
 
 class _Acting(effects._Acting):
@@ -147,7 +194,8 @@ class _Acting(effects._Acting):
     def __init__(self, node, inner):
         super().__init__(node, inner)
         self._life = node.life
-        self._faults = DATABASE if isinstance(inner, Rows) else LOCAL
+        self._faults = (DATABASE if isinstance(inner, Rows) else
+                        KEYS if isinstance(inner, crypt.SimKeys) else LOCAL)
 
     def __getattr__(self, name):
         """Only what is no method is asked for here more than once."""
@@ -181,11 +229,15 @@ class _Acting(effects._Acting):
         world, node = self._node.world, self._node
         world.scheduler.say('%s: %s' % (name, fault[0]))
         if fault[0] in ('daemon dies after', 'time over after',
+                        'no answer after',
                         'connection lost after the commit'):
             self._call(call, args, kwargs)
             world.tick(node, name)
         if fault[0] == 'time over after':
             raise exceptions.CommandTimeout(command=name, seconds=60)
+        if fault[0].startswith('no answer'):
+            world.secrets.missed = True
+            raise encryption_errors.KeyUnavailable(reason=fault[0])
         if fault[0] == 'deadlock':
             raise db_exc.DBDeadlock()
         if fault[0].startswith('connection'):
@@ -329,12 +381,14 @@ class Node(nodes.SimNode):
     #: Whether it has power; when its service died.
     off = False
     died = 0.0
+    #: By how many seconds its clock is wrong.
+    skew = 0
     #: What is there from one boot to the next.
     boot: object = None
     slow = True
 
     def __post_init__(self):
-        self.disk = Disk()
+        self.disk = Disk(self)
         self.life = self.begun = object()
         super().__post_init__()
 
@@ -528,10 +582,10 @@ class Node(nodes.SimNode):
                     continue
                 try:
                     data = self._from_source(device, region)
+                    self.reads += 1
+                    self.disk.write(device['lv'], region, data)
                 except (IOError, KeyError, Waits):
                     break
-                self.reads += 1
-                self.disk.write(device['lv'], region, data)
                 self.disk.make_local(device['metadata'], region)
                 copied = True
                 break
@@ -549,9 +603,11 @@ class World(nodes.World):
 
     :param choices: see :class:`.scheduler.Scheduler`
     :param hosts: the nodes
+    :param no_space: one of :data:`NO_SPACE`
     """
 
-    def __init__(self, choices, hosts, pool):
+    def __init__(self, choices, hosts, pool, no_space=NO_SPACE[0]):
+        self.no_space = no_space
         self.scheduler = schedulers.Scheduler(choices, self.wrong)
         #: Called with a node whose power fails, before its cache is lost.
         self.on_power_lost: list[typing.Any] = []
@@ -564,7 +620,9 @@ class World(nodes.World):
         return Node(self, host)
 
     def wrong(self):
-        return self.wrongs[0] if self.wrongs else ''
+        if self.wrongs:
+            return self.wrongs[0]
+        return encrypted.check(self) if self.headers else ''
 
     def power_lost(self, node):
         for each in self.on_power_lost:
@@ -637,11 +695,7 @@ class World(nodes.World):
         self.scheduler.spawn('service of ' + node.host, serve,
                              self.alive(node))
 
-    @staticmethod
-    def alive(node):
-        """Says whether what began as a part of the service can go on."""
-        life = node.life
-        return lambda: node.life is life
+    alive = schedulers.Process
 
     # -- messages
 

@@ -13,12 +13,16 @@ import types
 import typing
 
 from cinder import exception
+from oslo_db import exception as db_exc
 
 from cinder_localclone import migration
 from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
+from cinder_localclone import rows
+from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import encrypted
 from tests.unit.world import instances
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded
@@ -26,10 +30,11 @@ from tests.unit.world import seeded
 #: How often each kind of event is drawn, by the theme of a schedule.
 MOVES = {'attach': 8, 'detach': 6, 'live': 5, 'finish': 6, 'io': 12,
          'copy': 8, 'look': 10, 'node look': 7, 'evacuate': 2, 'give up': 2,
-         'crash': 1, 'boot': 2, 'lose source': 1}
+         'crash': 1, 'boot': 2, 'lose source': 1, 'fill': 1}
 CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
-           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2, 'fill': 1}
-UNATTENDED = {'migrate': 6, 'drain': 6, 'extend': 6, 'delete': 3}
+           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2, 'fill': 2}
+UNATTENDED = {'migrate': 5, 'drain': 6, 'extend': 6, 'delete': 3,
+              'retype': 4}
 THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
           {**MOVES, **CREATED, **UNATTENDED, 'restart': 3},
           {**CREATED, **UNATTENDED, 'attach': 5, 'look': 3, 'node look': 3})
@@ -56,6 +61,8 @@ BEGINNINGS = ((), RUNNING, MOVED, (*MOVED, *LOST), (*MOVED, 'copy', 'look'),
               (*RUNNING, 'snapshot', 'io', 'from snapshot', 'detach'),
               ('attach', 'detach', 'migrate'), ('drain', 'copy'),
               ('drain', 'attach', 'migrate', 'attach'))
+#: Seconds by which the clock of a node is wrong.
+SKEWS = (0, 0, 0, -3600, -7, 7, 3600)
 #: Seconds from one event to the next: most at the same time, or not.
 GAPS = ((0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70), (0, 0, 1, 1, 1, 6, 25),
         (0, 1, 1, 1, 1, 6))
@@ -93,15 +100,26 @@ class Schedule:
     volumes: int
     pool: str | None
     events: list[Event]
+    no_space: str = seeded.NO_SPACE[0]
+    #: By how many seconds the nodes' clocks are wrong.
+    skews: tuple = (0, 0, 0)
+    #: Whether the driver encrypts the volumes.
+    encrypted: bool = False
     taken: dict = dataclasses.field(default_factory=dict)
 
 
-def draw(seed):
-    """Return the schedule of a seed; its choices are taken as it runs."""
+def draw(seed, encrypts=False):
+    """Return the schedule of a seed; its choices are taken as it runs.
+
+    :param encrypts: whether the driver encrypts the volumes
+    """
     random = randoms.Random('events %s' % seed)
     theme, events, at = random.choice(THEMES), [], 0.0
     theme = {**theme, 'cut': random.choice((0, 2, 6)),
              'kill': random.choice((0, 0, 3))}
+    if encrypts:
+        theme.update(encrypted.KINDS)
+        theme.update({} if 'snapshot' in theme else encrypted.FORGES)
     kinds = random.choices(list(theme), list(theme.values()),
                            k=random.choice((2, 4, 6, 8, 12)))
     kinds[:0] = random.choice(BEGINNINGS)
@@ -113,7 +131,9 @@ def draw(seed):
     return Schedule(
         seed, schedulers.Choices.draw(random), random.choice((2, 2, 3)),
         random.choice((1, 1, 1, 2)),
-        'pool' if random.random() < .75 else None, events)
+        'pool' if random.random() < .75 else None, events,
+        random.choice(seeded.NO_SPACE),
+        tuple(random.choice(SKEWS) for _each in instances.HOSTS), encrypts)
 
 
 class Data:
@@ -173,13 +193,17 @@ class Data:
         return found
 
 
-class Cloud(instances.Instances):
+class Cloud(encrypted.Events, instances.Instances):
     """A world, and what is done in it."""
 
     def __init__(self, schedule, choices):
         self.schedule = schedule
         self.world = seeded.World(
-            choices, instances.HOSTS[:schedule.hosts], schedule.pool)
+            choices, instances.HOSTS[:schedule.hosts], schedule.pool,
+            schedule.no_space)
+        for node, skew in zip(self.world.nodes.values(), schedule.skews):
+            node.skew = skew
+            node.disk.sealed = {} if schedule.encrypted else None
         self.scheduler: typing.Any = self.world.scheduler
         self.world.on_start = self.serve
         self.world.on_power_lost.append(self.power_lost)
@@ -201,8 +225,13 @@ class Cloud(instances.Instances):
         for number in range(schedule.volumes):
             volume = self.world.create_volume(
                 instances.HOSTS[number % schedule.hosts],
-                holes=(3,) if schedule.pool else ())
+                holes=(3,) if schedule.pool else (), **({
+                    'provider_id': crypt.recorded('-'),
+                    'extra_specs': encrypted.TYPE} if schedule.encrypted
+                    else {}))
             self._adopt(volume)
+            if schedule.encrypted:
+                self.adopt_encrypted(volume)
             self.data[volume.id] = Data(
                 [value] for value in self.home(volume).lvs[volume.name])
 
@@ -311,6 +340,20 @@ class Cloud(instances.Instances):
     def say(self, what, *args):
         self.scheduler.say(what % args)
 
+    def save(self, row, **values):
+        """Cinder's manager writes to a row.
+
+        :raises DBConnectionError: if it does not learn whether it has
+        """
+        fault = self.world.fault(seeded.CINDER, True)
+        if fault:
+            self.say('Cinder\'s write of %s is %s', ', '.join(values), *fault)
+        if fault != ('lost',):
+            for name, value in values.items():
+                setattr(row, name, value)
+        if fault:
+            raise db_exc.DBConnectionError()
+
     # -- kernels and timers
 
     def _copy(self, a, b):
@@ -411,16 +454,19 @@ class Cloud(instances.Instances):
         if len(self.order) >= 4:
             return False
         host = self.node(a).host
-        volume = self.world.row(host)
+        volume = self.world.row(host, extra_specs=(
+            encrypted.TYPE if self.schedule.encrypted else {}))
         self._adopt(volume)
         self.data[volume.id] = Data([[disks.ZERO]] * disks.REGIONS)
         self._made(volume, host, lambda node: node.driver.create_volume(
-            volume))
+            volume), blank=True)
 
-    def _made(self, volume, host, make):
+    def _made(self, volume, host, make, blank=False):
+        """:param blank: whether nothing was ever written to it"""
         def create(node):
             try:
                 make(node)
+                self.save(volume)
             except Exception as exc:
                 self.say('not created: %r', exc)
                 volume.status = 'error'
@@ -432,6 +478,8 @@ class Cloud(instances.Instances):
                     lv = self.home(volume).lvs[volume.name]
                     lv[:] = [disks.ZERO if each == disks.EMPTY else each
                              for each in lv]
+                    if blank and rows.recorded(volume):
+                        self.data[volume.id] = Data(encrypted.data_of(lv))
         self.manager(host, create, volume)
 
     def _delete(self, a, _b):
@@ -446,6 +494,7 @@ class Cloud(instances.Instances):
                 volume.migration_status not in (None, 'success', 'error')):
             return False
         volume.status = 'deleting'
+        self.world.going.add(volume.id)
         self.say('delete %s', volume.id[:4])
         self.manager(volume.host.partition('#')[0],
                      lambda node: self.delete(node, volume), volume)
@@ -459,9 +508,13 @@ class Cloud(instances.Instances):
         self.workers[volume.id] = node.life, node.host
         try:
             node.driver.delete_volume(volume)
+            self.save(volume)
+        except db_exc.DBConnectionError:
+            return  # it is deleted once more
         except exception.VolumeIsBusy as exc:
             self.say('not deleted: %r', exc)
             volume.status = 'available'
+            self.world.going.discard(volume.id)
         except Exception as exc:
             self.say('not deleted: %r', exc)
             volume.status = 'error_deleting'
@@ -485,13 +538,21 @@ class Cloud(instances.Instances):
                 self.say('not extended: %r', exc)
                 volume.status = 'error_extending'
                 return
-            volume.size = size
-            volume.status = before if bool(volume.volume_attachment) == (
-                before == 'in-use') else 'available'
-            data = self.data[volume.id]
-            data.regions += [[disks.ZERO] for _each in range(
-                disks.REGIONS * size - len(data.regions))]
+            try:
+                self.save(volume, size=size,
+                          status=self._usable(volume, before))
+            finally:
+                data = self.data[volume.id]
+                data.regions += [[disks.ZERO] for _each in range(
+                    disks.regions(rows.body_bytes(volume))
+                    - len(data.regions))]
         self.manager(volume.host.partition('#')[0], extend)
+
+    @staticmethod
+    def _usable(volume, before):
+        """Its status once a request is done with it."""
+        return before if bool(volume.volume_attachment) == (
+            before == 'in-use') else 'available'
 
     def _snapshot(self, a, _b):
         volume = self.volume(a, 'available', 'in-use')
@@ -507,6 +568,7 @@ class Cloud(instances.Instances):
                 id=snapshot_id, volume_id=volume.id, _context=None)
             try:
                 node.driver.create_snapshot(row)
+                self.save(row)
             except Exception as exc:
                 self.say('no snapshot: %r', exc)
                 self.world.set_snapshot(snapshot_id, status='error')
@@ -529,12 +591,14 @@ class Cloud(instances.Instances):
 
     def delete_snapshot(self, snapshot):
         self.world.set_snapshot(snapshot.id, status='deleting')
+        self.world.going.add(snapshot.id)
         volume = self.world.volumes[snapshot.volume_id]
         self.say('delete snapshot %s', snapshot.id[:4])
 
         def delete(node):
             node.driver.delete_snapshot(types.SimpleNamespace(
                 id=snapshot.id, volume_id=snapshot.volume_id, _context=None))
+            self.save(types.SimpleNamespace())
             self.world.set_snapshot(snapshot.id, status='deleted',
                                     deleted=True)
         self.manager(volume.host.partition('#')[0], delete)
@@ -544,7 +608,8 @@ class Cloud(instances.Instances):
         if not found or len(self.order) >= 4:
             return False
         snapshot, host = found[a % len(found)], self.node(b).host
-        volume = self.world.row(host, size=snapshot.size_gib)
+        volume = self.world.row(host, size=snapshot.size_gib, extra_specs=(
+            encrypted.TYPE if self.schedule.encrypted else {}))
         self._adopt(volume)
         self.data[volume.id] = Data(self.captured[snapshot.id])
         self.data[volume.id].power_lost()
@@ -560,7 +625,8 @@ class Cloud(instances.Instances):
             return False
         host = self.node(b).host
         volume = self.world.row(host, size=source.size,
-                                source_volid=source.id)
+                                source_volid=source.id,
+                                extra_specs=source.extra_specs)
         self._adopt(volume)
         data = self.data[source.id]
         captured = data.capture()
@@ -585,20 +651,57 @@ class Cloud(instances.Instances):
         host = self.other(b, volume.host).host
         volume.migration_status = 'starting'
         self.say('migrate %s to %s', volume.id[:4], host)
+        self.manager(volume.host.partition('#')[0],
+                     lambda node: self.migrate(node, volume, host))
 
-        def migrate(node):
-            volume.migration_status = 'migrating'
+    def migrate(self, node, volume, host, status='available'):
+        """Cinder's manager migrates a volume.
+
+        :param status: that a volume has afterwards whose type is changed
+        """
+        volume.migration_status = 'migrating'
+        try:
+            _moved, update = node.driver.migrate_volume(None, volume, {
+                'host': host + '#p', 'capabilities': {
+                    'location_info': migration.DRIVER + host}})
+        except Exception as exc:
+            self.say('not migrated: %r', exc)
+            volume.migration_status = 'error'
+            if volume.status == 'retyping':
+                volume.status = self._usable(volume, status)
+        else:
+            retyped = {'status': self._usable(volume, status)} if (
+                volume.status == 'retyping') else {}
+            self.save(volume, host=update['host'], migration_status='success',
+                      **retyped)
+
+    def _retype(self, a, b):
+        """Another type, at its home or at another node."""
+        volume = self.volume(a, 'available', 'in-use')
+        if volume is None or (
+                volume.migration_status not in (None, 'success', 'error')):
+            return False
+        before, volume.status = volume.status, 'retyping'
+        home = volume.host.partition('#')[0]
+        host = home if b % 2 else self.other(b, volume.host).host
+        self.say('retype %s at %s', volume.id[:4], host)
+
+        def retype(node):
+            if host != home and not any(
+                    each.volume_id == volume.id and not each.deleted
+                    for each in self.world.snapshots.values()):
+                self.migrate(node, volume, host, before)
+                return
+            update = {}
             try:
-                _moved, update = node.driver.migrate_volume(None, volume, {
-                    'host': host + '#p', 'capabilities': {
-                        'location_info': migration.DRIVER + host}})
+                if host == home:
+                    _done, update = node.driver.retype(
+                        None, volume, types.SimpleNamespace(extra_specs={}),
+                        {}, {'host': host})
             except Exception as exc:
-                self.say('not migrated: %r', exc)
-                volume.migration_status = 'error'
-            else:
-                volume.host = update['host']
-                volume.migration_status = 'success'
-        self.manager(volume.host.partition('#')[0], migrate)
+                self.say('not retyped: %r', exc)
+            self.save(volume, status=self._usable(volume, before), **update)
+        self.manager(home, retype)
 
     def _drain(self, a, b):
         volume = self.volume(a)  # its row may have been read long ago
