@@ -33,6 +33,12 @@ def _line(words, change):
     if target == 'linear':
         device, place = arguments
         arguments = [device, str(change(int(place)))]
+    elif target == 'crypt':
+        # Behind a header that is as long as elsewhere.
+        moved = change(int(start)) - int(start)
+        cipher, key, iv_offset, device, place, *options = arguments
+        arguments = [cipher, key, str(int(iv_offset) + moved), device,
+                     str(int(place) + moved), *options]
     return ' '.join([str(change(int(start))), str(change(int(sectors))),
                      target, *arguments])
 

@@ -309,6 +309,16 @@ class ScalingTest(testtools.TestCase):
             ('luks-z', 'u', '253:9', 0, False, part)],
             scaling.as_listed(devices, lambda sectors: sectors * 16))
 
+    def test_half_encrypted_anew(self):
+        """The driver is to find the sectors where its header says."""
+        (_name, table), = scaling.as_listed([(
+            names.crypt(V), '0 100 crypt aes-xts-plain64 k 0 253:1 32768 1 d\n'
+            '100 10 crypt aes-xts-plain64 k 100 253:1 32868 1 d')],
+            lambda sectors: sectors * 16)
+        self.assertEqual(
+            '0 1600 crypt aes-xts-plain64 k 0 253:1 32768 1 d\n'
+            '1600 160 crypt aes-xts-plain64 k 1600 253:1 34368 1 d', table)
+
     def test_reported(self):
         rows = [{'lv_name': name, 'lv_size': '100'} for name in (
             'volume-x', '_snapshot-x', 'localclone-meta-x', 'pool')]
