@@ -589,6 +589,18 @@ class EndsTest(Passed):
         self.unserve(self.a, self.connector)
         self.is_ended()
 
+    def test_detached_there_before_it_is_not_served_any_more(self):
+        """What is written at a late close still reaches its home."""
+        self.b.opened.clear()
+        left, withdraw = [], iscsi.SimExports.withdraw_volume
+
+        def withdrawn(own, *what):
+            left.append(self.b.passed_handles())
+            return withdraw(own, *what)
+        with mock.patch.object(iscsi.SimExports, 'withdraw_volume', withdrawn):
+            self.unserve(self.a, self.connector)
+        self.assertEqual([set()], left)
+
     def test_asked_for_again_in_vain(self):
         """Whoever has it keeps it: only the second request fails."""
         def fails(*_args):

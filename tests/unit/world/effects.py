@@ -13,7 +13,7 @@ UNNOTED = frozenset((
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
     'source_location', 'portal_for', 'has_portal', 'location_for', 'serves',
     'serves_source', 'opens_in_vain',
-    'offers_source', 'has_begun',
+    'offers_source', 'has_begun', 'may_be_passed_by',
     'completed_reads', 'counters', 'seen', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
