@@ -3,7 +3,8 @@
 
 Each scenario is a function that gets a bench: a node on which nothing else is
 at work. ``tests/unit/test_storage_contract.py`` runs them on the simulated
-world; a bench of LVM, device-mapper and iSCSI can run the same.
+world; ``tests/functional/test_storage_contract.py`` on LVM, device-mapper and
+iSCSI of a node of the lab, through the driver's privileged daemon.
 
 A volume has four regions of 256 MiB; a scenario writes and reads one value in
 each, through a device or past it.

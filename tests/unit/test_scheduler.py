@@ -39,6 +39,10 @@ print(test_scheduler.digest(range(6)))
 '''
 #: A fault that few schedules are needed to find.
 FAULT = 'recorded before done: end of a move'
+#: One of each kind that the first thirty seeds find.
+QUICK = ('lock dropped: extension', 'stale row: home not looked at again',
+         'recorded before done: the source may go',
+         'lock dropped: snapshot')
 
 
 def run(seed, encrypts=False):
@@ -534,6 +538,11 @@ class ScheduleTest(testtools.TestCase):
             env={**os.environ, 'PYTHONHASHSEED': '7'}, text=True,
             stdout=subprocess.PIPE, timeout=120).stdout
         self.assertEqual(digest(range(6)), found.strip())
+
+    @ddt.data(*QUICK)
+    def test_planted_fault_is_found(self, fault):
+        _count, error = planted.find(fault, 0, 30)
+        self.assertIsNotNone(error)
 
     def test_planted_fault_is_found_and_shortened(self):
         count, error = planted.find(FAULT, 0, 20)
