@@ -264,14 +264,17 @@ def suite(venv, name, path, until, *options, everything=False):
 
 
 def simulation(venv, until):
-    """Run schedules of the simulated world, of new seeds.
+    """Run schedules of the simulated world, of seeds that are new.
+
+    Each commit has its own, so that a run can be repeated.
 
     :param until: time of :func:`time.monotonic` at which it is ended
     :returns: as :func:`suite`, of schedules; the first seed, as text
     :raises KeyboardInterrupt: when all of it has been ended
     """
-    call = _module(venv, '', 'tests.simulation', '--minutes',
-                   '%g' % SIMULATED)
+    first = sampling.choice('simulation').randrange(10 ** 9)
+    call = _module(venv, '', 'tests.simulation', '--seed', str(first),
+                   '--minutes', '%g' % SIMULATED)
     call['env'][simulations.HERE] = '1'
     ended = watched('simulation', call, until)
     if ended is None:
