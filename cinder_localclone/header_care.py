@@ -239,13 +239,14 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
 
     :returns: the name of the file
     :raises NotAtRest: if somebody else may change it
+    :raises ForeignHeader: if it is not the volume's: the backups of before
+        stay
     :raises Reencrypting: if it is of before the end of a re-encryption: it
         could not be restored, and takes the place of one that could be
     :raises KeyNotChanged: if there is no place for it
     """
     with node.lock(volume_id):
         volume = headers_at_rest.volume(node, volume_id)
-        node.crypt.header(volume_id)
         pausing.check_none(node, volume, 'given a backup of its header')
         key_change.renew_backup(node, volume)
         backups = node.crypt.backup_names(volume_id)

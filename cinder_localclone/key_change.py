@@ -26,6 +26,7 @@ from cinder_localclone.luks import rotation
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 
@@ -430,10 +431,14 @@ def replace_backups(node: nodes.Node, volume_id: str) -> None:
 def renew_backup(node: nodes.Node, volume: ports.Volume) -> None:
     """Replace backups of a volume's header, and note that it is done.
 
-    :raises LocalCloneError: if it is not
+    :raises ForeignHeader: if its header is not the one that its row has
+        pinned: the backups may be all that is left of that one
+    :raises LocalCloneError: if it is not done
     """
     if not node.crypt.keeps_backups():
         return
+    pinning.check(volume.id, node.crypt.header(volume.id),
+                  pinning.of_row(rows.recorded(volume)))
     node.crypt.renew_backup(volume.id)
     lv = node.stack.lvs().get(volume.name)
     if lv and names.OUTDATED in lv.tags:

@@ -518,6 +518,19 @@ class StatusTest(Case):
                               self.volume.id)
         renewed.assert_not_called()
 
+    def test_back_up_of_what_is_not_its_header(self):
+        """The backup of before may be all that is left of its own."""
+        own = self.world.headers[self.volume.id].digest
+        before = repr(self.world.copies)
+        self.world.headers[self.volume.id].digest = 'of somebody else'
+        self.assertRaises(encryption_errors.ForeignHeader,
+                          header_care.back_up, self.a.node, self.volume.id)
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+        self.assertEqual(before, repr(self.world.copies))
+        self.world.headers[self.volume.id].digest = own
+        self.assertEqual(self.volume.id + '-2', header_care.back_up(
+            self.a.node, self.volume.id))
+
     def test_back_up_without_a_handle(self):
         del self.a.devices[names.handle(self.volume.id)]
         self.assertEqual(self.volume.id + '-2', header_care.back_up(
