@@ -40,7 +40,7 @@ print(test_scheduler.digest(range(6)))
 #: A fault that few schedules are needed to find.
 FAULT = 'recorded before done: end of a move'
 #: One of each kind that the first thirty seeds find.
-QUICK = ('lock dropped: extension', 'stale row: home not looked at again',
+QUICK = ('lock dropped: extension', 'wait removed: source still open',
          'recorded before done: the source may go',
          'lock dropped: snapshot')
 
