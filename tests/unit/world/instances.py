@@ -181,7 +181,9 @@ class Instances:
             if self.processes[which] == 1 and (
                     self.guests.get(volume_id) == host
                     and not self._drained(volume_id)):
-                return  # it can't even be killed
+                # It is killed, but ends only once its I/O does.
+                self.scheduler.wait(
+                    None, lambda: not self.waiting[volume_id], parked=True)
             if self.cuts[host] != cuts or not self.processes[which]:
                 return
             self.processes[which] -= 1
