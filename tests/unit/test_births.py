@@ -454,12 +454,14 @@ class LookTest(Base):
             self.world.settle()
         self.assert_born(self.world, self.volume, self.expected)
 
-    def test_asked_for_again_it_is_made_anew(self):
-        """Its handle is on what an earlier request has made."""
+    def test_asked_for_again_it_stays(self):
+        """Cinder may be about to give away what the first request made."""
         self.assertIn(names.NEWBORN, self.tags())
-        self.bear(self.world, self.volume, self.source.id)
+        self.node.write(self.volume.id, 0, 'data')
+        self.assertRaises(lvm_errors.AlreadyThere, self.bear, self.world,
+                          self.volume, self.source.id)
+        self.assertEqual('data', self.node.read(self.volume.id, 0))
         self.assertEqual([], self.world.wrongs)
-        self.assert_born(self.world, self.volume, self.expected)
 
     def test_what_somebody_may_have_is_not_made_anew(self):
         """Its status was reset, say, and it is asked for again."""
