@@ -29,7 +29,7 @@ from tests.unit.world import shrinking
 from tests.unit.world import workload
 
 #: The seeds that are always run: some, and those that a fault was found by.
-SEEDS = (*range(40), 233360749, 363693686)
+SEEDS = (*range(40), 233360749, 363693686, 575898842)
 #: What a run has said, in another process.
 TELL = '''
 import hashlib, logging

@@ -171,11 +171,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                      'an LV of %d bytes, %d of them extra', size, extra)
 
     def holes(self, lv, size, geometry, patient=False):
-        self._insist_active(lv)
         if not self.pool:
             return []
         if self.node.odd_pool:
             raise thin_map.OddMap('<odd>')
+        if lv in self.node.disk.inactive:
+            raise thin_map.OddMap('it is not active')
         self._insist(size <= self.node.disk.size(lv), 'holes beyond the end')
         return self.node.disk.holes(lv, disks.regions(size))
 
