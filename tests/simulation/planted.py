@@ -182,12 +182,16 @@ def planted(module, function, before, after):
         setattr(owner, name, original)
 
 
-def find(fault, seed, most, seconds=10 ** 6):
-    """:returns: (schedules that were run, the error; None: not found)"""
+def find(fault, seed, most, seconds=10 ** 6, encrypts=False):
+    """Plant a fault, and run schedules until one finds it.
+
+    :param encrypts: whether the driver encrypts the volumes
+    :returns: (schedules that were run, the error; None: not found)
+    """
     until = time.perf_counter() + seconds
     with planted(*FAULTS[fault]):
         for count in range(most):
-            schedule = workload.draw(seed + count)
+            schedule = workload.draw(seed + count, encrypts)
             try:
                 schedules.run(schedule, scheduler.Choices(
                     seed + count, schedule.how))
@@ -205,7 +209,8 @@ def main(options):
             continue
         count, exc = find(fault, options.seed or 0,
                           options.schedules or MOST,
-                          60 * (options.minutes or 10 ** 6))
+                          60 * (options.minutes or 10 ** 6),
+                          options.encrypted)
         missed += exc is None
         print('%-55s %s' % (fault, 'not found in %d' % count if exc is None
                             else 'found by schedule %d: %s' % (

@@ -212,6 +212,12 @@ class OutcomeTest(TestCase):
         self.assertEqual([False, True], [
             each.args[0].encrypted for each in run.call_args_list])
 
+    def test_of_planted_faults_in_encrypted_volumes(self):
+        with mock.patch.object(schedules, 'run', autospec=True) as run:
+            planted.main(simulation.parser().parse_args(
+                ['--planted', FAULT, '--schedules', '1', '--encrypted']))
+        self.assertTrue(run.call_args.args[0].encrypted)
+
     def test_of_a_process_that_died_is_not_run_again(self):
         with mock.patch.object(schedules, 'run', autospec=True) as run:
             simulation.fail(workers.Failure(0, 'it died', False))
