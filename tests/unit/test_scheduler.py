@@ -297,6 +297,18 @@ class MessagesTest(testtools.TestCase):
         self.assertEqual([], self.arrivals(('request lost',)))
 
 
+class ZeroingTest(testtools.TestCase):
+
+    def test_takes_more_than_one_step(self):
+        world = seeded.World(scheduler.Recorded({}), instances.HOSTS[:1], None)
+        self.addCleanup(world.scheduler.close)
+        node, = world.nodes.values()
+        node.disk.create('v', 'v', ['data'])
+        node.disk.extend('v', 2 * disks.GIB, thick=True)
+        self.assertTrue(node.sim_stack._inner.zero_part('v', 0, 2))
+        self.assertIn(disks.DELETED, node.lvs['v'])
+
+
 class CinderTest(testtools.TestCase):
     """What Cinder's manager writes, and by which clock a service goes."""
 

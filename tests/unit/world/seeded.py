@@ -385,9 +385,9 @@ class Node(nodes.SimNode):
     skew = 0
     #: What is there from one boot to the next.
     boot: object = None
-    slow = True
 
     def __post_init__(self):
+        self.slow = True
         self.disk = Disk(self)
         self.life = self.begun = object()
         super().__post_init__()
