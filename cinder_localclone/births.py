@@ -16,7 +16,6 @@ from oslo_log import log as logging
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
-from cinder_localclone import lvm_errors
 from cinder_localclone.moves import source as moving
 from cinder_localclone import names
 from cinder_localclone import newborns
@@ -207,11 +206,6 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
         # Of one in "downloading" Cinder would change the key itself.
         if volume.status != 'creating':
             raise exceptions.TooLate(what='Volume ' + volume_id)
-        if volume.name in node.stack.lvs():
-            # This request may be a repeated one: Cinder may be about to give
-            # away what the first one has made.
-            raise lvm_errors.AlreadyThere(
-                volume=volume_id, lv=volume.name, host=node.host)
         try:
             yield volume
             own_key.give(node, _volume(node, volume_id))
@@ -273,8 +267,6 @@ def _make(node: nodes.Node, volume: ports.Volume, image: str,
     :param encryption: of the image
     :raises Reencrypting: if it would be longer than its header says
     """
-    # That of an earlier request may be of another moment.
-    node.stack.remove_handle(volume.id)
     if rows.recorded(volume) != encryption:
         volume = node.snapshots.set_encryption(volume, encryption)
     body = rows.body_bytes(volume)

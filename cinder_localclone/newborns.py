@@ -2,10 +2,11 @@
 """LVs that nobody was given yet: those of volumes that are being created.
 
 Each is tagged as newborn from the moment that it is there, until Cinder has
-taken its volume. Until then no boot gives it out, and whoever creates it again
-makes it anew. If its volume is created elsewhere, or not at all, a sweep
-removes it: never because a row says nothing of it, only because nobody can
-have been given it, or because the volume is seen where it is now.
+taken its volume. Until then no boot gives it out. Whoever creates it again is
+refused: that may be a repeated request, and Cinder may be about to give away
+what the first has made. If its volume is created elsewhere, or not at all, a
+sweep removes it: never because a row says nothing of it, only because nobody
+can have been given it, or because the volume is seen where it is now.
 """
 
 from collections.abc import Callable
@@ -41,34 +42,26 @@ def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
     Whoever asks may have an older one than an earlier call has left.
 
     :raises TooLate: if it is not (any more)
-    :raises AlreadyThere: if there is an LV that somebody may have been given
+    :raises AlreadyThere: if its LV is there
     """
     row = node.records.volume(volume_id)
     if (row is None or not checks.is_home(node, row)
             or row.status not in rows.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
-    lv = node.stack.lvs().get(row.name)
-    if lv and names.NEWBORN not in lv.tags:
+    if row.name in node.stack.lvs():
         raise lvm_errors.AlreadyThere(
-            volume=volume_id, lv=lv.name, host=node.host)
+            volume=volume_id, lv=row.name, host=node.host)
     return row
 
 
 def make(node: nodes.Node, volume: ports.Volume) -> None:
     """Make the LV of a volume that is being created.
 
-    One that an earlier call has left is made anew, whatever it has.
-
     :param volume: as :func:`being_created` has found it
     """
-    lvs = node.stack.lvs()
-    if volume.name in lvs:
-        # There may be room for one of them only.
-        node.stack.remove_handle(volume.id)
-        removal.remove_volume_lv(node, volume.name)
     node.stack.create_lv(
         volume.name, rows.body_bytes(volume), volume.id, newborn=True,
-        extra_bytes=rows.extra_bytes(volume), lvs=lvs)
+        extra_bytes=rows.extra_bytes(volume))
 
 
 def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:

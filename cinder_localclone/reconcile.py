@@ -342,7 +342,7 @@ class Reconciler:
             if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
                     or self.serving.differ(
                         volume, remote().get(volume_id, set()), unfinished,
-                        volume_id in unserved)
+                        survey, volume_id in unserved)
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)

@@ -276,7 +276,8 @@ class Serving:
                         and move.source == node.host)
             node.exports.withdraw_unnamed(
                 handle_id, unnamed, at_once=left or served.is_idle(volume))
-            node.stack.remove_served(handle_id)
+        # Also of an export that has ended before this service was killed.
+        node.stack.remove_served(handle_id)
 
     # -- at a glance
 
@@ -296,15 +297,19 @@ class Serving:
                     or self._lost(volume, None))
 
     def differ(self, volume: ports.Volume, remote: set[str],
-               unfinished: Callable[[], set[str]], tried: bool = False
-               ) -> bool:
+               unfinished: Callable[[], set[str]],
+               present: surveys.Survey, tried: bool = False) -> bool:
         """Whether it has other exports than its attachments name.
 
+        :param present: what there is on this node
         :param tried: whether what it lacks was just tried, in vain
         """
-        return bool(served.unnamed(
-            volume, None, checks.as_told(self._node), remote)) or (
-            not tried and self.lacks(volume, remote, unfinished))
+        device = present.served(rows.handle_id(volume))
+        return bool(
+            device and not device.opened  # its export has ended
+            or served.unnamed(volume, None, checks.as_told(self._node),
+                              remote)
+            or not tried and self.lacks(volume, remote, unfinished))
 
 
 def ensure_handle_at_rest(node: nodes.Node, volume: ports.Volume,

@@ -475,6 +475,8 @@ class LookTest(Base):
 
     def test_no_image_is_made_of_another_volume(self):
         """Cinder would change the key of an image itself."""
+        with self.node.lock(self.volume.id):
+            newborns.remove(self.node.node, self.volume.id, self.volume.name)
         self.volume.status = 'downloading'
         self.assertRaises(exceptions.TooLate, self.bear, self.world,
                           self.volume, self.source.id)

@@ -78,25 +78,24 @@ class CreateTest(Case):
                 stack.SimStack, 'remove_handle', side_effect=OSError):
             self.assertRaises(exceptions.CommandFailed, self.create)
 
-    def test_what_an_earlier_call_has_left_is_made_anew(self):
-        """As half of an image that was copied into it."""
+    def test_what_an_earlier_call_has_made_stays(self):
+        """As an image: Cinder may be about to give it away."""
         self.create()
-        self.a.lvs[self.volume.name][0] = 'half of an image'
-        self.create()
-        self.assertNotIn('half of an image', self.a.lvs[self.volume.name])
+        self.a.lvs[self.volume.name][0] = 'an image'
+        self.assertRaises(lvm_errors.AlreadyThere, self.create)
+        self.assertIn('an image', self.a.lvs[self.volume.name])
         self.assert_there()
 
-    def test_made_anew_as_long_as_its_row_says(self):
+    def test_as_long_as_its_row_says(self):
         """As by a try on a node of a type that was encrypted then."""
         self.volume.provider_id = crypt.recorded('secret')
-        for _try in range(2):
-            self.create()
-            self.assertEqual(
-                worlds.GIB + encryption_types.HEADER_BYTES,
-                self.a.disk.size(self.volume.name))
-            self.assertEqual(
-                str(encryption_types.HEADER_BYTES), names.facts(
-                    self.a.disk.tags[self.volume.name])['extra'])
+        self.create()
+        self.assertEqual(
+            worlds.GIB + encryption_types.HEADER_BYTES,
+            self.a.disk.size(self.volume.name))
+        self.assertEqual(
+            str(encryption_types.HEADER_BYTES), names.facts(
+                self.a.disk.tags[self.volume.name])['extra'])
 
     def test_handle_as_long_as_its_row_says(self):
         """Whoever asks may have an older row."""
@@ -286,9 +285,9 @@ class EncryptedByNovaTest(Case):
         front_end.create(self.world.nodes[host].node, self.volume,
                          front_end.Header('c', 256))
 
-    def test_created_again_on_the_same_node(self):
+    def test_what_an_earlier_call_has_made_stays(self):
         self.create()
-        self.create()
+        self.assertRaises(lvm_errors.AlreadyThere, self.create)
         self.assert_there()
 
     def test_what_is_left_of_an_image_goes(self):

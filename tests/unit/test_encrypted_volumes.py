@@ -16,6 +16,7 @@ from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import lvm_errors
 from cinder_localclone import migration
 from cinder_localclone import names
 from cinder_localclone import rows
@@ -302,14 +303,14 @@ class CreateTest(Case):
         self.assertEqual(tried, erase.call_count)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
 
-    def test_what_an_earlier_call_has_left_is_made_anew(self):
-        """It is never formatted: it may have a header, or a half of one."""
+    def test_what_an_earlier_call_has_made_stays(self):
+        """It is never formatted: Cinder may be about to give it away."""
         volume = self.row()
         self.create(volume)
-        self.a.lvs[volume.name][1] = 'noise'
-        self.create(volume)
+        self.a.lvs[volume.name][1] = 'data'
+        self.assertRaises(lvm_errors.AlreadyThere, self.create, volume)
         self.assertWhole(volume)
-        self.assertEqual({disks.EMPTY}, set(self.a.lvs[volume.name]))
+        self.assertIn('data', self.a.lvs[volume.name])
 
     def test_types_that_cannot_be(self):
         for specs in ({'cipher': 'rot13'}, {'integrity': 'hmac-sha256',
@@ -363,25 +364,34 @@ class StopsTest(Case):
             self.assertEqual([], self.world.wrongs)
 
     def test_create_again(self):
-        """It is asked for again, there or after a boot."""
-        for fault in ('cut', 'kill'):
+        """It is asked for again, there or after a boot.
+
+        What is there may be whole, and is left alone.
+        """
+        made = {'cut': 0, 'kill': 0}
+        for fault in made:
             for stop in itertools.count(1):
                 self._of(worlds.World(stop_at=(stop,), faults=(fault,)))
                 volume = self.row(zeroed='true')
-                try:
+                with contextlib.suppress(effects.Stopped):
                     self.create(volume)
-                except effects.Stopped:
-                    self.a.dead = False
-                if (set(self.a.lvs.get(volume.name, ())) == {
-                        'encrypted zeros'} and names.FRESH
-                        not in self.a.disk.tags[volume.name]):
-                    break  # it is all there
-                self.create(volume)
-                self.assertWhole(volume)
-                self.assertEqual({'encrypted zeros'},
-                                 set(self.a.lvs[volume.name]))
+                stopped, self.a.dead = self.a.dead, False
+                before = copy.deepcopy(self.a.lvs)
+                if before:
+                    self.assertRaises(lvm_errors.AlreadyThere, self.create,
+                                      volume)
+                    self.assertEqual(before, self.a.lvs)
+                else:
+                    made[fault] += 1
+                    self.create(volume)
+                    self.assertWhole(volume)
+                    self.assertEqual({'encrypted zeros'},
+                                     set(self.a.lvs[volume.name]))
                 self.assertEqual([], self.world.wrongs)
+                if not stopped:
+                    break
             self.assertGreater(stop, 9)
+        self.assertNotIn(0, made.values())
 
     def test_delete(self):
         for stop, fault in itertools.product(range(1, 60), ('cut', 'kill')):

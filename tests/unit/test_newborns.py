@@ -569,37 +569,9 @@ class ThickTest(Case):
         self.fail_to_clear()
         self.create()
         self.a.disk.tags[self.volume.name] |= {names.shown(0)}
-        self.create()
-        self.assertEqual([self.volume.name], list(self.a.lvs))
-        self.a.disk.tags[self.volume.name] |= {names.shown(0)}
         with self.a.node.lock(self.volume.id):
             newborns.remove_failed(self.a.node, self.volume)
         self.assertEqual({}, self.a.lvs)
-
-    def test_what_is_shown_in_part_is_overwritten(self):
-        """It was being extended."""
-        self.fail_to_clear()
-        self.create()
-        size = self.a.disk.size(self.volume.name)
-        self.a.disk.tags[self.volume.name] |= {names.shown(1)}
-        self.assertRaises(processutils.ProcessExecutionError, self.create)
-        self.assertEqual(mock.call(self.volume.name, size),
-                         self.a.node.clear.call_args)
-
-    def test_created_again_where_only_one_of_them_has_room(self):
-        """What an earlier call has left takes the room that there is."""
-        create = stack.SimStack.create_lv
-
-        def full(sim, name, *args, **kwargs):
-            if name not in self.a.lvs and self.a.lvs:
-                raise exceptions.CommandFailed(
-                    command='lvcreate', code=5,
-                    stderr='insufficient free space')
-            return create(sim, name, *args, **kwargs)
-        with mock.patch.object(stack.SimStack, 'create_lv', full):
-            self.create()
-            self.create()
-        self.assertEqual([self.volume.name], list(self.a.lvs))
 
     def test_a_failed_create_does_not_wait(self):
         self.fail_to_clear()
@@ -814,9 +786,9 @@ class NoCryptsetupTest(Case):
             self.assertRaises(exceptions.CommandFailed, self.create)
         self.assertEqual({}, self.a.lvs)
 
-    def test_created_again(self):
+    def test_created(self):
         self.create()
-        self.create()
+        self.assertEqual([self.volume.name], list(self.a.lvs))
 
 
 class FromBackupTest(test_encrypted_guests.Case):

@@ -58,6 +58,13 @@ class SettleTest(test_serving.Base):
                     settle(self.volume, None)
             self.assertEqual(set(), self.a.remote)
 
+    def test_what_an_ended_export_has_left_goes(self):
+        """The service was killed before it had removed the device."""
+        with self.a.lock(self.volume_id):
+            self.a.sim_stack.ensure_served(self.volume_id)
+        self.a.reconciler.converge_node()
+        self.assertNotIn(names.served(self.volume_id), self.a.devices)
+
     def test_none_that_serves_nobody_is_waited_for(self):
         """Its initiator may be away, and the target waits for that."""
         self.served('in-use')
@@ -131,15 +138,18 @@ class SettleTest(test_serving.Base):
     def test_at_a_glance(self):
         """The target is asked for no more than is needed."""
         asked = mock.Mock(return_value={'iqn.x'})
-        self.assertFalse(self.serving.differ(self.volume, set(), asked))
+        seen = self.a.sim_stack.survey()
+        self.assertFalse(self.serving.differ(
+            self.volume, set(), asked, seen))
         asked.assert_not_called()
         self.served('in-use')
-        self.assertTrue(self.serving.differ(self.volume, {'iqn.x'}, asked))
+        self.assertTrue(self.serving.differ(
+            self.volume, {'iqn.x'}, asked, seen))
         asked.return_value = {'iqn.y'}
         for remote, differs in (({'iqn.x'}, False), (set(), True),
                                 ({'iqn.x', 'iqn.z'}, True)):
             self.assertIs(differs, self.serving.differ(
-                self.volume, remote, asked))
+                self.volume, remote, asked, seen))
 
     def test_what_is_served_again_is_told(self):
         """Once: what is served already is no news."""
