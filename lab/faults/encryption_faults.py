@@ -3,6 +3,7 @@
 
 import contextlib
 
+from lab.core import process
 from lab.faults import injectors
 from lab.faults import key_faults
 from lab.faults.scenario import fault
@@ -10,6 +11,7 @@ from lab.faults.scenario import must
 from lab.keys import volumes
 
 OPERATION = key_faults.OPERATION
+REENCRYPTION = 're-encrypt'
 #: Where the copies of what a header says begin, and how long each is, in
 #: bytes.
 _COPIES = (0, 16384)
@@ -108,3 +110,14 @@ def unreadable(scenario):
              'something was written to the header')
     must(disk.header(node) == before, 'the header is another one')
     scenario.start()
+
+
+@fault('the power fails while a part is encrypted anew', REENCRYPTION)
+def power_cut_in_part(scenario):
+    """Its guest gets it again with two ciphers, and all it has written."""
+    disk, node = scenario.disk, scenario.source
+    scenario.start()
+    process.wait_for('a part of it to be encrypted anew', lambda: len(
+        disk.ciphers(node)) > 1, 120, every=0.1)
+    scenario.cut(node)
+    scenario.boot(node)
