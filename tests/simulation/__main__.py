@@ -86,10 +86,10 @@ def outcome(seed, encrypts=False):
 
 def _run(seed, encrypts=False):
     """Return the schedule of a seed and what has happened in it."""
+    from tests.unit.world import drawing
     from tests.unit.world import scheduler
     from tests.unit.world import schedules
-    from tests.unit.world import workload
-    schedule = workload.draw(seed, encrypts)
+    schedule = drawing.draw(seed, encrypts)
     return schedule, schedules.run(schedule, scheduler.Choices(
         seed, schedule.how))
 
@@ -118,14 +118,14 @@ def run(first, count, until, size, encrypts=False):
 
 def fail(failure, encrypts=False):
     """Shorten a schedule that fails, tell it."""
+    from tests.unit.world import drawing
     from tests.unit.world import scheduler
     from tests.unit.world import schedules
     from tests.unit.world import shrinking
-    from tests.unit.world import workload
     print('\nSEED=%d fails: %s' % (failure.seed, failure.what), flush=True)
     if not failure.ended:
         return
-    schedule = workload.draw(failure.seed, encrypts)
+    schedule = drawing.draw(failure.seed, encrypts)
     try:
         schedules.run(schedule, scheduler.Choices(
             failure.seed, schedule.how))
@@ -161,9 +161,9 @@ def main(arguments):
     from tests.unit.world import schedules
     logging.disable(logging.CRITICAL)
     with schedules.fast():
+        size = options.workers or workers.processors()
         if options.planted:
-            from tests.simulation import planted
-            return planted.main(options)
+            return find_planted(options, size)
         if options.file:
             return run_file(options.file)
         seed = (random.SystemRandom().randrange(10 ** 9)
@@ -174,9 +174,19 @@ def main(arguments):
             return run_one(seed, options.encrypted)
         minutes = options.minutes or (10 ** 6 if options.schedules else 2)
         return run(seed, options.schedules or 10 ** 9,
-                   time.monotonic() + 60 * minutes,
-                   options.workers or workers.processors(),
+                   time.monotonic() + 60 * minutes, size,
                    options.encrypted)
+
+
+def find_planted(options, size):
+    """Plant faults, and run schedules until one finds each."""
+    from tests.simulation import planted
+    try:
+        return planted.main(options, functools.partial(
+            outcome, encrypts=options.encrypted), size)
+    except workers.Interrupted as exc:
+        print(exc)
+        return 128 + exc.number
 
 
 def run_file(path):

@@ -13,9 +13,7 @@ import re
 import textwrap
 import time
 
-from tests.unit.world import scheduler
-from tests.unit.world import schedules
-from tests.unit.world import workload
+from tests.simulation import workers
 
 #: Schedules that are run for each, unless the command line says.
 MOST = 2000
@@ -63,9 +61,9 @@ FAULTS = {
         'node.stack.create_snapshot(snapshot_id, volume.name, volume.id)\n'
         '            node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))'),
-    'intent after acting: place of a clone': (
-        'births', '_bear', 'node.snapshots.place(volume.id, asked, home)',
-        'pass'),
+    'check removed: a clone is made once': (
+        'births', '_newborn', 'if volume.name in node.stack.lvs():',
+        'if False:'),
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
         'node.stack.flush_handle(move.volume_id)\n'
@@ -182,38 +180,37 @@ def planted(module, function, before, after):
         setattr(owner, name, original)
 
 
-def find(fault, seed, most, seconds=10 ** 6, encrypts=False):
+def find(fault, act, size, seed, most, seconds):
     """Plant a fault, and run schedules until one finds it.
 
-    :param encrypts: whether the driver encrypts the volumes
-    :returns: (schedules that were run, the error; None: not found)
+    :param act: see :class:`.workers.Crew`
+    :param size: how many schedules at a time
+    :param most: how many in all
+    :returns: (schedules that it took, the failure; None: it was not found)
     """
-    until = time.perf_counter() + seconds
     with planted(*FAULTS[fault]):
-        for count in range(most):
-            schedule = workload.draw(seed + count, encrypts)
-            try:
-                schedules.run(schedule, scheduler.Choices(
-                    seed + count, schedule.how))
-            except schedules.Broken as exc:
-                return count + 1, exc
-            if time.perf_counter() > until:
-                break
-    return count + 1, None
+        crew = workers.Crew(act, size)
+        failure = crew.run(seed, most, time.monotonic() + seconds)
+    return (failure.seed - seed + 1 if failure else crew.count), failure
 
 
-def main(options):
+def main(options, act, size):
+    """Look for each fault that is asked for.
+
+    :param act: see :class:`.workers.Crew`
+    :param size: how many schedules at a time
+    :returns: the exit code
+    """
     missed = 0
     for fault in FAULTS:
         if not re.search(options.planted, fault):
             continue
-        count, exc = find(fault, options.seed or 0,
-                          options.schedules or MOST,
-                          60 * (options.minutes or 10 ** 6),
-                          options.encrypted)
-        missed += exc is None
-        print('%-55s %s' % (fault, 'not found in %d' % count if exc is None
-                            else 'found by schedule %d: %s' % (
-                                count, str(exc)[:90])), flush=True)
+        count, failure = find(
+            fault, act, size, options.seed or 0, options.schedules or MOST,
+            60 * (options.minutes or 10 ** 6))
+        missed += failure is None
+        print('%-55s %s' % (
+            fault, 'found by schedule %d: %s' % (count, failure.what[:90])
+            if failure else 'not found in %d' % count), flush=True)
     print('%d not found' % missed)
     return int(bool(missed))

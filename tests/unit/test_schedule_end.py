@@ -9,11 +9,11 @@ import testtools
 
 from cinder_localclone import names
 from tests import complaints
+from tests.unit.world import drawing
 from tests.unit.world import instances
 from tests.unit.world import scheduler
 from tests.unit.world import schedules
 from tests.unit.world import seeded
-from tests.unit.world import workload
 
 A = instances.HOSTS[0]
 
@@ -30,7 +30,7 @@ class EndTest(testtools.TestCase):
 
     @contextlib.contextmanager
     def ended(self):
-        schedule = workload.Schedule(
+        schedule = drawing.Schedule(
             1, scheduler.Choices.draw(scheduler.random.Random(1)), 2,
             self.volumes, 'pool', [])
         with schedules._patched(schedule, scheduler.Choices(
@@ -139,7 +139,7 @@ class EndTest(testtools.TestCase):
 
     def test_broken_at_its_end(self):
         """Whoever runs it is told."""
-        schedule = workload.Schedule(
+        schedule = drawing.Schedule(
             1, scheduler.Choices.draw(scheduler.random.Random(1)), 2, 1,
             'pool', [])
         create = seeded.World.create_volume

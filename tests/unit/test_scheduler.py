@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler of the simulated world, and a few of its schedules."""
 
+import collections
 import os
 import random
 import subprocess
@@ -9,27 +10,31 @@ import types
 from unittest import mock
 
 import ddt
+from oslo_db import exception as db_exc
 from oslo_utils import timeutils
 import testtools
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import thin_map
 from cinder_localclone import tops
 from tests import complaints
 from tests.simulation import planted
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import drawing
 from tests.unit.world import encrypted
 from tests.unit.world import instances
 from tests.unit.world import scheduler
 from tests.unit.world import schedules
 from tests.unit.world import seeded
 from tests.unit.world import shrinking
+from tests.unit.world import troubles
 from tests.unit.world import workload
 
-#: The seeds that are always run: some, and those that a fault was found by.
-SEEDS = (*range(40), 233360749, 363693686, 575898842)
+#: The seeds that are always run.
+SEEDS = range(40)
 #: What a run has said, in another process.
 TELL = '''
 import hashlib, logging
@@ -47,9 +52,20 @@ QUICK = ('lock dropped: extension', 'wait removed: source still open',
 
 def run(seed, encrypts=False):
     """:returns: the schedule of a seed, with its choices; what has happened"""
-    schedule = workload.draw(seed, encrypts)
+    schedule = drawing.draw(seed, encrypts)
     return schedule, schedules.run(
         schedule, scheduler.Choices(seed, schedule.how))
+
+
+def find(fault, most):
+    """:returns: the seed that finds a planted fault, and the error"""
+    with planted.planted(*planted.FAULTS[fault]):
+        for seed in range(most):
+            try:
+                run(seed)
+            except schedules.Broken as exc:
+                return seed, exc
+    raise AssertionError('not found: ' + fault)
 
 
 def digest(seeds):
@@ -66,12 +82,16 @@ class Plain:
         return 0
 
     @staticmethod
-    def next(_key, current, others):
+    def next(_key, current, others, _hot=False):
         return current or others()[0]
 
     @staticmethod
     def jumps(_key):
         return False
+
+    @staticmethod
+    def slow(_key, hot):
+        return 3 if hot else None
 
 
 class SchedulerTest(testtools.TestCase):
@@ -163,6 +183,22 @@ class SchedulerTest(testtools.TestCase):
         self.scheduler.run()
         self.assertEqual([0, 'one'], self.said)
 
+    def test_slow(self):
+        def act():
+            for hot in (False, True):
+                self.scheduler.dawdle(hot)
+                self.said.append(self.scheduler.now)
+        self.spawn('one', act)
+        self.spawn('two', lambda: self.said.append('two'))
+        self.scheduler.run()
+        self.assertEqual([0, 'two', 3], self.said)
+
+    def test_nobody_is_slow_at_the_end(self):
+        self.scheduler.quiet = True
+        self.spawn('one', lambda: self.scheduler.dawdle(True))
+        self.scheduler.run()
+        self.assertEqual(0, self.scheduler.now)
+
     def test_no_end(self):
         def act():
             while True:
@@ -218,6 +254,74 @@ class DiskTest(testtools.TestCase):
             for region in local:
                 self.assertEqual('new', lv[region])
         self.assertEqual({0, 1, 2, 3, 4}, seen)
+
+
+@ddt.ddt
+class DrawingTest(testtools.TestCase):
+
+    def choices(self, **how):
+        how = {**scheduler.Choices.draw(random.Random(1)), 'faults': 0,
+               'hot_faults': 0, 'first': 0, 'slow': 0, 'hot_slow': 0, **how}
+        return scheduler.Choices(1, how)
+
+    def faults(self, choices, *hot):
+        return [choices.fault((n,), troubles.STOPS, each)
+                for n, each in enumerate(hot)]
+
+    def test_all_kinds_are_drawn_and_known(self):
+        found = {each.kind for seed in range(600)
+                 for each in drawing.draw(seed, seed % 2).events}
+        self.assertLessEqual({
+            kind for row in (*drawing.WORK, *drawing.BEGINNINGS)
+            for kind in row} | set(encrypted.KINDS) | set(
+                encrypted.FORGES), found)
+        for kind in found:
+            self.assertTrue(hasattr(
+                workload.Cloud, '_' + kind.replace(' ', '_')), kind)
+
+    def test_some_do_little_and_some_mix_all(self):
+        found = [{each.kind for each in drawing.draw(seed).events}
+                 for seed in range(300)]
+        self.assertLessEqual(min(map(len, found)), 2)
+        self.assertGreaterEqual(max(map(len, found)), 12)
+
+    def test_nobody_forges_where_a_header_is_copied(self):
+        for seed in range(300):
+            kinds = {each.kind for each in drawing.draw(seed, True).events}
+            self.assertFalse('forge' in kinds and kinds & encrypted.COPIES,
+                             seed)
+
+    def test_only_what_was_drawn_fails(self):
+        choices = self.choices(troubles=['kill'], first=1)
+        self.assertEqual(['kill'], [each[0] for each in self.faults(
+            choices, 'commit')])
+        self.assertIsNone(choices.fault(('x',), troubles.DATABASE, 'commit'))
+        self.assertIsNone(self.faults(self.choices(first=1), 'commit')[0])
+
+    def test_the_first_of_a_kind_fails_most(self):
+        count = collections.Counter()
+        choices = self.choices(troubles=['kill'], first=.5)
+        for _each in range(400):
+            choices._met.clear()
+            for number, found in enumerate(self.faults(
+                    choices, *['commit'] * 4)):
+                count[number] += found is not None
+        self.assertGreater(count[0], 1.4 * count[1])
+        self.assertGreater(count[1], 1.4 * count[3])
+
+    def test_slow(self):
+        choices = self.choices(hot_slow=1)
+        self.assertIsNone(choices.slow(('a',), False))
+        seconds = choices.slow(('a',), True)
+        self.assertEqual(
+            seconds, scheduler.Recorded(choices.taken).slow(('a',), True))
+
+    def test_moments_that_count_are_preempted_more_often(self):
+        choices = self.choices(pct=False, preempt=0, hot_preempt=1)
+        one, two = mock.Mock(), mock.Mock()
+        for hot, found in ((False, one), (True, two)):
+            self.assertIs(found, choices.next(
+                ('a',), one, lambda: [two], hot))
 
 
 class DataTest(testtools.TestCase):
@@ -315,7 +419,7 @@ class CinderTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.cloud = workload.Cloud(
-            workload.Schedule(1, {}, 2, 1, None, [], skews=(7, 0)),
+            drawing.Schedule(1, {}, 2, 1, None, [], skews=(7, 0)),
             scheduler.Recorded({}))
         self.addCleanup(self.cloud.scheduler.close)
 
@@ -332,6 +436,23 @@ class CinderTest(testtools.TestCase):
         self.assertEqual(('creating', False), self.save('lost'))
         self.assertEqual(('available', False),
                          self.save('lost after the commit'))
+
+    def test_database_that_is_away(self):
+        """From a lost connection on, for some of a node's requests."""
+        node, other = self.cloud.nodes()
+        volume, = self.cloud.world.volumes.values()
+        self.cloud.world.fault = lambda *_how: (
+            'connection lost', 1)
+
+        def ask():
+            for call in (lambda: node.node.records.note_stalled(None, True),
+                         lambda: node.node.records.volume(volume.id)):
+                self.assertRaises(db_exc.DBConnectionError, call)
+            self.assertIsNotNone(other.node.records.volume(volume.id))
+            self.assertIsNotNone(node.node.records.volume(volume.id))
+        actor = self.cloud.scheduler.spawn('service', ask)
+        self.cloud.scheduler.run()
+        self.assertIsNone(actor.error)
 
     def test_each_node_has_its_clock(self):
         said = []
@@ -352,7 +473,7 @@ class EncryptedTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.cloud = workload.Cloud(
-            workload.Schedule(1, {}, 2, 1, 'pool', [], encrypted=True),
+            drawing.Schedule(1, {}, 2, 1, 'pool', [], encrypted=True),
             scheduler.Recorded({}))
         self.addCleanup(self.cloud.scheduler.close)
         self.addCleanup(complaints.take)
@@ -415,7 +536,7 @@ class HeldBackTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.cloud = workload.Cloud(
-            workload.Schedule(1, {}, 2, 1, 'pool', []),
+            drawing.Schedule(1, {}, 2, 1, 'pool', []),
             scheduler.Recorded({}))
         self.addCleanup(self.cloud.scheduler.close)
         self.volume, = self.cloud.world.volumes.values()
@@ -452,6 +573,18 @@ class HeldBackTest(testtools.TestCase):
         self.node.suspended.add('_snapshot-x')
         self.node.sim_stack._inner.remove_lv('_snapshot-x')
         self.assertFalse(self.node.suspended)
+
+    def test_process_that_waits_ends_once_its_io_has_failed(self):
+        """Though Nova has killed it: nothing can be cleared up before."""
+        self.cloud._start_guest(self.volume, self.node.host)
+        self.cloud.waiting[self.volume.id] = 1
+        self.cloud.scheduler.spawn('nova', lambda: self.cloud._close(
+            self.volume.id, self.node.host))
+        self.cloud.scheduler.run()
+        self.assertIn(self.handle, self.node.opened)
+        self.cloud.waiting[self.volume.id] = 0
+        self.cloud.scheduler.run()
+        self.assertNotIn(self.handle, self.node.opened)
 
     def test_command_gives_up(self):
         self.node.suspended.add(self.handle)
@@ -493,6 +626,20 @@ class HeldBackTest(testtools.TestCase):
     def test_pool_that_is_full_takes_what_needs_no_room(self):
         self.node.usage = 100.0, 10.0
         self.assertEqual('w1', self.write())
+
+    def test_lv_that_is_not_active_has_no_map(self):
+        self.node.disk.inactive.add(self.volume.name)
+        self.assertRaises(
+            thin_map.OddMap, self.node.sim_stack._inner.holes,
+            self.volume.name, disks.GIB, None)
+
+    def test_guest_that_runs_from_the_beginning(self):
+        self.cloud.schedule.running = True
+        self.cloud.start()
+        self.assertEqual({self.volume.id: self.node.host}, self.cloud.guests)
+        self.assertIs(self.volume, self.cloud._attached(0, 1))
+        self.cloud.scheduler.run()
+        self.assertEqual([], self.cloud.world.wrongs)
 
     def attach(self):
         self.volume.volume_attachment = [types.SimpleNamespace(
@@ -553,16 +700,14 @@ class ScheduleTest(testtools.TestCase):
 
     @ddt.data(*QUICK)
     def test_planted_fault_is_found(self, fault):
-        _count, error = planted.find(fault, 0, 30)
-        self.assertIsNotNone(error)
+        find(fault, 30)
 
     def test_planted_fault_is_found_and_shortened(self):
-        count, error = planted.find(FAULT, 0, 20)
-        self.assertIsNotNone(error)
-        schedule = workload.draw(count - 1)
+        seed, error = find(FAULT, 20)
+        schedule = drawing.draw(seed)
         with planted.planted(*planted.FAULTS[FAULT]):
             self.assertRaises(schedules.Broken, schedules.run, schedule,
-                              scheduler.Choices(count - 1, schedule.how))
+                              scheduler.Choices(seed, schedule.how))
             events = len(schedule.events)
             short, last = shrinking.Shrinker(schedule, error).shrink()
             self.assertLess(len(short.events), events)

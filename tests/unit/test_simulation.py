@@ -16,6 +16,7 @@ import ddt
 from eventlet import patcher
 import testtools
 
+from cinder_localclone.moves import remains
 from tests.simulation import __main__ as simulation
 from tests.simulation import planted
 from tests.simulation import workers
@@ -213,10 +214,28 @@ class OutcomeTest(TestCase):
             each.args[0].encrypted for each in run.call_args_list])
 
     def test_of_planted_faults_in_encrypted_volumes(self):
-        with mock.patch.object(schedules, 'run', autospec=True) as run:
-            planted.main(simulation.parser().parse_args(
-                ['--planted', FAULT, '--schedules', '1', '--encrypted']))
-        self.assertTrue(run.call_args.args[0].encrypted)
+        def run(schedule, _choices):
+            if schedule.encrypted and schedule.seed == 7:
+                raise schedules.Broken('it is', [])
+        with mock.patch.object(schedules, 'run', autospec=True,
+                               side_effect=run):
+            for more, code in (['--encrypted'], 0), ([], 1):
+                self.assertEqual(code, simulation.find_planted(
+                    simulation.parser().parse_args(
+                        ['--planted', FAULT, '--schedules', '9', *more]), 2))
+        self.assertEqual(
+            ['found by schedule 8: it is', '0 not found', 'not found in 9',
+             '1 not found'],
+            [each.removeprefix(FAULT).strip()
+             for each in self.said.getvalue().splitlines()])
+
+    def test_planted_fault_is_gone_afterwards(self):
+        before = remains.take_down
+        count, failure = planted.find(
+            FAULT, lambda _seed: 'it is there' if (
+                remains.take_down is not before) else '', 2, 3, 5, FOREVER)
+        self.assertEqual((1, 'it is there'), (count, failure.what))
+        self.assertIs(before, remains.take_down)
 
     def test_of_a_process_that_died_is_not_run_again(self):
         with mock.patch.object(schedules, 'run', autospec=True) as run:

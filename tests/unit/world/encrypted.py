@@ -22,6 +22,8 @@ KINDS = {'rotate': 6, 'reencrypt': 5, 'anew': 8, 'pause': 1, 'go on': 1,
          'key manager': 2, 'header backup': 1}
 #: The same where nothing copies a header that was forged.
 FORGES = {'forge': 2}
+#: What copies a header.
+COPIES = frozenset(('snapshot', 'from snapshot', 'clone'))
 #: What becomes of a process that encrypts a volume anew.
 PROCESS = (reencryption.go_on, reencryption.end, reencryption.kill,
            reencryption.almost_end, reencryption.cut_short, reencryption.end)

@@ -15,6 +15,7 @@ from cinder_localclone import names
 from tests.unit.world import disks
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded
+from tests.unit.world import troubles
 
 HOSTS = 'a@l', 'b@l', 'c@l'
 #: Seconds that cinder-api, and so Nova, waits for an answer.
@@ -26,6 +27,9 @@ PATIENCE = 50
 #: requests to detach it reach a service.
 LATE = 0, 0, .4, 3, 15, 90
 ASKS = 1, 1, 1, 1, 0, 2
+#: What a guest does, one of these with another: some flush seldom.
+MIXES = (('read', 'write', 'write', 'flush', 'flush'), ('write',),
+         ('write', 'write', 'flush'), ('read', 'flush'), ('flush', 'write'))
 #: How a live migration ends.
 FINISHES = ('given up', 'moved', 'moved', 'source left', 'deleted',
             'deleted')
@@ -34,6 +38,7 @@ FINISHES = ('given up', 'moved', 'moved', 'source left', 'deleted',
 class Instances:
     """A part of :class:`.workload.Cloud`."""
 
+    schedule: typing.Any
     world: typing.Any
     scheduler: typing.Any
     data: dict
@@ -49,6 +54,7 @@ class Instances:
     ask: typing.Any
     say: typing.Any
     save: typing.Any
+    late: typing.Any
     top: typing.Any
 
     # -- attachments
@@ -91,11 +97,12 @@ class Instances:
                 volume, self.connector(host))
             if new not in volume.volume_attachment:
                 return  # Nova has given it up: Cinder's manager fails
+            self.late()
+            if new not in volume.volume_attachment:
+                return
             self.save(new, connector=self.connector(host))
             self.scheduler.turn()
-            self.save(new, connection_info=dict(
-                properties['data'],
-                driver_volume_type=properties['driver_volume_type']))
+            self.save(new, connection_info=self._told(properties))
             if new not in volume.volume_attachment:
                 return  # it has been detached already
             new.attach_status = 'attaching'
@@ -116,6 +123,24 @@ class Instances:
         self._disconnect(volume, new)
         return None
 
+    @staticmethod
+    def _told(properties):
+        return dict(properties['data'],
+                    driver_volume_type=properties['driver_volume_type'])
+
+    def run_at_home(self, volume):
+        """A guest has run on the volume's home before all begins."""
+        node = self.home(volume)
+        new = self._reserve(volume, 'vm of ' + volume.id)
+        volume.status = 'reserved'
+        properties = node.driver.initialize_connection(
+            volume, self.connector(node.host))
+        new.connector = self.connector(node.host)
+        new.connection_info = self._told(properties)
+        new.attach_status = volume.attach_status = 'attached'
+        volume.status = 'in-use'
+        self._start_guest(volume, node.host)
+
     def _disconnect(self, volume, attachment, asks=1):
         """Nova deletes an attachment; the row goes if that fails, too.
 
@@ -131,7 +156,7 @@ class Instances:
                 self._also('asks', lambda: self.ask(host, terminate))
             else:
                 self.ask(host, terminate)
-        if attachment.connector and self.world.fault(seeded.CINDER, False):
+        if attachment.connector and self.world.fault(troubles.CINDER, ''):
             self.say('detached once more')
             self.ask(volume.host.partition('#')[0], terminate)
         self._end_attachment(volume, attachment)
@@ -206,6 +231,18 @@ class Instances:
         self._open(volume.id, host)
         if self.processes[volume.id, host]:
             self.guests[volume.id] = host
+            self._boots(volume.id)
+
+    def _boots(self, volume_id):
+        """A guest reads and writes as soon as it runs."""
+        current = self.scheduler.current
+        name = current.name if current else 'vm of %d' % (
+            self.order.index(volume_id))
+        random = randoms.Random('%s %s %s' % (
+            self.schedule.seed, name, self.writes))
+        if not self.scheduler.quiet:
+            self.scheduler.spawn('%s boots' % name, lambda: self._use(
+                volume_id, random, random.choice((1, 2, 4, 6))))
 
     def _switch(self, volume, host, seconds):
         """The guest of a live migration goes on at the destination.
@@ -232,6 +269,7 @@ class Instances:
                 return False
         self.guests[volume.id] = host
         self.say('the guest goes on at %s', host)
+        self._boots(volume.id)
         self._close(volume.id, before, seconds)
         return True
 
@@ -402,24 +440,26 @@ class Instances:
         running = [each for each in self.order if each in self.guests]
         if not running:
             return False
-        volume_id = running[a % len(running)]
-        random = randoms.Random('%d %d' % (a, b))
-        for _each in range(1 + b):
+        self._use(running[a % len(running)],
+                  randoms.Random('%d %d' % (a, b)), 1 + b % 6)
+
+    def _use(self, volume_id, random, count):
+        mix = random.choice(MIXES)
+        for _each in range(count):
             if volume_id not in self.guests:
                 return
-            self.operate(volume_id, random)
+            self.operate(volume_id, random, mix)
             self.scheduler.turn()
 
-    def operate(self, volume_id, random):
+    def operate(self, volume_id, random, mix=MIXES[0]):
         host, data = self.guests[volume_id], self.data[volume_id]
         node, handle = self.world.nodes[host], names.handle(volume_id)
         volume = self.world.volumes[volume_id]
         if node.off or not self.is_there(volume, node):
             return
         node.opened.add(self.top(volume))
-        what, region = random.choice(
-            ('read', 'write', 'write', 'flush', 'flush')), (
-            random.randrange(len(data.regions)))
+        what, region = random.choice(mix), random.randrange(
+            len(data.regions))
         if region >= disks.length(node.devices[handle]):
             return
         while True:

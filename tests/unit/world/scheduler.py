@@ -56,6 +56,11 @@ class Choices:
         self._random = random.Random('choices %s' % seed)
         self.how = how
         self.taken = {}
+        self._troubles = frozenset(how['troubles'])
+        #: What may fail of some faults: by what those are.
+        self._possible = {}
+        #: How often a moment that counts was met, by its name.
+        self._met: collections.Counter[str] = collections.Counter()
         #: The numbers of the moments at which something fails: of all, and
         #: of those that count; how many there were.
         self._at = {self._random.randrange(how['within'])
@@ -65,32 +70,45 @@ class Choices:
         self._seen = self._hot_seen = 0
 
     @staticmethod
-    def draw(random):
+    def draw(random, troubles=()):
         """Return how choices are made: few preemptions or many, and so on.
 
         Faults are spread over the moments evenly, so that late ones are met
         as often as early ones; some of them over those that count: before
-        and after what is recorded or flushed.
+        and after what is recorded or flushed. And of those that count the
+        first of each kind fails more often than the next.
+
+        :param troubles: the names of all that may fail
         """
         return {
+            'troubles': troubles,
             'preempt': random.choice((0, .01, .03, .1, .3, .7)),
+            'hot_preempt': random.choice((0, 0, .1, .4)),
+            'slow': random.choice((0, 0, .003, .015)),
+            'hot_slow': random.choice((0, 0, .03, .1)),
+            'first': random.choice((0, 0, .05, .2)),
             'pct': random.random() < .4,
-            'faults': random.choice((0, 0, 1, 2)),
-            'hot_faults': random.choice((0, 1, 1, 2)),
-            'within': random.choice((40, 120, 250)),
+            'faults': random.choice((0, 0, 0, 1, 2)),
+            'hot_faults': random.choice((0, 0, 0, 1, 2)),
+            'within': random.choice((40, 120, 250, 500)),
             'message_rate': random.choice((0, 0, .03, .15)),
             'jump': random.choice((0, 0, .02, .1))}
 
     def priority(self, _key):
         return self._random.random()
 
-    def next(self, key, current, others):
+    def next(self, key, current, others, hot=False):
         """Return which actor goes on.
 
         :param current: the one that acts; None if it can't go on
         :param others: a function that gives the others that can
+        :param hot: whether this is a moment that counts
         """
         rate = self.how['preempt'] if current else 1
+        drop = rate / 4
+        if hot:
+            rate, drop = (max(each, self.how['hot_preempt'])
+                          for each in (rate, drop))
         if not (self.how['pct'] or self._random.random() < rate):
             return current
         others = others()
@@ -98,7 +116,7 @@ class Choices:
             return current
         if self.how['pct']:
             best = max(others, key=lambda each: each.priority)
-            if current and self._random.random() < self.how['preempt'] / 4:
+            if current and self._random.random() < drop:
                 current.priority = -self._random.random()
             if current and current.priority >= best.priority:
                 return current
@@ -115,18 +133,41 @@ class Choices:
             self.taken[key + ('jump',)] = True
         return found
 
-    def fault(self, key, faults, hot=False):
+    def slow(self, key, hot):
+        """Return for how many seconds whoever acts does nothing; or None.
+
+        :param hot: whether this is a moment that counts
+        """
+        rate = self.how['hot_slow' if hot else 'slow']
+        if not rate or self._random.random() > rate:
+            return None
+        found = self._random.choice((1, 2, 5, 10, 25))
+        self.taken[key + ('slow',)] = found
+        return found
+
+    def fault(self, key, faults, hot=''):
         """Return one of some faults, with its details, or None.
 
         :param faults: functions of a generator, by name
-        :param hot: whether this is a moment that counts
+        :param hot: the name of a moment that counts; '': it does not
         """
-        now = self._seen in self._at or hot and self._hot_seen in self._hot_at
+        possible = self._possible.get(id(faults))
+        if possible is None:
+            possible = self._possible[id(faults)] = sorted(
+                self._troubles.intersection(faults))
+        if not possible:
+            return None
+        now = self._seen in self._at
         self._seen += 1
-        self._hot_seen += hot
+        if hot:
+            now = now or self._hot_seen in self._hot_at
+            self._hot_seen += 1
+            self._met[hot] += 1
+            now = now or (self._random.random() * self._met[hot]
+                          < self.how['first'])
         if not now:
             return None
-        name = self._random.choice(sorted(faults))
+        name = self._random.choice(possible)
         self.taken[key + ('fault',)] = name, *faults[name](self._random)
         return self.taken[key + ('fault',)]
 
@@ -151,7 +192,7 @@ class Recorded:
     def priority(self, _key):
         return 0
 
-    def next(self, key, current, others):
+    def next(self, key, current, others, hot=False):
         name = self.taken.get(key + ('next',))
         if name is None and current:
             return current
@@ -162,7 +203,10 @@ class Recorded:
     def jumps(self, key):
         return self.taken.get(key + ('jump',), False)
 
-    def fault(self, key, faults, hot=False):
+    def slow(self, key, hot):
+        return self.taken.get(key + ('slow',))
+
+    def fault(self, key, faults, hot=''):
         found = self.taken.get(key + ('fault',))
         return found if found and found[0] in faults else None
 
@@ -308,8 +352,23 @@ class Scheduler:
         return [each for each in self.actors
                 if each is not current and self._can(each)]
 
-    def turn(self, what=''):
-        """A moment at which others may act; the actor may be gone then."""
+    def dawdle(self, hot=False):
+        """A moment at which whoever acts may be slow: at a command, say.
+
+        :param hot: whether this is a moment that counts
+        """
+        if self.current is None or self.quiet:
+            return
+        seconds = self.choices.slow(self.current.key(), hot)
+        if seconds:
+            self.say('is slow: %d s' % seconds)
+            self.wait(seconds)
+
+    def turn(self, what='', hot=False):
+        """A moment at which others may act; the actor may be gone then.
+
+        :param hot: whether this is a moment that counts
+        """
         current = self.current
         if current is None:
             return
@@ -325,7 +384,7 @@ class Scheduler:
             key = current.key()
             if self.choices.jumps(key):
                 self._jump()
-            found = self.choices.next(key, current, self._others)
+            found = self.choices.next(key, current, self._others, hot)
             if found is not current:
                 current.until = self.now
                 self._switch(found)

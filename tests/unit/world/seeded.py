@@ -34,70 +34,20 @@ from tests.unit.world import records
 from tests.unit.world import reencryption
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import stack
+from tests.unit.world import troubles
 
 #: Seconds, as the options are by default.
 LOCK, PEER, DOWN, COMMAND = 20, 40, 60, 60
 
 
-def _soon(random):
-    """Seconds, or steps of others, until a message arrives."""
-    return random.choice((1, 1, 5, 15)), random.choice((3, 10, 30, 90))
-
-
-def _again(random):
-    """The same until it arrives once more."""
-    return random.choice((0, 1, 15, 90, 400)), random.choice(
-        (10, 50, 200, 800))
-
-
-def _plain(_random):
-    return ()
-
-
-#: What may become of a cast beside that it arrives, and of a call: by name,
-#: what else has to be known of it. What is late arrives when nobody waits any
-#: more; what was sent later overtakes what is slow.
-CAST_FATES = {'request lost': _plain, 'late': _plain, 'slow': _soon,
-              'twice': _again}
-FATES = {**CAST_FATES, 'answer lost': _plain, 'answered late': _plain}
 #: The first word of what a write left that was cut short.
 TORN = 'torn'
 
 
-def _cut(random):
-    return random.choice((2, 10, 90, 400)), random.getrandbits(30)
-
-
-#: What may fail at any moment: by name, what else has to be known of it.
-STOPS = {
-    'kill': lambda random: (random.choice((1, 5, 90)), 0),
-    'cut': _cut, 'cut all': _cut, 'cut another': _cut}
-#: What may fail in an effect on the node, and in one on the database.
-LOCAL = {'daemon dies before': _plain, 'daemon dies after': _plain,
-         'time over after': _plain}
-#: And in the middle of an effect, with a device suspended.
-HALF = {'daemon dies': _plain}
-DATABASE = {'deadlock': _plain, 'connection lost': _plain,
-            'connection lost after the commit': _plain}
-#: What may fail in what is asked of the key manager.
-KEYS = {'no answer': _plain, 'no answer after': _plain}
-#: What may become of what Cinder's manager writes, when its driver is done.
-CINDER = {'lost': _plain, 'lost after the commit': _plain}
 #: What a thin pool that is full does with a write that needs room, and for
 #: how long it waits.
 NO_SPACE = ('fails', 'waits')
 NO_SPACE_WAIT = 60
-
-
-#: What is recorded, flushed, or swapped: faults beside it tell most.
-HOT = frozenset((
-    'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'place',
-    'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
-    'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
-    'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration',
-    'suspended', 'create', 'remove', 'record', 'set_encryption', 'add_key',
-    'kill_slot', 'write_token', 'remove_token', 'begin_reencryption',
-    'end_reencryption', 'open', 'format', 'seal'))
 
 
 class Disk(disks.Disk):
@@ -194,8 +144,10 @@ class _Acting(effects._Acting):
     def __init__(self, node, inner):
         super().__init__(node, inner)
         self._life = node.life
-        self._faults = (DATABASE if isinstance(inner, Rows) else
-                        KEYS if isinstance(inner, crypt.SimKeys) else LOCAL)
+        self._faults = (
+            troubles.DATABASE if isinstance(inner, Rows) else
+            troubles.KEYS if isinstance(inner, crypt.SimKeys) else
+            troubles.LOCAL)
 
     def __getattr__(self, name):
         """Only what is no method is asked for here more than once."""
@@ -210,6 +162,15 @@ class _Acting(effects._Acting):
     def _check(self):
         if self._life is not self._node.life:
             raise schedulers.Gone()
+
+    def _check_database(self):
+        """:raises DBConnectionError: if it is away, and this asks it"""
+        node = self._node
+        if node.no_database and self._faults is troubles.DATABASE:
+            node.no_database -= 1
+            if not node.world.scheduler.quiet:
+                node.world.scheduler.say('the database is away')
+                raise db_exc.DBConnectionError()
 
     def _call(self, call, args, kwargs):
         """A command with its time limit, whatever holds I/O back."""
@@ -241,6 +202,7 @@ class _Acting(effects._Acting):
         if fault[0] == 'deadlock':
             raise db_exc.DBDeadlock()
         if fault[0].startswith('connection'):
+            node.no_database, = fault[1:]
             raise db_exc.DBConnectionError()
         raise IOError('Premature eof waiting for privileged process')
 
@@ -267,6 +229,7 @@ def _looking(name):
                 scheduler.turn()
         if life is not node.life:
             raise schedulers.Gone()
+        self._check_database()
         return self._call(getattr(self._inner, name), args, kwargs)
     return looking
 
@@ -284,7 +247,8 @@ def _doing(name):
             world.insist(nodes.nodes.FREE_SPACE in node.held,
                          '%s without the lock of free space', name)
         world.tick(node, 'before ' + name)
-        fault = world.fault(self._faults, name in HOT)
+        self._check_database()
+        fault = world.fault(self._faults, name if name in troubles.HOT else '')
         if fault:
             return self._fail(fault, name, call, args, kwargs)
         result = self._call(call, args, kwargs)
@@ -383,6 +347,8 @@ class Node(nodes.SimNode):
     died = 0.0
     #: By how many seconds its clock is wrong.
     skew = 0
+    #: How many of its next requests to the database fail.
+    no_database = 0
     #: What is there from one boot to the next.
     boot: object = None
 
@@ -638,17 +604,18 @@ class World(nodes.World):
         if scheduler.current is None:
             return
         reencryption.insist_on_fences(self)
+        hot = what.removeprefix('before ') in troubles.HOT
         if not scheduler.quiet:
             found = scheduler.choices.fault(
-                scheduler.current.key(), STOPS,
-                what.removeprefix('before ') in HOT)
+                scheduler.current.key(), troubles.STOPS, what if hot else '')
             if found:
                 self.stop(node, *found)
-        scheduler.turn('' if what.startswith('before') else what)
+        scheduler.dawdle(hot)
+        scheduler.turn('' if what.startswith('before') else what, hot)
 
     def half(self, node):
         """A moment in the middle of an effect, with a device suspended."""
-        fault = self.fault(HALF, True)
+        fault = self.fault(troubles.HALF, 'half')
         if fault:
             self.scheduler.say(fault[0])
             raise IOError('Premature eof waiting for privileged process')
@@ -704,7 +671,7 @@ class World(nodes.World):
         scheduler, other = self.scheduler, self.nodes[host]
         if scheduler.current is None:
             return self._answer(other, name, arguments)
-        fate, *how = self._fate(FATES, name, host)
+        fate, *how = self._fate(troubles.FATES, name, host)
         scheduler.turn()
         sent = json.loads(json.dumps(arguments))
         answers: list[typing.Any] = []
@@ -729,7 +696,7 @@ class World(nodes.World):
         other = self.nodes[host]
         if self.scheduler.current is None:
             return
-        fate, *how = self._fate(CAST_FATES, name, host)
+        fate, *how = self._fate(troubles.CAST_FATES, name, host)
         method = 'converge' if name == 'converge_soon' else name
         if fate != 'request lost':
             self._send(other, name, lambda: self._answer(

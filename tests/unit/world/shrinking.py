@@ -6,8 +6,8 @@ import itertools
 import json
 import re
 
+from tests.unit.world import drawing
 from tests.unit.world import schedules
-from tests.unit.world import workload
 
 #: How often a schedule is run again, at most.
 RUNS = 600
@@ -122,7 +122,7 @@ def dump(schedule):
 def load(text):
     """:raises ValueError: if it is none"""
     found = json.loads(text)
-    found['events'] = [workload.Event(*each) for each in found['events']]
+    found['events'] = [drawing.Event(*each) for each in found['events']]
     found['taken'] = {tuple(key): tuple(value) if isinstance(value, list)
                       else value for key, value in found['taken']}
-    return workload.Schedule(**found)
+    return drawing.Schedule(**found)

@@ -7,8 +7,6 @@ on when it died is left as it was; its start ends it, as Cinder's does.
 """
 
 import collections
-import dataclasses
-import random as randoms
 import types
 import typing
 
@@ -24,116 +22,8 @@ from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import encrypted
 from tests.unit.world import instances
-from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded
-
-#: How often each kind of event is drawn, by the theme of a schedule.
-MOVES = {'attach': 8, 'detach': 6, 'live': 5, 'finish': 6, 'io': 12,
-         'copy': 8, 'look': 10, 'node look': 7, 'evacuate': 2, 'give up': 2,
-         'crash': 1, 'boot': 2, 'lose source': 1, 'fill': 1}
-CREATED = {'snapshot': 6, 'delete snapshot': 3, 'from snapshot': 4,
-           'clone': 5, 'create': 2, 'delete': 5, 'sweep': 2, 'fill': 2}
-UNATTENDED = {'migrate': 5, 'drain': 6, 'extend': 6, 'delete': 3,
-              'retype': 4}
-THEMES = (MOVES, MOVES, {**MOVES, **CREATED}, {**MOVES, **UNATTENDED},
-          {**MOVES, **CREATED, **UNATTENDED, 'restart': 3},
-          {**CREATED, **UNATTENDED, 'attach': 5, 'look': 3, 'node look': 3})
-#: What a schedule may begin with, so that there is something to disturb.
-RUNNING = ('attach', 'io')
-MOVED = (*RUNNING, 'detach', 'attach', 'io')
-STARTING = (*RUNNING, 'live', 'io')
-LIVE = (*STARTING, 'finish', 'io')
-PASSED = (*MOVED, 'detach', 'attach', 'io', 'copy', 'copy', 'look', 'look',
-          'io', 'node look', 'node look', 'io', 'look')
-LOST = 'lose source', 'boot', 'io'
-BEGINNINGS = ((), RUNNING, MOVED, (*MOVED, *LOST), (*MOVED, 'copy', 'look'),
-              STARTING, LIVE, (*LIVE, 'copy', 'look'),
-              (*LIVE, 'copy', 'copy', 'look', 'look'),
-              (*LIVE, 'attach', 'io', *LOST),
-              (*STARTING, 'finish', 'look', 'finish', 'look'),
-              (*RUNNING, 'crash', 'drain', 'boot', 'io'),
-              PASSED, (*PASSED, *LOST), (*PASSED, 'look', 'live', 'look'),
-              (*PASSED, 'look', 'node look', 'io'),
-              (*MOVED, 'live', 'finish', 'io'),
-              (*RUNNING, 'evacuate', 'io', 'attach', 'io', 'copy', 'io'),
-              (*RUNNING, 'detach', 'attach', 'give up', 'delete'),
-              (*RUNNING, 'detach', 'attach', 'kill', 'give up', 'delete'),
-              (*RUNNING, 'snapshot', 'io', 'from snapshot', 'detach'),
-              ('attach', 'detach', 'migrate'), ('drain', 'copy'),
-              ('drain', 'attach', 'migrate', 'attach'))
-#: Seconds by which the clock of a node is wrong.
-SKEWS = (0, 0, 0, -3600, -7, 7, 3600)
-#: Seconds from one event to the next: most at the same time, or not.
-GAPS = ((0, 0, 0, 0, 0, 0, 0, 1, 6, 25, 70), (0, 0, 1, 1, 1, 6, 25),
-        (0, 1, 1, 1, 1, 6))
-
-
-@dataclasses.dataclass(frozen=True)
-class Event:
-    """Something that somebody does; whether it can is seen when it begins.
-
-    :param number: the name of its actor, which stays when others are taken
-        out
-    :param at: when, seconds
-    :param a: which volume, snapshot or node, of those that there are
-    :param b: which node, or how much
-    """
-
-    number: int
-    at: float
-    kind: str
-    a: int
-    b: int
-
-    def __str__(self):
-        return '%5.1f s  #%d %s %d %d' % (
-            self.at, self.number, self.kind, self.a, self.b)
-
-
-@dataclasses.dataclass
-class Schedule:
-    """All that a run depends on."""
-
-    seed: int
-    how: dict
-    hosts: int
-    volumes: int
-    pool: str | None
-    events: list[Event]
-    no_space: str = seeded.NO_SPACE[0]
-    #: By how many seconds the nodes' clocks are wrong.
-    skews: tuple = (0, 0, 0)
-    #: Whether the driver encrypts the volumes.
-    encrypted: bool = False
-    taken: dict = dataclasses.field(default_factory=dict)
-
-
-def draw(seed, encrypts=False):
-    """Return the schedule of a seed; its choices are taken as it runs.
-
-    :param encrypts: whether the driver encrypts the volumes
-    """
-    random = randoms.Random('events %s' % seed)
-    theme, events, at = random.choice(THEMES), [], 0.0
-    theme = {**theme, 'cut': random.choice((0, 2, 6)),
-             'kill': random.choice((0, 0, 3))}
-    if encrypts:
-        theme.update(encrypted.KINDS)
-        theme.update({} if 'snapshot' in theme else encrypted.FORGES)
-    kinds = random.choices(list(theme), list(theme.values()),
-                           k=random.choice((2, 4, 6, 8, 12)))
-    kinds[:0] = random.choice(BEGINNINGS)
-    gaps = random.choice(GAPS)
-    for number, kind in enumerate(kinds):
-        at += random.choice(gaps)
-        events.append(Event(number, at, kind, random.randrange(6),
-                            random.randrange(6)))
-    return Schedule(
-        seed, schedulers.Choices.draw(random), random.choice((2, 2, 3)),
-        random.choice((1, 1, 1, 2)),
-        'pool' if random.random() < .75 else None, events,
-        random.choice(seeded.NO_SPACE),
-        tuple(random.choice(SKEWS) for _each in instances.HOSTS), encrypts)
+from tests.unit.world import troubles
 
 
 class Data:
@@ -285,6 +175,9 @@ class Cloud(encrypted.Events, instances.Instances):
 
     def start(self):
         """Have each event begin at its time, or when it can."""
+        if self.schedule.running:
+            for volume in self.world.volumes.values():
+                self.run_at_home(volume)
         for event in self.schedule.events:
             self.scheduler.spawn(
                 '#%d %s' % (event.number, event.kind),
@@ -345,7 +238,7 @@ class Cloud(encrypted.Events, instances.Instances):
 
         :raises DBConnectionError: if it does not learn whether it has
         """
-        fault = self.world.fault(seeded.CINDER, True)
+        fault = self.world.fault(troubles.CINDER, 'manager')
         if fault:
             self.say('Cinder\'s write of %s is %s', ', '.join(values), *fault)
         if fault != ('lost',):
@@ -356,13 +249,19 @@ class Cloud(encrypted.Events, instances.Instances):
 
     # -- kernels and timers
 
+    def late(self):
+        """Cinder's manager goes on once its driver is done, but not at once.
+        """
+        self.scheduler.dawdle(True)
+        self.scheduler.turn(hot=True)
+
     def _copy(self, a, b):
         found = [each for each in self.nodes() if any(
             device.get('hydrating') for device in each.devices.values())]
         if not found:
             return False
         node = found[a % len(found)]
-        for _each in range(1 + b):
+        for _each in range((1, 2, 3, 12, 12, 12)[b]):
             if node.off or not node.copy_one():
                 break
             self.say('%s copies a region' % node.host)
@@ -370,28 +269,37 @@ class Cloud(encrypted.Events, instances.Instances):
         if b % 2 and not node.off:
             node.sync()
 
-    def service(self, number, act):
-        """Something that a service does by itself."""
-        node = self.node(number)
-        if not node.answers:
-            return False
-        self.scheduler.spawn(
-            self.scheduler.current.name + ' on ' + node.host,
-            lambda: act(node), self.world.alive(node))
-        return True
+    def services(self, found, act):
+        """Something that services do by themselves, each on its node.
 
-    def _look(self, a, _b):
-        if not self.world.shadows:
-            return False
-        return self.service(
-            a, lambda node: node.reconciler.converge_moves())
+        :param found: the nodes
+        :returns: whether any does
+        """
+        name = self.scheduler.current.name
+        found = [node for node in found if node.answers]
+        for node in found:
+            self.scheduler.spawn(name + ' on ' + node.host, lambda node=node:
+                                 act(node), self.world.alive(node))
+        return bool(found)
 
-    def _node_look(self, a, _b):
-        return self.service(
-            a, lambda node: node.reconciler.converge_node())
+    def _look(self, a, b):
+        """One end of moves looks at them, or all ends do."""
+        ends = {host for move in self.world.shadows.values()
+                for host in (move.source, move.destination)}
+        found = [node for node in self.nodes() if node.host in ends]
+        if not found:
+            return False
+        return self.services(
+            found if b % 2 else [found[a % len(found)]],
+            lambda node: node.reconciler.converge_moves())
+
+    def _node_look(self, a, b):
+        return self.services(
+            [self.node(a)] if b else self.nodes(),
+            lambda node: node.reconciler.converge_node())
 
     def _sweep(self, a, _b):
-        self.service(a, self.sweep)
+        self.services([self.node(a)], self.sweep)
 
     @staticmethod
     def sweep(node):
@@ -466,6 +374,7 @@ class Cloud(encrypted.Events, instances.Instances):
         def create(node):
             try:
                 make(node)
+                self.late()
                 self.save(volume)
             except Exception as exc:
                 self.say('not created: %r', exc)
@@ -508,6 +417,7 @@ class Cloud(encrypted.Events, instances.Instances):
         self.workers[volume.id] = node.life, node.host
         try:
             node.driver.delete_volume(volume)
+            self.late()
             self.save(volume)
         except db_exc.DBConnectionError:
             return  # it is deleted once more
@@ -534,6 +444,7 @@ class Cloud(encrypted.Events, instances.Instances):
         def extend(node):
             try:
                 node.driver.extend_volume(volume, size)
+                self.late()
             except Exception as exc:
                 self.say('not extended: %r', exc)
                 volume.status = 'error_extending'
@@ -568,6 +479,7 @@ class Cloud(encrypted.Events, instances.Instances):
                 id=snapshot_id, volume_id=volume.id, _context=None)
             try:
                 node.driver.create_snapshot(row)
+                self.late()
                 self.save(row)
             except Exception as exc:
                 self.say('no snapshot: %r', exc)
@@ -598,6 +510,7 @@ class Cloud(encrypted.Events, instances.Instances):
         def delete(node):
             node.driver.delete_snapshot(types.SimpleNamespace(
                 id=snapshot.id, volume_id=snapshot.volume_id, _context=None))
+            self.late()
             self.save(types.SimpleNamespace())
             self.world.set_snapshot(snapshot.id, status='deleted',
                                     deleted=True)
@@ -664,6 +577,7 @@ class Cloud(encrypted.Events, instances.Instances):
             _moved, update = node.driver.migrate_volume(None, volume, {
                 'host': host + '#p', 'capabilities': {
                     'location_info': migration.DRIVER + host}})
+            self.late()
         except Exception as exc:
             self.say('not migrated: %r', exc)
             volume.migration_status = 'error'
@@ -698,6 +612,7 @@ class Cloud(encrypted.Events, instances.Instances):
                     _done, update = node.driver.retype(
                         None, volume, types.SimpleNamespace(extra_specs={}),
                         {}, {'host': host})
+                self.late()
             except Exception as exc:
                 self.say('not retyped: %r', exc)
             self.save(volume, status=self._usable(volume, before), **update)
@@ -707,8 +622,16 @@ class Cloud(encrypted.Events, instances.Instances):
         volume = self.volume(a)  # its row may have been read long ago
         if volume is None:
             return False
-        host = self.other(b, volume.host).host
-        self.say('drain %s to %s', volume.id[:4], host)
-        self.ask(volume.host.partition('#')[0], lambda node: (
-            node.endpoint.depart(None, volume_id=volume.id,
-                                 destination=host)), 2 * seeded.PEER)
+        scheduler = self.scheduler
+        for _each in range(1 + b):  # the operator's command asks once more
+            host = self.other(b, volume.host).host
+            self.say('drain %s to %s', volume.id[:4], host)
+            done, _nothing = self.ask(
+                volume.host.partition('#')[0], lambda node, host=host: (
+                    node.endpoint.depart(None, volume_id=volume.id,
+                                         destination=host)), 2 * seeded.PEER)
+            if done:
+                return None
+            steps = scheduler.steps
+            scheduler.wait(5, lambda steps=steps: scheduler.steps > steps + 9)
+        return None
