@@ -61,8 +61,8 @@ FAULTS = {
         'node.stack.create_snapshot(snapshot_id, volume.name, volume.id)\n'
         '            node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))'),
-    'check removed: a clone is made once': (
-        'births', '_newborn', 'if volume.name in node.stack.lvs():',
+    'check removed: a volume is made once': (
+        'newborns', 'being_created', 'if row.name in node.stack.lvs():',
         'if False:'),
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
