@@ -45,7 +45,7 @@ print(test_scheduler.digest(range(6)))
 #: A fault that few schedules are needed to find.
 FAULT = 'recorded before done: end of a move'
 #: One of each kind that the first seeds find.
-QUICK = ('lock dropped: extension', 'stale row: home not looked at again',
+QUICK = ('lock dropped: extension', 'order: metadata goes before its LV',
          'recorded before done: the source may go',
          'wait removed: what is passed through is still open')
 
@@ -261,7 +261,8 @@ class DrawingTest(testtools.TestCase):
 
     def choices(self, **how):
         how = {**scheduler.Choices.draw(random.Random(1)), 'faults': 0,
-               'hot_faults': 0, 'first': 0, 'slow': 0, 'hot_slow': 0, **how}
+               'hot_faults': 0, 'first': 0, 'slow': 0, 'hot_slow': 0,
+               'calm': 0, **how}
         return scheduler.Choices(1, how)
 
     def faults(self, choices, *hot):
@@ -297,6 +298,11 @@ class DrawingTest(testtools.TestCase):
             choices, 'commit')])
         self.assertIsNone(choices.fault(('x',), troubles.DATABASE, 'commit'))
         self.assertIsNone(self.faults(self.choices(first=1), 'commit')[0])
+
+    def test_calm_at_first(self):
+        choices = self.choices(troubles=['kill'], first=1, calm=2)
+        self.assertEqual([False, False, True], [
+            bool(each) for each in self.faults(choices, *'abc')])
 
     def test_the_first_of_a_kind_fails_most(self):
         count = collections.Counter()

@@ -68,6 +68,8 @@ class Choices:
         self._hot_at = {self._random.randrange(how['within'] // 4)
                         for _each in range(how['hot_faults'])}
         self._seen = self._hot_seen = 0
+        #: How many moments are left of those at which nothing fails.
+        self._calm = how['calm']
 
     @staticmethod
     def draw(random, troubles=()):
@@ -76,7 +78,8 @@ class Choices:
         Faults are spread over the moments evenly, so that late ones are met
         as often as early ones; some of them over those that count: before
         and after what is recorded or flushed. And of those that count the
-        first of each kind fails more often than the next.
+        first of each kind fails more often than the next. Many schedules
+        are calm at first, so that there is something to disturb.
 
         :param troubles: the names of all that may fail
         """
@@ -86,7 +89,8 @@ class Choices:
             'hot_preempt': random.choice((0, 0, .1, .4)),
             'slow': random.choice((0, 0, .003, .015)),
             'hot_slow': random.choice((0, 0, .03, .1)),
-            'first': random.choice((0, 0, .05, .2)),
+            'first': random.choice((0, 0, .03, .1)),
+            'calm': random.choice((0, 0, 40, 100, 200)),
             'pct': random.random() < .4,
             'faults': random.choice((0, 0, 0, 1, 2)),
             'hot_faults': random.choice((0, 0, 0, 1, 2)),
@@ -156,6 +160,9 @@ class Choices:
             possible = self._possible[id(faults)] = sorted(
                 self._troubles.intersection(faults))
         if not possible:
+            return None
+        self._calm -= 1
+        if self._calm >= 0:
             return None
         now = self._seen in self._at
         self._seen += 1
