@@ -4,11 +4,9 @@
 import io
 import os
 import pathlib
-import subprocess
 import sys
 
 import ddt
-from eventlet import patcher
 import fixtures
 import testtools
 
@@ -16,8 +14,7 @@ from lab.core import process
 from lab.functional import __main__ as functional
 from lab.functional import queue
 from lab import lab as labs
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.unit import elsewhere
 
 
 def job(name, lab, seconds=60):
@@ -110,12 +107,11 @@ with os.fdopen(int(sys.argv[1]), 'r+b', 0) as asked:
 
 @ddt.ddt
 class WorkersTest(testtools.TestCase):
+    """Green threads would make the pipes of workers non-blocking."""
 
     def setUp(self):
         super().setUp()
-        if patcher.is_monkey_patched('socket'):
-            self.run_elsewhere()
-            return
+        elsewhere.skip(self, '%s.WorkersTest' % __name__)
         self.path = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path)
         self.ran = self.path / 'ran'
@@ -126,18 +122,6 @@ class WorkersTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             labs, 'STATE', self.path))
         self.useFixture(fixtures.MonkeyPatch('sys.stdout', io.StringIO()))
-
-    def run_elsewhere(self):
-        """Run this test in a process whose threads others have left alone.
-
-        Green ones make the pipes of workers non-blocking.
-        """
-        found = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-m', 'testtools.run',
-             self.id()], cwd=ROOT, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=120)
-        self.assertEqual(0, found.returncode, found.stdout)
-        setattr(self, self._testMethodName, lambda: None)
 
     def run_all(self, count, *jobs):
         self.workers = functional.Workers(queue.Queue(jobs), count)

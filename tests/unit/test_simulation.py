@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes that run schedules."""
 
-import functools
 import io
 import multiprocessing
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 from unittest import mock
 
 import ddt
-from eventlet import patcher
 import testtools
 
 from cinder_localclone.moves import remains
 from tests.simulation import __main__ as simulation
 from tests.simulation import planted
 from tests.simulation import workers
+from tests.unit import elsewhere
 from tests.unit.world import schedules
 
 FOREVER = 10 ** 9
@@ -27,27 +23,11 @@ FOREVER = 10 ** 9
 FAULT = 'recorded before done: end of a move'
 
 
-@functools.cache
-def elsewhere():
-    """Run these tests in a process that Eventlet has left alone.
-
-    Other tests have it change pipes and clocks, for what is forked, too.
-    """
-    found = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-m', 'testtools.run', __name__],
-        cwd=pathlib.Path(__file__).resolve().parents[2], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
-    return found.returncode, found.stdout
-
-
 class TestCase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        if patcher.is_monkey_patched('socket'):
-            code, said = elsewhere()
-            self.assertEqual(0, code, said)
-            self.skipTest('it was run in another process, and succeeded')
+        elsewhere.skip(self, __name__)
 
 
 @ddt.ddt

@@ -2,6 +2,7 @@
 """Mocks of our own code have its spec."""
 
 import ast
+import functools
 import pathlib
 from unittest import mock
 
@@ -23,6 +24,7 @@ EXCEPTIONS = {
 }
 
 
+@functools.cache
 def rooms():
     """Names of what a test must not have a bare mock of."""
     return {'node', *specs.ports_of_node(), *(
