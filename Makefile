@@ -19,8 +19,9 @@ live-migration: python3
 # ONLY=REGEX: operations like it
 servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 placement: python3 ; $(LABRUN) lab.demos.placement $(NAMED) $(if $(KEEP),--keep)
-# ALL=1: the longest functional tests, too; ONLY=REGEX: functional ones like it
-test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all) $(if $(ONLY),'$(ONLY)')
+# ALL=1: the longest functional tests, too; ONLY=REGEX: functional ones like
+# it; WORKERS=N of the functional tests (what this machine can bear, 2 at most)
+test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all) $(if $(WORKERS),--workers $(WORKERS)) $(if $(ONLY),'$(ONLY)')
 # ALL=1: all moments and pairs
 unit: anypython ; $(ANYRUN) lab.testrun --unit $(if $(ALL),--all)
 # Style and types, of the files that git knows

@@ -2,23 +2,29 @@
 """``make test``: install, unit tests, schedules, functional tests, a table."""
 
 import argparse
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 from lab.core import install
 from lab.core import process
 from lab import lab as labs
+from lab import shares
 from tests import sampling
 from tests import simulation as simulations
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+#: Where the unit tests are.
+UNIT = ROOT / 'tests/unit'
 #: Seconds for all suites: CI allows 90 minutes, and the report comes before.
 #: With everything that there is it is a night's work.
 LIMIT, LIMIT_ALL = 85 * 60, 10 * 3600
@@ -263,6 +269,29 @@ def suite(venv, name, path, until, *options, everything=False):
                                stdout=subprocess.PIPE).stdout)
 
 
+@contextlib.contextmanager
+def shared_out():
+    """Share the unit tests out to as many workers as there are processors.
+
+    :returns: words for stestr; none if it does better by itself
+    """
+    if sampling.everything():  # others take longest then
+        yield ()
+        return
+    seconds = {module: float(number) for module, number in re.findall(
+        r'(?m)^(\w+): (\d+)$', (UNIT / 'seconds.yaml').read_text())}
+    shared = shares.shares([path.stem for path in UNIT.glob('test_*.py')],
+                           seconds, os.cpu_count() or 1)
+    if not shared:
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile('w', suffix='.yaml') as workers_file:
+        json.dump([{'worker': [regex]} for regex in shares.regexes(shared)],
+                  workers_file)
+        workers_file.flush()
+        yield '--worker-file', workers_file.name
+
+
 def simulation(venv, until):
     """Run schedules of the simulated world, of seeds that are new.
 
@@ -330,7 +359,7 @@ def main():
     parser.add_argument('--all', action='store_true',
                         help='all that the exhaustive unit tests can try; '
                         'without --unit also the longest functional ones')
-    parser.add_argument('--workers', type=int, choices=(1, 2),
+    parser.add_argument('--workers', type=int, choices=(1, 2, 3),
                         help='functional tests at a time, each in a lab of '
                         'its own (default: what this machine can bear)')
     parser.add_argument('tests', nargs='*', help='only functional tests that '
@@ -370,9 +399,10 @@ def run(lab, unit, options, until):
             os.environ[sampling.ALL] = '1'
         # One for all workers; the commit may become another one meanwhile.
         os.environ[sampling.SEED] = sampling.seed()
-        suites.append(suite(
-            unit, 'unit', './tests/unit', until, '--abbreviate',
-            everything=options.all))
+        with shared_out() as words:
+            suites.append(suite(
+                unit, 'unit', './tests/unit', until, '--abbreviate', *words,
+                everything=options.all))
         if not sampling.everything():
             told.append('%d pairs of moments in each unit test that stops at '
                         'two, the same with %s=%s; all: make unit ALL=1' % (
