@@ -42,7 +42,7 @@ def wait_status(cinder, volume_id, wanted, timeout=60):
                 volume_id, volume['status']))
         return volume if volume['status'] == wanted else None
     return process.wait_for('volume %s to be %s' % (volume_id, wanted),
-                            check, timeout, every=0.5)
+                            check, timeout)
 
 
 def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,

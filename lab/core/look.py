@@ -90,8 +90,7 @@ def wait_moved(lab, volume_id, timeout=300):
         volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
         return volume['migration_status'] == 'success'
     return process.wait_for('the move of %s to end' % volume_id, ended,
-                            timeout, lab.logs / 'node2.cinder-localclone.log',
-                            every=1)
+                            timeout, lab.logs / 'node2.cinder-localclone.log')
 
 
 def wait_no_move(lab, volume_id, timeout=300):
@@ -108,7 +107,7 @@ def wait_deleted(lab, timeout=90):
         'the volumes to go', lambda: not (sql(
             lab, 'SELECT id FROM volumes WHERE deleted = 0') or any(
                 volume_lvs(node) for node in lab.nodes.values())), timeout,
-        lab.logs / 'node2.cinder-localclone.log', every=1)
+        lab.logs / 'node2.cinder-localclone.log')
 
 
 def take_volumes(lab, node=None):

@@ -189,14 +189,17 @@ def settled(environment, disks_there, seconds=SETTLING):
         for attached in disk.attached.values()], seconds)
 
 
-def settled_with(lab, attachments, seconds=SETTLING):
-    """As :func:`settled`, by the ids of the attachments."""
+def settled_with(lab, attachments, seconds=SETTLING, every=2):
+    """As :func:`settled`, by the ids of the attachments.
+
+    :param every: seconds between two looks
+    """
     deadline = time.monotonic() + seconds
     while True:
         wrong = problems(lab, attachments)
         if not wrong or time.monotonic() > deadline:
             return wrong
-        time.sleep(2)
+        time.sleep(every)
 
 
 def leaks(environment, keys):

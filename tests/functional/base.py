@@ -13,6 +13,7 @@ from lab.core import look
 from lab.core import node as nodes
 from lab.core import process
 from lab.faults import checks
+from lab.faults import environment
 from lab import Lab
 
 
@@ -171,8 +172,13 @@ class LabTest(testtools.TestCase):
             if not node.is_on:
                 node.power_on()
             self.lab.write_service_config(node)
-            node.service('restart')
-        for node in self.lab.nodes.values():
+        self.restart_all(*self.lab.nodes.values())
+
+    def restart_all(self, *nodes):
+        """Restart the volume services of nodes, side by side."""
+        environment.in_parallel(
+            [lambda each=node: each.service('restart') for node in nodes])
+        for node in nodes:
             node.wait_service()
         self.lab.wait_for_services()
 
@@ -205,8 +211,9 @@ class LabTest(testtools.TestCase):
             raise
 
     def _mend(self):
-        for node in self.lab.nodes.values():
-            self.mend_node(node)
+        environment.in_parallel(
+            [lambda each=node: self.mend_node(each)
+             for node in self.lab.nodes.values()])
         self.lab.wait_for_services()
         nova = self.lab.cinder('nova')
         for found in nova.get('/attachments').json()['attachments']:
@@ -217,8 +224,8 @@ class LabTest(testtools.TestCase):
             self.demo.delete('/volumes/' + volume['id'])
         process.wait_for('the volumes to go', lambda: not look.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0'), GONE,
-            self.lab.logs / 'node2.cinder-localclone.log', every=1)
-        left = checks.settled_with(self.lab, [], GONE)
+            self.lab.logs / 'node2.cinder-localclone.log')
+        left = checks.settled_with(self.lab, [], GONE, every=0.5)
         if left:
             raise process.LabError('left behind: ' + '; '.join(left))
 

@@ -23,17 +23,14 @@ class IPv6Test(base.LabTest):
     def use(self, *addresses):
         """Restart the nodes' services with these addresses, as written."""
         given = dict(zip((self.n1, self.n2), addresses))
+        self.addCleanup(self.restart_all, *given)
         for node, address in given.items():
             conf = node.directory / 'localclone.conf'
             text = conf.read_text()
-            self.addCleanup(self.restart, node)
             self.addCleanup(conf.write_text, text)
             conf.write_text(re.sub(
                 '(?m)^(target_ip_address) = .*', r'\1 = ' + address, text))
-            node.service('restart')
-        for node in given:
-            node.wait_service()
-        self.lab.wait_for_services()
+        self.restart_all(*given)
 
     def sources(self, node):
         """The addresses to which a node is logged in."""
