@@ -344,6 +344,15 @@ class UnserveTest(Base):
         self.unserve(self.a, None)
         self.assertEqual(set(), self.a.remote)
 
+    def test_detach_of_what_is_gone(self):
+        """Cinder has deleted its row before the request came."""
+        self.remote()
+        del self.world.volumes[self.volume.id]
+        for connector, left in ((ELSEWHERE, {(self.volume.id, 'iqn.y')}),
+                                (None, set())):
+            self.unserve(self.a, connector)
+            self.assertEqual(left, self.a.remote)
+
     def test_roll_back_between_nodes_with_one_iscsi_name(self):
         """Both were installed from one image: they are two nodes still."""
         self.live()
@@ -520,6 +529,16 @@ class HandlersTest(Base):
             self.handlers.begin_passing(None, self.volume.id, {})
         begun.assert_called_once_with(self.b.node, self.volume.id, {})
         gave().__exit__.assert_called_once()
+
+    def test_end_of_a_pass_through(self):
+        """Of the one that is meant, under the volume's lock."""
+        held = []
+        with mock.patch.object(
+                passing, 'end_one',
+                side_effect=lambda *_: held.append({*self.b.held})) as ended:
+            self.handlers.end_passing(None, self.volume.id, 'user')
+        ended.assert_called_once_with(self.b.node, self.volume.id, 'user')
+        self.assertEqual([{self.volume.id}], held)
 
     def prepared(self):
         self.a.node.records.begin(

@@ -27,6 +27,7 @@ from tests.unit import test_follow
 from tests.unit import test_move
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import iscsi
 from tests.unit.world import stack
 
 A, B, C = test_follow.A, test_follow.B, test_follow.C
@@ -152,6 +153,41 @@ class ConnectionsTest(Case):
             self.serve(connectors[0])
             self.unserve(self.a, connectors[0])
             self.assertIs(closed, self.crypt not in self.a.devices)
+            self.unserve(self.a, None)  # all are
+            self.assertNotIn(self.crypt, self.a.devices)
+
+    def test_detached_from_another_node(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.unserve(self.a, test_connections.ON_B)
+        self.check_not_detached(self.a)
+
+    def check_not_detached(self, node):
+        """As its attachment says: the detach has failed."""
+        self.assertIn(self.crypt, node.devices)
+        self.assertEqual({}, node.node.detached)
+
+    def test_detach_that_fails_while_an_export_ends(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        with mock.patch.object(
+                iscsi.SimExports, 'withdraw_volume', autospec=True,
+                side_effect=exceptions.TargetTimeout(seconds=20)):
+            self.assertRaises(exceptions.TargetTimeout, self.unserve, self.a,
+                              None)
+        self.check_not_detached(self.a)
+
+    def test_detach_that_a_live_move_refuses(self):
+        """The guest runs there already."""
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.crypt)
+        self.serve(test_connections.ON_B)
+        self.attach('in-use', 'a', 'b')
+        self.b.opened.add(self.crypt)
+        self.assertRaises(exceptions.SourceBusy, self.unserve, self.b,
+                          test_connections.ON_B)
+        self.check_not_detached(self.b)
 
     def test_no_boot_opens_what_has_left(self):
         """Whatever was noted of it, and never taken back."""

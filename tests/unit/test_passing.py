@@ -63,6 +63,19 @@ class SessionsTest(test_sessions.Case):
         self.sessions.end_passed(V1)
         self.assertTrue(may('user'))
 
+    def test_by_whom_while_no_session_ends(self):
+        """What was not begun does not count; what has not ended does."""
+        error = exceptions.CommandTimeout(command='iscsiadm', seconds=30)
+        self.attach()
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.called.iscsi.end_session.side_effect = error
+        for act in (lambda: self.attach(auth_username='another'),
+                    lambda: self.sessions.end_passed(V1)):
+            self.assertRaises(exceptions.CommandTimeout, act)
+            self.assertEqual([True, False], [
+                self.sessions.may_be_passed_by(V1, user)
+                for user in ('user', 'another')])
+
     def test_names(self):
         self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
         self.assertTrue(iscsi_names.is_iqn(IQN))
@@ -588,6 +601,13 @@ class EndsTest(Passed):
         self.b.opened.clear()
         self.unserve(self.a, self.connector)
         self.is_ended()
+
+    def test_another_host_is_detached(self):
+        """One without the backend, late."""
+        self.b.opened.clear()
+        self.unserve(self.a, test_connections.ELSEWHERE)
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
 
     def test_detached_there_before_it_is_not_served_any_more(self):
         """What is written at a late close still reaches its home."""
