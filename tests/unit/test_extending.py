@@ -268,25 +268,39 @@ class ExtendingTest(testtools.TestCase):
         self.assertEqual([4, 5, 6, 7], parts)
         self.assertEqual(self.data + ['zero'] * 4, self.content())
 
-    @ddt.data(A, B)
-    def test_home_knows_when_it_was_asked_last(self, asked):
-        """It ends the status of what nobody asks for any more."""
+    @ddt.data(*itertools.product((A, B), ((), (1, 2))))
+    @ddt.unpack
+    def test_home_knows_when_it_was_asked_last(self, asked, busy):
+        """It ends the status of what nobody asks for any more.
+
+        Whoever waits for the lock has asked.
+        """
         found = []
 
         def pause(_seconds):
             found.append(self.volume.id in self.a.node.asked)
             self.a.node.asked.clear()
         self.zeroed_parts()
+        self.lock_busy(busy)
         self.useFixture(fixtures.MonkeyPatch('time.sleep', pause))
         self.extend(self.world.nodes[asked])
         self.assertLess(2, len(found))
         self.assertEqual([asked == A] + [True] * (len(found) - 1), found)
 
+    def test_home_knows_of_a_request_that_waits_for_the_lock(self):
+        self.lock_busy({0})
+        self.assertRaises(exceptions.Busy, self.extend)
+        self.assertIn(self.volume.id, self.a.node.asked)
+
     def test_request_that_comes_after_a_later_one(self):
         """Whatever is longer by now is not cut off."""
-        self.extend(gib=3)
-        for node in (self.a, self.b):
-            self.assertRaises(exceptions.NotPossible, self.extend, node, 2)
+        for _repeated in range(2):
+            self.extend(gib=3)
+        with mock.patch.object(worlds.SimStack, 'extend_lv') as extended:
+            for node in (self.a, self.b):
+                self.assertRaises(exceptions.NotPossible, self.extend, node,
+                                  2)
+        extended.assert_not_called()
         self.assertEqual(self.data + ['zero'] * 8, self.content(12))
 
     def test_asker_has_given_up(self):

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import logging
 import os
 import pathlib
@@ -386,10 +387,18 @@ class RefillingTest(Begun):
             self.assertRaises(sparse_errors.NotAllCopied, self.converge)
         self.settled()
 
-    @ddt.data('converge', 'converge_moves')
-    def test_source_that_answers_late(self, look):
-        """Others wait for the lock less long than that may take."""
+    @ddt.data(*itertools.product(('converge', 'converge_moves'),
+                                 (True, False)))
+    @ddt.unpack
+    def test_source_that_answers_late(self, look, holes):
+        """Others wait for the lock less long than that may take.
+
+        :param holes: whether it has any
+        """
         self.lose(1)
+        if not holes:
+            self.expected[HOLE] = 'new'
+            self.b.write(self.volume.id, HOLE, 'new')
         clock, held = self.waiting(), []
         inner = self.b.node.peers.holes
 
@@ -397,7 +406,7 @@ class RefillingTest(Begun):
             held.append({*self.b.held})
             if clock.return_value < 20:
                 raise AWAY
-            return inner(*args)
+            return inner(*args) if holes else []
         act = {'converge': self.converge,
                'converge_moves': self.b.reconciler.converge_moves}[look]
         with mock.patch.object(self.b.node.peers, 'holes', ask):
@@ -410,6 +419,17 @@ class RefillingTest(Begun):
         self.settled()
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
                                     self.b.reconciler.comparison._answers))
+
+    def test_source_whose_answer_is_no_answer(self):
+        """Other volumes are looked at nevertheless."""
+        self.lose(1)
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        with self.failing('peers', 'holes', KeyError('strange')):
+            self.b.reconciler.converge_moves()
+        self.assertIn('strange', self.log.output)
+        self.settled()
 
     def test_source_that_is_down_is_not_asked_ahead(self):
         """Nor is one that is not needed any more."""

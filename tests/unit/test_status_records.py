@@ -183,6 +183,22 @@ class DeadTest(Base):
         self.end(started=3600)
         self.assertEqual('extending', self.status())
 
+    def test_only_what_is_asked_for_goes_on(self):
+        """It may have been asked for just before its lock was had."""
+        node, rows = specs.node(), mock.create_autospec(
+            status_records.StatusRecords, instance=True)
+        node.stack.lvs.return_value = {}
+        rows.older.return_value = ['asked', 'dead']
+        rows.end_dead.return_value = None
+
+        def lock(volume_id):
+            if volume_id == 'asked':
+                node.asked[volume_id] = time.monotonic()
+            return mock.DEFAULT
+        node.try_lock.side_effect = lock
+        unended.end_dead(node, rows, timeutils.utcnow())
+        rows.end_dead.assert_called_once_with('dead', node.host, {})
+
     def test_what_goes_on(self):
         self.put(status='extending')
         self.end(lock=exceptions.Busy(
