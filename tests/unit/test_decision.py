@@ -47,6 +47,8 @@ CASES = (
      V.REFUSE, 'being deleted'),
     ('given up, then deleted, at home', request(
         'n1@l', 'n1', 'error_deleting', []), V.REFUSE, 'being deleted'),
+    ('reserved, then deleted', request(status='deleting'), V.REFUSE,
+     'being deleted'),
     ('no such backend', request(None, 'x'), V.REMOTE, 'does not run'),
     ('no such backend, live', request(
         None, 'x', 'in-use', [At('vm', 'n1'), At('vm', None)]),

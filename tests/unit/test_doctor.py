@@ -484,7 +484,25 @@ class DoctorTest(testtools.TestCase):
             self.answers[A, 'describe'] = answer('iqn.a')
             self.answers[B, 'describe'] = answer(name)
             self.assertEqual(wrong, set(self.rows()))
-        self.assertIn('%s, %s' % (A, B), self.rows()['iSCSI name iqn.a'][2])
+        self.backend.nodes.return_value = {B: True, A: True}
+        _check, verdict, details, _fix = self.rows()['iSCSI name iqn.a']
+        self.assertEqual(checks.FAIL, verdict)
+        self.assertIn('%s, %s' % (A, B), details)
+
+    def test_nodes_whose_disks_have_other_sectors(self):
+        """One without disks says so itself."""
+        def answer(block):
+            return {'problems': [], 'block': block, 'initiator': ''}, ''
+        self.backend.nodes.return_value = {B: True, A: True, 'c@l': True}
+        self.answers['c@l', 'describe'] = answer(512)
+        self.answers[A, 'describe'] = answer(4096)
+        for block, wrong in ((512, '512 bytes: %s, c@l; 4096 bytes: %s' % (
+                B, A)), (0, '512 bytes: c@l; 4096 bytes: ' + A)):
+            self.answers[B, 'describe'] = answer(block)
+            (_check, verdict, details, _fix), = self.rows().values()
+            self.assertEqual((checks.FAIL, wrong), (verdict, details))
+        self.answers[A, 'describe'] = answer(512)
+        self.assertEqual({}, self.rows())
 
     def test_no_initiator_no_configfs(self):
         self.backend.sessions().initiator.return_value = ''

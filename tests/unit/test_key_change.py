@@ -277,6 +277,27 @@ class RotateTest(Case):
         self.rotate()
         self.assert_opens()
 
+    def test_new_secret_that_is_not_lost_after_all(self):
+        """What an earlier call has begun is what was asked for."""
+        record, get, refused = records.SimRecords.record, crypt.SimKeys.get, []
+
+        def cut_short(*args):
+            record(*args)
+            raise encryption_errors.KeyUnavailable(reason='no route')
+
+        def refuse_once(own, key, *args):
+            if not refused:
+                refused.append(key)
+                raise encryption_errors.KeyRefused(key=key, reason='gone')
+            return get(own, key, *args)
+        with mock.patch.object(records.SimRecords, 'record', cut_short):
+            self.assertRaises(encryption_errors.KeyUnavailable, self.rotate)
+        new = self.key()
+        with mock.patch.object(crypt.SimKeys, 'get', refuse_once):
+            self.rotate()
+        self.assertEqual([new, new], [*refused, self.key()])
+        self.assert_changed()
+
     @ddt.data(True, False)
     def test_secret_of_another_volume_that_its_header_names(self, in_use):
         """Whoever has written that has no volume opened by it, and no secret

@@ -508,6 +508,12 @@ class OpenedTest(testtools.TestCase):
         self.assertIn('512 bytes', self.why_not(
             self.table(), sector_size=4096))
 
+    def test_elsewhere_on_the_disk(self):
+        self.assertIn(
+            'the disk from sector 40968 on as sector 16 of the volume; the '
+            'header says from 40960 on as 8192', self.why_not(
+                '8192 8 crypt aes-xts-plain64 %s 16 253:7 40968' % self.KEY))
+
     def test_not_there(self):
         self.assertNotEqual('', self.why_not())
         self.assertNotEqual('', self.why_not(''))
@@ -684,6 +690,13 @@ class BackupTest(test_own_key.Case):
         self.header.digest = crypt.PIN.digest
         self.backups.look(None)
         self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_header_is_not_read_where_no_backups_are_kept(self):
+        """What asks for a backup has done all that it has to do."""
+        self.header.digest = 'of somebody else'
+        with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
+                               autospec=True, return_value=False):
+            key_change.renew_backup(self.a.node, self.volume)
 
     def test_later_backup(self):
         before = repr(self.world.copies)
