@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a node's storage, on the node that runs this.
+"""A contract of :mod:`tests.contracts`, on the node that runs this.
 
-``python -m tests.contracts.on_node cinder.conf``, as root, while no volume
-service runs there. Says as JSON why each scenario failed that did.
+``python -m tests.contracts.on_node storage cinder.conf``, as root, while no
+volume service runs there. Says as JSON why each scenario failed that did.
 """
 
 import contextlib
+import importlib
 import json
 import mmap
 import os
@@ -45,13 +46,13 @@ def run(*argv, check=True):
 class Bench:
     """The node's LVM, device-mapper and iSCSI, as its service has them."""
 
-    def __init__(self, found):
+    def __init__(self, found, thin=True):
         """:param found: a :class:`.cmd.backend.Backend`"""
         conf = found.conf
         section = cfg.CONF[found.name]
         self.group, self.host = conf.volume_group, found.host
         self.stack = stack.Stack(
-            self.group, self.group + '-pool', self.group,
+            self.group, self.group + '-pool' if thin else '', self.group,
             conf.localclone_command_timeout, self.host)
         self.exports = export.Exports(
             section.target_prefix, section.target_ip_address,
@@ -59,9 +60,10 @@ class Bench:
         self.sessions = sessions.Sessions(
             conf.localclone_command_timeout, conf.localclone_source_timeout,
             self.host)
+        self.crypt = found.crypt()
         self._volumes, self._moves = [], []
 
-    def volume(self):
+    def volume(self, encrypted=False):
         self._volumes.append(str(uuid.uuid4()))
         return self._volumes[-1]
 
@@ -87,7 +89,7 @@ class Bench:
         yield  # nothing else is at work
 
     def _path(self, device):
-        return ('/dev/mapper/' + device if names.is_device(device)
+        return ('/dev/mapper/' + device if _is_device(device)
                 else names.lv_path(self.group, device))
 
     @contextlib.contextmanager
@@ -148,7 +150,7 @@ class Bench:
         for _round in range(4):  # what is above goes first
             for line in run('dmsetup', 'ls').splitlines():
                 name = line.split()[0]
-                if names.is_device(name) and _of(ids, name):
+                if _is_device(name) and _of(ids, name):
                     run('dmsetup', 'remove', '--retry', name, check=False)
         left = ['%s/%s' % (self.group, name) for name in run(
             'lvs', '--noheadings', '-o', 'lv_name', self.group).split()
@@ -161,17 +163,25 @@ def _offset(region):
     return region * (storage.GIB // storage.REGIONS)
 
 
+def _is_device(name):
+    return names.is_device(name) or names.is_crypt(name)
+
+
 def _of(ids, name):
     return any(each in name for each in ids)
 
 
-def main(path):
+def main(contract, path):
+    """:param contract: name of a module beside this one"""
+    scenarios = importlib.import_module(
+        __package__ + '.' + contract).SCENARIOS
     found = backend.Backend(backend.Settings([path]))
     cfg.CONF([], project='cinder', default_config_files=[path])
     cfg.CONF.register_opts(OPTIONS, found.name)
     failed = {}
-    for name, scenario in storage.SCENARIOS.items():
-        bench, began = Bench(found), time.monotonic()
+    for name, scenario in scenarios.items():
+        bench = Bench(found, thin=contract != 'thick')
+        began = time.monotonic()
         try:
             scenario(bench)
         except Exception:

@@ -50,8 +50,11 @@ class Bench(typing.Protocol):
     sessions: typing.Any
     host: str
 
-    def volume(self) -> str:
-        """Return the id of a volume of which there is nothing yet."""
+    def volume(self, encrypted: bool = False) -> str:
+        """Return the id of a volume of which there is nothing yet.
+
+        :param encrypted: whether its row says that the driver encrypts it
+        """
 
     def move(self, volume_id: str, **values: typing.Any) -> state.Move:
         """Return a move of a volume from this node to this node."""

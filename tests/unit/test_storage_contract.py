@@ -13,28 +13,45 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
 from tests import complaints
+from tests.contracts import headers
 from tests.contracts import storage
+from tests.contracts import thick
 from tests.unit import world as worlds
+from tests.unit.world import crypt
 from tests.unit.world import iscsi
 from tests.unit.world import stack
 
 HOST = 'a@l'
 
 
+class Crypt(crypt.SimCrypt):
+
+    def format(self, volume_id, *how):
+        """Only of a volume that is being created."""
+        row = self.world.volumes[volume_id]
+        row.status = 'creating'
+        super().format(volume_id, *how)
+        row.status = 'deleting'
+
+
 class Bench:
     """A node of the simulated world, without its moments."""
 
-    def __init__(self):
+    def __init__(self, pool='pool'):
         self.world = worlds.World(hosts=(HOST,))
-        self.world.pool = 'pool'
+        self.world.pool = pool
         self.node, self.host = self.world.nodes[HOST], HOST
         self.stack = stack.SimStack(self.node)
         self.exports = iscsi.SimExports(self.node)
         self.node.sim_exports = self.exports
         self.sessions = iscsi.SimSessions(self.node)
+        self.crypt = Crypt(self.node)
 
-    def volume(self):
-        return self.world.row(HOST, status='deleting').id
+    def volume(self, encrypted=False):
+        row = self.world.row(HOST, status='deleting')
+        if encrypted:
+            row.provider_id = crypt.recorded('secret')
+        return row.id
 
     def move(self, volume_id, **values):
         shadow_id = str(uuid.uuid4())
@@ -59,7 +76,8 @@ class Bench:
         self.node.held -= held
 
     def write(self, device, region, value):
-        volume_id = names.volume_of_handle(device)
+        volume_id = (names.volume_of_handle(device)
+                     or names.volume_of_crypt_name(device))
         if volume_id:
             self.node.write(volume_id, region, value)
         else:
@@ -67,7 +85,10 @@ class Bench:
             self.node.disk.flush(device)
 
     def read(self, device, region):
-        if device in self.node.devices:
+        volume_id = names.volume_of_crypt_name(device)
+        if volume_id:
+            found = self.node.read(volume_id, region)
+        elif device in self.node.devices:
             found = self.node._through(device, region)
         else:
             found = self.node.lvs[device][region]
@@ -98,7 +119,18 @@ class Bench:
 class SimulatedTest(testtools.TestCase):
 
     @ddt.data(*storage.SCENARIOS)
-    def test_scenario(self, name):
-        bench = Bench()
-        storage.SCENARIOS[name](bench)
+    def test_storage(self, name):
+        self.run_scenario(storage.SCENARIOS[name])
+
+    @ddt.data(*headers.SCENARIOS)
+    def test_headers(self, name):
+        self.run_scenario(headers.SCENARIOS[name])
+
+    @ddt.data(*thick.SCENARIOS)
+    def test_thick(self, name):
+        self.run_scenario(thick.SCENARIOS[name], pool='')
+
+    def run_scenario(self, scenario, **how):
+        bench = Bench(**how)
+        scenario(bench)
         self.assertEqual([], bench.world.wrongs)

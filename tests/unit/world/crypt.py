@@ -101,8 +101,15 @@ def _as_header(found):
         data.cipher, data.key_bits + more_bits, found.sector_size,
         integrity, found.data_offset, True, slots,
         tuple(found.tokens.values()), reencryption=found.under_way,
-        all_keyslots=slots, all_tokens=tuple(found.tokens),
+        all_keyslots=_all_slots(found), all_tokens=tuple(found.tokens),
         digest=data.digest)
+
+
+def _all_slots(found):
+    """One more keeps what a re-encryption has between both."""
+    slots = tuple(found.slots)
+    return slots if found.under_way is None else (
+        *slots, str(1 + max(map(int, slots), default=-1)))
 
 
 class SimSecrets:
