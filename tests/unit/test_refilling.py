@@ -445,6 +445,20 @@ class RefillingTest(Begun):
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual({}, self.b.reconciler.comparison._silent)
 
+    def test_answer_that_is_not_needed_any_more(self):
+        """It ends without: its own pool can't be looked at."""
+        self.lose(1)
+        clock = self.waiting()
+        with self.failing('peers', 'holes', AWAY):
+            clock.return_value = 5
+            self.converge()
+            clock.return_value = 70
+            with self.failing('stack', 'unmapped', TIMEOUT):
+                self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
+                                    self.b.reconciler.comparison._answers))
+
     def test_accepted_while_the_source_is_away(self):
         """It is waited for, as for others."""
         self.lose(0, 1)
@@ -1316,12 +1330,12 @@ class ResumedTest(Begun):
             self.phase_of())]['hydrating'])
 
     def test_source_that_does_not_start(self):
-        with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
-                exceptions.PeerUnreachable(
-                    host=A, method='holes', seconds=30, reason=''))):
-            self.look()
+        with self.failing('peers', 'holes', AWAY) as asked:
+            for _look in range(2):
+                self.look()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
+        asked.assert_called_once()  # until all is copied
 
     @ddt.data(clone_metadata.OddMetadata('odd'),
               exceptions.CommandTimeout(command='dd', seconds=30),
