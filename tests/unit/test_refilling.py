@@ -445,6 +445,18 @@ class RefillingTest(Begun):
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual({}, self.b.reconciler.comparison._silent)
 
+    def test_answer_counts_once(self):
+        """Whoever looks without asking ahead asks then."""
+        self.lose(1)
+        clock = self.waiting()
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (5, 10):
+                self.converge()
+        with self.b.lock(self.volume.id):
+            self.b.reconciler.converge_locked(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.settled()
+
     def test_answer_that_is_not_needed_any_more(self):
         """It ends without: its own pool can't be looked at."""
         self.lose(1)

@@ -151,6 +151,16 @@ class SettleTest(test_serving.Base):
             self.assertIs(differs, self.serving.differ(
                 self.volume, remote, asked, seen))
 
+    def test_device_of_an_export_at_a_glance(self):
+        """One that has an export is not what an ended one has left."""
+        with self.a.lock(self.volume_id):
+            self.a.sim_stack.ensure_served(self.volume_id)
+        for exported in (False, True):
+            if exported:
+                self.a.opened.add(names.served(self.volume_id))
+            self.assertIs(not exported, self.serving.differ(
+                self.volume, set(), set, self.a.sim_stack.survey()))
+
     def test_what_is_served_again_is_told(self):
         """Once: what is served already is no news."""
         self.served('in-use')
