@@ -45,7 +45,8 @@ print(test_scheduler.digest(range(6)))
 #: A fault that few schedules are needed to find.
 FAULT = 'recorded before done: end of a move'
 #: One of each kind that the first seeds find.
-QUICK = ('lock dropped: extension', 'order: metadata goes before its LV',
+QUICK = ('lock dropped: extension',
+         'wait removed: what is deleted is still open',
          'recorded before done: the source may go',
          'wait removed: what is passed through is still open')
 
@@ -638,6 +639,18 @@ class HeldBackTest(testtools.TestCase):
         self.assertRaises(
             thin_map.OddMap, self.node.sim_stack._inner.holes,
             self.volume.name, disks.GIB, None)
+
+    @ddt.data(('pool', True), (None, False))
+    @ddt.unpack
+    def test_map_of_what_is_copied_is_flushed_by_a_pool_alone(self, pool,
+                                                              flushed):
+        self.cloud.world.pool = pool
+        before, lv = self.node.lvs[self.volume.name][0], self.volume.name
+        self.node.disk.write(lv, 0, 'new')
+        self.node.sim_stack._inner.unmapped(types.SimpleNamespace(
+            destination_lv=lv, size_bytes=disks.GIB), 1)
+        self.assertEqual('new' if flushed else before,
+                         self.node.disk.flushed(lv)[0])
 
     def test_guest_that_runs_from_the_beginning(self):
         self.cloud.schedule.running = True

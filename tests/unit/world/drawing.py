@@ -134,7 +134,9 @@ def draw(seed, encrypts=False):
     return Schedule(
         seed, schedulers.Choices.draw(random, _draw_troubles(random)),
         random.choice((2, 2, 3)), random.choice((1, 1, 1, 2)),
-        'pool' if random.random() < .75 else None, events,
+        'pool' if random.random() < (
+            .9 if encrypted.COPIES.intersection(kinds) else .5) else None,
+        events,
         random.choice(seeded.NO_SPACE),
         tuple(random.choice(SKEWS) for _each in instances.HOSTS), encrypts,
         running)

@@ -149,11 +149,12 @@ class Choices:
         self.taken[key + ('slow',)] = found
         return found
 
-    def fault(self, key, faults, hot=''):
+    def fault(self, key, faults, hot='', weight=1):
         """Return one of some faults, with its details, or None.
 
         :param faults: functions of a generator, by name
         :param hot: the name of a moment that counts; '': it does not
+        :param weight: how much more than others
         """
         possible = self._possible.get(id(faults))
         if possible is None:
@@ -171,7 +172,7 @@ class Choices:
             self._hot_seen += 1
             self._met[hot] += 1
             now = now or (self._random.random() * self._met[hot]
-                          < self.how['first'])
+                          < self.how['first'] * weight)
         if not now:
             return None
         name = self._random.choice(possible)
@@ -213,7 +214,7 @@ class Recorded:
     def slow(self, key, hot):
         return self.taken.get(key + ('slow',))
 
-    def fault(self, key, faults, hot=''):
+    def fault(self, key, faults, hot='', weight=1):
         found = self.taken.get(key + ('fault',))
         return found if found and found[0] in faults else None
 

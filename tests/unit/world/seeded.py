@@ -607,7 +607,8 @@ class World(nodes.World):
         hot = what.removeprefix('before ') in troubles.HOT
         if not scheduler.quiet:
             found = scheduler.choices.fault(
-                scheduler.current.key(), troubles.STOPS, what if hot else '')
+                scheduler.current.key(), troubles.STOPS,
+                what if hot else '', 4 if what in troubles.RECORDED else 1)
             if found:
                 self.stop(node, *found)
         scheduler.dawdle(hot)

@@ -335,8 +335,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def unmapped(self, move, factor):
         self.check_pool(move)
-        # The pool commits before a snapshot of its metadata is taken.
-        self.node.disk.flush(move.destination_lv)
+        if self.pool:
+            # It commits before a snapshot of its metadata is taken.
+            self.node.disk.flush(move.destination_lv)
         return self.holes(move.destination_lv, move.size_bytes, None)
 
     def refill(self, move, disk, missing, factor):

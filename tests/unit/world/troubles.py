@@ -51,12 +51,15 @@ KEYS = {'no answer': _plain, 'no answer after': _plain}
 CINDER = {'lost': _plain, 'lost after the commit': _plain}
 #: All of them.
 TROUBLES = sorted({*STOPS, *LOCAL, *HALF, *DATABASE, *KEYS, *CINDER})
-#: What is recorded, flushed, or swapped: faults beside it tell most.
-HOT = frozenset((
+#: What is recorded: after a fault there a record says too much, or too little.
+RECORDED = frozenset((
     'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'place',
+    'record'))
+#: The same, and what is flushed or swapped: faults beside it tell most.
+HOT = RECORDED | frozenset((
     'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
     'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
     'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration',
-    'suspended', 'create', 'remove', 'record', 'set_encryption', 'add_key',
+    'suspended', 'create', 'remove', 'set_encryption', 'add_key',
     'kill_slot', 'write_token', 'remove_token', 'begin_reencryption',
     'end_reencryption', 'open', 'format', 'seal'))
