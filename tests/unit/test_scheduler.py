@@ -475,6 +475,7 @@ class CinderTest(testtools.TestCase):
                           for skew in (7, 0)], said)
 
 
+@ddt.ddt
 class EncryptedTest(testtools.TestCase):
 
     def setUp(self):
@@ -510,6 +511,14 @@ class EncryptedTest(testtools.TestCase):
         self.assertIs(header, self.world.headers[self.volume.id])
         self.open()
 
+    def test_header_that_is_forged_twice(self):
+        header = self.world.headers[self.volume.id]
+        for b in (1, 2):
+            self.cloud.scheduler.spawn(
+                'enemy', lambda b=b: self.cloud._forge(0, b))
+        self.cloud.scheduler.run()
+        self.assertIs(header, self.world.headers[self.volume.id])
+
     def test_use_of_a_header_that_is_forged(self):
         self.world.headers[self.volume.id].digest = crypt.FORGED
         self.assertRaises(AssertionError, self.node.node.crypt._inner.open,
@@ -523,8 +532,31 @@ class EncryptedTest(testtools.TestCase):
         self.assertEqual(1, len(self.world.secrets.kept))
         self.world.destroy(self.volume)
         encrypted.clean_up(self.world)
-        left, = encrypted.left(self.world)
-        self.assertIn('backups of headers', left)
+        self.assertEqual([], list(encrypted.left(self.world)))
+
+    def test_backup_that_could_not_be_removed(self):
+        """The operator cleans up: nobody else looks for it."""
+        self.world.fault = lambda faults, _hot: (
+            ('daemon dies before',) if faults is troubles.LOCAL else None)
+        self.cloud.scheduler.spawn('service', lambda: self.assertRaises(
+            OSError, self.node.node.crypt.drop_backups, self.volume.id))
+        self.cloud.scheduler.run()
+        self.assertTrue(self.world.secrets.missed)
+
+    @ddt.data(('error', True), ('creating', True), ('available', False),
+              ('in-use', False))
+    @ddt.unpack
+    def test_lv_that_nobody_was_given_may_go(self, status, may):
+        """Its status is an error if the service that was asked has died."""
+        self.volume.status = status
+        self.node.devices.clear()
+        self.node.sim_stack._inner.mark_newborn(self.volume.name)
+        with self.node.lock(self.volume.id):
+            remove = self.node.sim_stack._inner.remove_lv
+            if may:
+                remove(self.volume.name)
+            else:
+                self.assertRaises(AssertionError, remove, self.volume.name)
 
     def test_guest_has_what_is_encrypted(self):
         self.assertFalse(self.cloud.is_there(self.volume, self.node))

@@ -111,7 +111,8 @@ class Events:
         """
         volume = self.volume(a, 'available', 'in-use')
         header = volume and self.world.headers.get(volume.id)
-        if header is None or header.under_way or any(
+        if header is None or header.digest == crypt.FORGED or (
+                header.under_way) or any(
                 name == volume.id for _host, name in self.scheduler.locks):
             return False
         self.say('the header of %s is forged', volume.id[:4])
@@ -153,13 +154,14 @@ class _Known:
 
 
 def clean_up(world):
-    """The operator's command removes the secrets of deleted volumes.
+    """The operator's command removes what deleted volumes have left.
 
-    A delete does not wait for a key manager that is away.
+    A delete does not wait for a key manager that is away, nor for a backup
+    of a header that can't be removed.
     """
     node = next(iter(world.nodes.values()))
     keys = crypt.SimKeys(node)
-    for each in secret_care.find(_Known(world), keys):
+    for each in secret_care.find(_Known(world), keys, set(world.backups)):
         if each.known:
             secret_care.remove(keys, crypt.SimCrypt(node), each)
 

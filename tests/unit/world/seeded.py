@@ -189,6 +189,8 @@ class _Acting(effects._Acting):
         """An effect of which nobody learns how it has ended."""
         world, node = self._node.world, self._node
         world.scheduler.say('%s: %s' % (name, fault[0]))
+        if name == 'drop_backups':
+            world.secrets.missed = True
         if fault[0] in ('daemon dies after', 'time over after',
                         'no answer after',
                         'connection lost after the commit'):

@@ -242,7 +242,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 or self.node.world.home(volume) is not self.node
                 # The other after a peer that deletes has answered late.
                 or volume.status in ('deleting', 'error_deleting') or (
-                    volume.status == 'creating'
+                    # In error, if the service that was asked has died.
+                    volume.status in ('creating', 'error')
                     and (not {names.NEWBORN, names.FRESH}.isdisjoint(
                         self.node.disk.tags[name])
                         or set(self.node.lvs[name]) <= {
