@@ -714,6 +714,28 @@ class HeldBackTest(testtools.TestCase):
         wrong, = complaints.take()
         self.assertIn('a guest loses its volume', wrong)
 
+    def test_nova_ends_a_live_migration_once(self):
+        """Two that have waited for the I/O of its guest: one goes on."""
+        told = [types.SimpleNamespace(
+            attach_status='attached', left=False,
+            connector=self.cloud.connector(host))
+            for host in instances.HOSTS[:2]]
+        self.volume.volume_attachment = told
+        self.volume.status = 'in-use'
+        self.cloud.waiting[self.volume.id] = 1
+        ended = []
+        with mock.patch.object(
+                self.cloud, '_disconnect', autospec=True,
+                side_effect=lambda _volume, which, *_asks: (
+                    ended.append(which), self.cloud.scheduler.wait(5))):
+            for _each in range(2):
+                self.cloud.scheduler.spawn(
+                    'nova', lambda: self.cloud._finish(0, 4))
+            self.cloud.scheduler.spawn(
+                'kernel', lambda: self.cloud.waiting.clear(), after=3)
+            self.cloud.scheduler.run()
+        self.assertEqual(2, len(ended))
+
     def test_what_waits_for_ever_is_wrong(self):
         self.cloud.waiting[self.volume.id] = 1
         self.assertRaises(AssertionError, schedules._check_guests,

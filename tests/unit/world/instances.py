@@ -284,6 +284,12 @@ class Instances:
                      for one in each.volume_attachment)]
         return found[number % len(found)] if found else None
 
+    @staticmethod
+    def _are_attached(volume, *attachments):
+        """Whether a volume has these attachments, no more, all attached."""
+        return (list(volume.volume_attachment) == list(attachments) and all(
+            each.attach_status == 'attached' for each in attachments))
+
     def _detach(self, a, b):
         volume = self._attached(a, 1)
         if volume is None:
@@ -368,7 +374,8 @@ class Instances:
             return False
         source = self.guests[volume.id]
         if b % 2:  # a cold migration: it is shut off
-            if not self._stop(volume):
+            if not self._stop(volume) or (
+                    not self._are_attached(volume, before)):
                 return None
         else:
             self._close(volume.id, source, (1, 8, 30)[a % 3])
@@ -408,6 +415,8 @@ class Instances:
         source, destination = volume.volume_attachment
         if source.left or not self._drained(volume.id):
             return False
+        if not self._are_attached(volume, source, destination):
+            return False  # Nova has gone on meanwhile
         for each in (source, destination):
             each.attach_status = 'detaching'
         host = self.host_of(destination)
