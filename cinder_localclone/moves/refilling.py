@@ -81,7 +81,13 @@ class Comparison:
         them from it anew. Nothing writes to a source, so its answer holds.
         """
         move = self._silent.get(volume_id)
-        if move and self._node.records.services().get(move.source):
+        if move is None:
+            return
+        present = self._node.records.move_of(volume_id)
+        if present is None or present.shadow_id != move.shadow_id:
+            # It ended while somebody waited for an answer.
+            self._forget(move)
+        elif self._node.records.services().get(move.source):
             try:
                 self._answers[move.shadow_id] = self._ask(move)
             except ERRORS as exc:

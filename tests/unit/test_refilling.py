@@ -431,6 +431,27 @@ class RefillingTest(Begun):
         self.assertIn('strange', self.log.output)
         self.settled()
 
+    def test_source_that_fails_when_its_move_has_ended(self):
+        """Another thread had its answer meanwhile; it is asked no more."""
+        self.lose(1)
+        clock, asked = self.waiting(), []
+        inner = self.b.node.peers.holes
+
+        def ask(*args):
+            asked.append(args)
+            if len(asked) == 2:
+                self.converge()
+            if len(asked) < 3:
+                raise AWAY
+            return inner(*args)
+        with mock.patch.object(self.b.node.peers, 'holes', ask):
+            for clock.return_value in (5, 10, 15):
+                self.converge()
+        self.assertEqual(3, len(asked))
+        self.settled()
+        self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
+                                    self.b.reconciler.comparison._answers))
+
     def test_source_that_is_down_is_not_asked_ahead(self):
         """Nor is one that is not needed any more."""
         clock = self.waiting()
