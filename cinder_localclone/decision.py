@@ -87,9 +87,11 @@ class Decision:
 #: downloading, maintenance, ...) it is Cinder itself that reads or writes,
 #: from wherever that service runs: never a reason to move.
 NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
-#: Statuses in which no host gets a volume: its LV may be gone already, and
-#: an export would keep it in use.
-GOING = frozenset(('deleting', 'error_deleting'))
+#: What is done to a volume, by the statuses in which no host gets it: its LV
+#: may be gone already, or be somebody else's; and an export would keep it in
+#: use.
+GOING = {'deleting': 'deleted', 'error_deleting': 'deleted',
+         'unmanaging': 'unmanaged', 'error_unmanaging': 'unmanaged'}
 
 
 def decide(request: Request) -> Decision:
@@ -112,7 +114,8 @@ def _decide(request: Request) -> Decision:
     has a connector.
     """
     if request.status in GOING:
-        return Decision(Verdict.REFUSE, 'it is being deleted.')
+        return Decision(
+            Verdict.REFUSE, 'it is being %s.' % GOING[request.status])
     elsewhere = [a for a in request.attachments
                  if a.host and a.host != request.connector_host]
     mine = {a.instance for a in request.attachments

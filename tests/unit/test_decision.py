@@ -49,6 +49,10 @@ CASES = (
         'n1@l', 'n1', 'error_deleting', []), V.REFUSE, 'being deleted'),
     ('reserved, then deleted', request(status='deleting'), V.REFUSE,
      'being deleted'),
+    ('given up, then unmanaged', request(status='unmanaging', attachments=[]),
+     V.REFUSE, 'being unmanaged'),
+    ('given up, then unmanaged, at home', request(
+        'n1@l', 'n1', 'error_unmanaging', []), V.REFUSE, 'being unmanaged'),
     ('no such backend', request(None, 'x'), V.REMOTE, 'does not run'),
     ('no such backend, live', request(
         None, 'x', 'in-use', [At('vm', 'n1'), At('vm', None)]),
