@@ -105,8 +105,9 @@ class Crypt(typing.Protocol):
     def back_up(self, volume_id: str, what: str = '1') -> None:
         """Copy a volume's header to where backups of headers are."""
 
-    def renew_backup(self, volume_id: str) -> None:
-        """The same; those that there were go, once it is there."""
+    def renew_backup(self, volume_id: str, header: headers.Header,
+                     key: bytes) -> None:
+        """The same; older copies go once this one is seen to be right."""
 
     def backup_names(self, volume_id: str) -> list[str]:
         """The backups of a volume's header, the oldest first."""

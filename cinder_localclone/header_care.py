@@ -241,6 +241,8 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
     :raises NotAtRest: if somebody else may change it
     :raises ForeignHeader: if it is not the volume's: the backups of before
         stay
+    :raises WrongKey: if the volume's key does not open it: likewise
+    :raises KeyUnavailable: if the key manager does not answer
     :raises Reencrypting: if it is of before the end of a re-encryption: it
         could not be restored, and takes the place of one that could be
     :raises KeyNotChanged: if there is no place for it
@@ -348,7 +350,7 @@ def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
                     'was older than its keys: key slots %(slots)s were '
                     'emptied. Add recovery keys again if it needs any.', {
                         'volume': volume.id, 'slots': ', '.join(slots)})
-    key_change.renew_backup(node, volume)
+    key_change.renew_backup(node, volume, key)
     node.crypt.unmark(volume.name, names.RESTORED)
     return ['key slots %s were emptied, as keys may have been removed since: '
             'add recovery keys again' % ', '.join(slots)] if slots else []

@@ -54,18 +54,41 @@ class HeaderFiles:
                           'volume': volume_id, 'directory': self.backups,
                           'error': exc})
 
-    def renew_backup(self, volume_id: str) -> None:
-        """The same; those that there were go, once it is there.
+    def renew_backup(self, volume_id: str, header: headers.Header,
+                     key: bytes) -> None:
+        """Copy a volume's header; remove the older copies once it is proven.
 
-        They would be opened by keys that open the volume no more, or show
-        what it was before it was re-encrypted as noise.
+        The older ones would be opened by keys that open the volume no more,
+        or show what it was before it was re-encrypted as noise. But somebody
+        who can write to the disk may change the header at any moment, and
+        its key slots without a trace: the new copy itself is looked at.
 
-        :raises LocalCloneError: if there is none then
+        :param header: what the volume's header must say
+        :param key: what opens it; b'' if older copies are of no use in any
+            case
+        :raises ForeignHeader: if it says something else
+        :raises WrongKey: if the key does not open it
+        :raises LocalCloneError: if no copy was made. The older ones stay, as
+            after the other errors
         """
-        if self.backups:
-            with self._saying_where(volume_id):
-                backups.renew(names.handle_path(volume_id), self.backend,
-                              self.timeout)
+        if not self.backups:
+            return
+        with self._saying_where(volume_id):
+            name = backups.add(names.handle_path(volume_id), self.backend,
+                               self.timeout)
+            try:
+                if self.backed_up(volume_id, name)[0] != header:
+                    raise encryption_errors.ForeignHeader(
+                        path=names.handle_path(volume_id),
+                        reason='it was changed after the driver checked it')
+                if key:
+                    self.test_backup(volume_id, name, key)
+            except Exception:
+                # What stays is compared by the next check of the node.
+                with contextlib.suppress(exceptions.LocalCloneError, OSError):
+                    backups.remove(self.backend, volume_id, name)
+                raise
+            backups.keep_only(self.backend, volume_id, name)
 
     def backup_names(self, volume_id: str) -> list[str]:
         """The backups of a volume's header, the oldest first."""

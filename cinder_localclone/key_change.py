@@ -16,6 +16,7 @@ import typing
 from oslo_log import log as logging
 
 from cinder_localclone import crypt_tops
+from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -266,9 +267,11 @@ class Change:
 
     def _opening(self, token: tokens.Token) -> bytes:
         """What a token's secret opens; if that is lost, the recovery key."""
-        if self.recovery and not self._opens(token):
-            return self.recovery
-        return self.key(token)
+        return self.recovery if self._is_lost(token) else self.key(token)
+
+    def _is_lost(self, token: tokens.Token) -> bool:
+        """Whether a recovery key has to open what a token's secret did."""
+        return bool(self.recovery) and not self._opens(token)
 
     # -- steps
 
@@ -307,8 +310,7 @@ class Change:
         self.recorded = recorded
 
     def _drop_slots(self, token: tokens.Token, by: tokens.Token) -> None:
-        stays = self.recovery if self.recovery and not self._opens(
-            by) else self._prove(by)
+        stays = self.recovery if self._is_lost(by) else self._prove(by)
         outdate_backups(self.node, self.volume)
         for slot in rotation.slots_of(self.header, token):
             self.node.crypt.kill_slot(self.volume.id, slot, stays)
@@ -318,7 +320,8 @@ class Change:
         self.note_key()
         self._keep(by)
         outdate_backups(self.node, self.volume)
-        replace_backups(self.node, self.volume.id)
+        stays = self._opening(by)
+        replace_backups(self.node, self.volume, stays)
         self._let_go(token.key)
         self.node.crypt.remove_token(self.volume.id, token.number or '')
         back = token.replaces == self.recorded.key
@@ -327,7 +330,7 @@ class Change:
             self._record_as(shares_key=False)
         try:
             # Else whoever restores it would have that trace again.
-            renew_backup(self.node, self.volume)
+            renew_backup(self.node, self.volume, stays)
         except (exceptions.LocalCloneError, OSError) as exc:
             LOG.warning('The last backup of the header of volume %(volume)s '
                         'names a secret that is gone: %(error)s', {
@@ -345,7 +348,7 @@ class Change:
             crypt_tops.note_opened(self.node, lv, self.volume.id,
                                    self.recorded.key)
             opened = True
-        keeps = opened and not (self.recovery and not self._opens(token))
+        keeps = opened and not self._is_lost(token)
         # It may be all that there is of a key: first there is another.
         key = self.key(token) if keeps else b''
         self.node.crypt.forget_sealed(self.volume.id)
@@ -413,33 +416,50 @@ def outdate_backups_of(node: nodes.Node, lv: str) -> None:
     node.crypt.mark(lv, names.OUTDATED)
 
 
-def replace_backups(node: nodes.Node, volume_id: str) -> None:
+def replace_backups(node: nodes.Node, volume: ports.Volume, key: bytes
+                    ) -> None:
     """No backup that can be seen has keys that the header has not.
 
+    :param key: as of :func:`copy_header`
     :raises LocalCloneError: if one may have. Where there is none, and none
         can be made, that is only logged, as when a volume is created
     """
     try:
-        node.crypt.renew_backup(volume_id)
+        copy_header(node, volume, key)
     except (exceptions.LocalCloneError, OSError) as exc:
-        if node.crypt.backup_names(volume_id):
+        if node.crypt.backup_names(volume.id):
             raise
         LOG.error('There is no backup of the header of volume %(volume)s: '
-                  '%(error)s', {'volume': volume_id, 'error': exc})
+                  '%(error)s', {'volume': volume.id, 'error': exc})
 
 
-def renew_backup(node: nodes.Node, volume: ports.Volume) -> None:
-    """Replace backups of a volume's header, and note that it is done.
+def copy_header(node: nodes.Node, volume: ports.Volume, key: bytes = b''
+                ) -> None:
+    """Replace backups of a volume's header.
 
+    :param key: what opens it; b'': what its row, and the key manager, say
     :raises ForeignHeader: if its header is not the one that its row has
         pinned: the backups may be all that is left of that one
+    :raises WrongKey: if the key does not open it: likewise
     :raises LocalCloneError: if it is not done
+    """
+    expected = pinning.of_row(rows.recorded(volume))
+    header = node.crypt.header(volume.id)
+    pinning.check(volume.id, header, expected)
+    node.crypt.renew_backup(volume.id, header, key or decrypting.key_of(
+        node.crypt, node.keys, volume.id, header, expected))
+
+
+def renew_backup(node: nodes.Node, volume: ports.Volume, key: bytes = b''
+                 ) -> None:
+    """Replace backups of a volume's header, and note that it is done.
+
+    :param key: as of :func:`copy_header`
+    :raises LocalCloneError: as :func:`copy_header`
     """
     if not node.crypt.keeps_backups():
         return
-    pinning.check(volume.id, node.crypt.header(volume.id),
-                  pinning.of_row(rows.recorded(volume)))
-    node.crypt.renew_backup(volume.id)
+    copy_header(node, volume, key)
     lv = node.stack.lvs().get(volume.name)
     if lv and names.OUTDATED in lv.tags:
         node.crypt.unmark(lv.name, names.OUTDATED)

@@ -62,7 +62,7 @@ def give(node: nodes.Node, volume: ports.Volume) -> None:
     node.crypt.set_uuid(volume.id, volume.id)
     if current.key == wanted.shared_key:
         _share(node, volume.id, current.key)
-        key_change.replace_backups(node, volume.id)
+        key_change.replace_backups(node, volume, change.key(current))
     else:
         _replace(change, current, wanted)
     change.note_key()

@@ -87,7 +87,7 @@ def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
         work.write(dataclasses.replace(
             token, keyslots=(token.slot,), slot=''), replace=True)
         try:
-            node.crypt.renew_backup(volume_id)
+            key_change.copy_header(node, work.volume, own)
         except (exceptions.LocalCloneError, OSError) as exc:
             # Whoever asks has to be shown a key that is there by now.
             LOG.warning('The recovery key of volume %(volume)s does not open '
@@ -127,7 +127,7 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> Removed:
         work.look()
         work.drop_halves()  # its token has no slot any more
         try:
-            key_change.renew_backup(node, work.volume)
+            key_change.renew_backup(node, work.volume, own)
         except (exceptions.LocalCloneError, OSError) as exc:
             raise encryption_errors.StaleBackup(
                 slot=slot, volume=volume_id, reason=exc)

@@ -448,7 +448,7 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     begun = header.pin != recorded.pin
     # What they would restore makes noise of the volume: as long as there may
     # be one, its LV says so.
-    node.crypt.renew_backup(volume.id)
+    node.crypt.renew_backup(volume.id, header, b'')
     _take_off(node, volume, names.PAUSED)
     _take_off(node, volume, names.REENCRYPTED)
     # Last: as long as the row announces it, the next look does all this.

@@ -109,11 +109,10 @@ def _written(folder: folders.Folder, name: str) -> Iterator[str]:
 
 
 @privileged.entrypoint
-def renew(path: str, backend: str, timeout: float) -> str:
-    """Copy the header of a volume into a new file, then drop the old ones.
+def add(path: str, backend: str, timeout: float) -> str:
+    """Copy the header of a volume into a new file, beside the older ones.
 
-    Allows: the same, and overwrites and removes the older backups of that
-    volume.
+    Allows: the same, into a new file.
 
     :param backend: section of the backend
     :returns: the name of the file
@@ -125,11 +124,41 @@ def renew(path: str, backend: str, timeout: float) -> str:
         name = names.header_backup(luks_uuid, str(
             1 + max(map(_number, folder.names()), default=0)))
         _copy(path, folder, name, timeout)
-    with _of_volume(backend, volume_id) as folder:
+    return name
+
+
+@privileged.entrypoint
+def keep_only(backend: str, volume_id: str, name: str) -> None:
+    """Overwrite and remove all backups of a volume's header but one.
+
+    Allows: overwrites and removes any backups of any volume in the configured
+    directory but one that the caller names, if that is there.
+
+    :param backend: section of the backend
+    :param name: of the file
+    :raises FileNotFoundError: if there is no such file: all others stay
+    """
+    with opened(backend, volume_id, name), _of_volume(
+            backend, volume_id) as folder:
         for each in folder.names():
             if names.is_header_backup(each) and each != name:
                 _shred(folder, each)
-    return name
+
+
+@privileged.entrypoint
+def remove(backend: str, volume_id: str, name: str) -> None:
+    """Overwrite and remove one backup of a volume's header.
+
+    Allows: overwrites and removes any backup of any volume in the configured
+    directory.
+
+    :param backend: section of the backend
+    :param name: of the file
+    """
+    _require_name(name)
+    with _of_volume(backend, volume_id) as folder:
+        _shred(folder, name)
+        folder.flush()
 
 
 @privileged.entrypoint

@@ -69,8 +69,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         secrets.test(self.path, KEY, 60)
         (self.backups / VOLUME / 'notes').touch()
         for number in (3, 4):
-            self.assertEqual('%s-%d' % (LUKS, number), backups.renew(
-                self.path, BACKEND, 60))
+            self.assertEqual('%s-%d' % (LUKS, number), self.renew())
             self.assertEqual(
                 {'%s-%d' % (LUKS, number), 'notes'}, {
                     path.name for path in (
@@ -89,11 +88,31 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             for name in ('%s-9', '%s-10.partial', '%s-4.partial')]
         kept = self.directory / 'kept'
         os.link(part, kept)
-        backups.renew(self.path, BACKEND, 60)
+        self.renew()
         new, = part.parent.iterdir()
         self.assertEqual(LUKS + '-10', new.name)
         self.assertEqual(bytes(4), kept.read_bytes())
         secrets.test_backup(BACKEND, VOLUME, new.name, KEY, 60)
+
+    def renew(self):
+        name = backups.add(self.path, BACKEND, 60)
+        backups.keep_only(BACKEND, VOLUME, name)
+        return name
+
+    def test_one_of_several(self):
+        """What takes the place of others is there; else they stay."""
+        first, second, third = ['%s-%d' % (LUKS, number)
+                                for number in (1, 2, 3)]
+        for name in (first, second):
+            self.of_volume(name, text='keys')
+        self.assertRaises(FileNotFoundError, backups.keep_only, BACKEND,
+                          VOLUME, third)
+        self.assertEqual([first, second], backups.listed(BACKEND, VOLUME))
+        kept = self.directory / 'kept'
+        os.link(self.backups / VOLUME / second, kept)
+        backups.remove(BACKEND, VOLUME, second)
+        self.assertEqual(bytes(4), kept.read_bytes())
+        self.assertEqual([first], backups.listed(BACKEND, VOLUME))
 
     def test_names_of_backups(self):
         """By number: the last one is what is restored."""
@@ -154,7 +173,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.assertEqual(0o40700, directory.stat().st_mode)
         self.assertEqual(written(first), order.done)
         del order.done[:]
-        backups.renew(self.path, BACKEND, 60)
+        self.renew()
         # That of before goes when there is another one.
         self.assertEqual(
             [*written(second), ('fsync', first), ('unlink', first)],
@@ -167,10 +186,9 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
 
     def test_backup_that_fails_leaves_what_there_was(self):
         self.format(self.path)
-        name = backups.renew(self.path, BACKEND, 60)
+        name = self.renew()
         with mock.patch.object(os, 'replace', side_effect=OSError):
-            self.assertRaises(OSError, backups.renew, self.path, BACKEND,
-                              60)
+            self.assertRaises(OSError, self.renew)
         with open(self.path, 'r+b') as file:
             file.write(bytes(16 << 20))
         self.assertRaises(exceptions.LocalCloneError, backups.make,
@@ -183,7 +201,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.format(self.path)
         kept = [self.directory / str(number) for number in (1, 2)]
         for link in kept:
-            name = backups.renew(self.path, BACKEND, 60)
+            name = self.renew()
             os.link(self.backups / VOLUME / name, link)
         self.assertEqual(b'LUKS', kept[1].read_bytes()[:4])
         backups.drop(BACKEND, VOLUME)
@@ -386,6 +404,8 @@ class LinksTest(commands.Case):
                     (backups.restore, HANDLE, BACKEND, name, 30),
                     (backups.dump, BACKEND, VOLUME, name, 30),
                     (backups.luks_uuid, BACKEND, VOLUME, name, 30),
+                    (backups.keep_only, BACKEND, VOLUME, name),
+                    (backups.remove, BACKEND, VOLUME, name),
                     (secrets.test_backup, BACKEND, VOLUME, name, KEY, 30)):
                 self.assertRaises(exceptions.Foreign, call, *given)
         for call in (backups.drop, backups.listed):
@@ -393,7 +413,7 @@ class LinksTest(commands.Case):
         for path in ('/dev/sda', '/tmp/localclone-' + VOLUME):
             for call, *given in ((backups.make, NAME, 30),
                                  (backups.restore, NAME, 30),
-                                 (backups.renew, 30),
+                                 (backups.add, 30),
                                  (backups.save_beginning, LUKS, 1, 30)):
                 self.assertRaises(exceptions.Foreign, call, path, BACKEND,
                                   *given)

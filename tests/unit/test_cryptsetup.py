@@ -5,12 +5,14 @@ import contextlib
 import os
 from unittest import mock
 
+import ddt
 import fixtures
 
 from cinder_localclone import cryptsetup
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
 from cinder_localclone.luks import notes
 from cinder_localclone.luks import options
 from cinder_localclone.lvm import reports
@@ -29,8 +31,12 @@ LUKS = '00000000-0000-4000-8000-00000000000a'
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 HANDLE = '/dev/mapper/localclone-' + VOLUME
 CRYPT = 'localclone-crypt-' + VOLUME
+DUMP = luks_headers.PLAIN
+#: Of other data.
+CHANGED = DUMP.replace('aes-xts-plain64', 'aes-cbc-essiv')
 
 
+@ddt.ddt
 class CryptsetupTest(commands.Case):
 
     def setUp(self):
@@ -158,13 +164,52 @@ class CryptsetupTest(commands.Case):
             self.room.test_ended(VOLUME, b'key')
         tested.assert_called_once_with(HANDLE, b'key', 30)
 
+    def renew(self, volume=VOLUME):
+        self.room.renew_backup(volume, headers.parse(DUMP), b'key')
+
+    @ddt.data((DUMP, None, True), (CHANGED, None, False),
+              ('{', None, False),
+              (DUMP, encryption_errors.WrongKey(path='p'), False))
+    @ddt.unpack
+    def test_what_takes_the_place_of_older_backups(self, copied, error, kept):
+        """The copy itself is looked at: the disk may be an enemy's."""
+        self.room.backups, self.room.backend = '/b', 'lc'
+        with mock.patch.object(cryptsetup.header_files, 'backups',
+                               autospec=True) as called, \
+                mock.patch.object(secrets, 'test_backup',
+                                  side_effect=error):
+            called.add.return_value = 'new'
+            called.dump.return_value = copied
+            if kept:
+                self.renew()
+            else:
+                self.assertRaises(
+                    (encryption_errors.HeaderDamaged,
+                     encryption_errors.WrongKey), self.renew)
+            self.assertEqual(
+                [mock.call('lc', VOLUME, 'new')] * kept,
+                called.keep_only.mock_calls)
+            self.assertEqual(
+                [mock.call('lc', VOLUME, 'new')] * (not kept),
+                called.remove.mock_calls)
+
+    def test_backup_that_is_of_no_use_and_stays(self):
+        """Why it is of none is what is said."""
+        self.room.backups = '/b'
+        with mock.patch.object(cryptsetup.header_files, 'backups',
+                               autospec=True) as called:
+            called.dump.return_value = CHANGED
+            called.remove.side_effect = OSError
+            self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+            called.keep_only.assert_not_called()
+
     def test_backup_that_can_not_be_written(self):
         self.room.backups = '/nonexistent/backups'
         self.room.backend = configured.BACKEND
         self.useFixture(configured.Configured(
             localclone_header_backup_dir=self.room.backups))
         self.commands.answer('cryptsetup luksUUID', LUKS)
-        for make in (self.room.renew_backup,
+        for make in (self.renew,
                      lambda volume: self.room.save(volume, LUKS)):
             error = self.assertRaises(encryption_errors.NoBackup, make,
                                       VOLUME)
@@ -175,7 +220,7 @@ class CryptsetupTest(commands.Case):
         self.room.backups = '/b'
         full = OSError(28, 'No space left on device')
         for name, make in (
-                ('renew', self.room.renew_backup),
+                ('add', self.renew),
                 ('save_beginning',
                  lambda volume: self.room.save(volume, LUKS))):
             with mock.patch.object(backups, name, side_effect=full):
@@ -195,7 +240,7 @@ class CryptsetupTest(commands.Case):
     @mock.patch.object(cryptsetup.header_files, 'backups')
     def test_no_place_for_backups(self, called):
         self.room.back_up(VOLUME)
-        self.room.renew_backup(VOLUME)
+        self.renew()
         self.room.drop_backups(VOLUME)
         self.assertEqual((False, [], []), (
             self.room.keeps_backups(), self.room.backed_up_volumes(),
@@ -206,7 +251,8 @@ class CryptsetupTest(commands.Case):
     def test_place_of_backups(self, called):
         self.room = cryptsetup.Cryptsetup('g', 30, '/b', backend='lc')
         self.assertTrue(self.room.keeps_backups())
-        self.room.renew_backup(VOLUME)
+        called.dump.return_value = DUMP
+        self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
         self.room.save(VOLUME, LUKS)
         self.room.restore(VOLUME, 'x')
         self.assertIs(called.listed.return_value,
@@ -214,7 +260,10 @@ class CryptsetupTest(commands.Case):
         self.assertIs(called.volumes.return_value,
                       self.room.backed_up_volumes())
         self.assertEqual([
-            mock.call.renew(HANDLE, 'lc', 30),
+            mock.call.add(HANDLE, 'lc', 30),
+            mock.call.dump('lc', VOLUME, called.add.return_value, 30),
+            mock.call.luks_uuid('lc', VOLUME, called.add.return_value, 30),
+            mock.call.keep_only('lc', VOLUME, called.add.return_value),
             mock.call.save_beginning(HANDLE, 'lc', LUKS, 16 << 20, 30),
             mock.call.restore(HANDLE, 'lc', 'x', 30),
             mock.call.listed('lc', VOLUME),

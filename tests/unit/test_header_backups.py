@@ -10,6 +10,7 @@ import ddt
 import fixtures
 import testtools
 
+from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -68,9 +69,11 @@ class LookTest(testtools.TestCase):
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             header_care, 'wrong_with_backup', return_value=[])).mock
         self.backups = header_backups.Look(node)
+        self.useFixture(fixtures.MockPatchObject(
+            decrypting, 'key_of', autospec=True, return_value=b'key'))
         for change in (node.crypt.back_up, node.crypt.drop_backups,
                        node.crypt.renew_backup):
-            change.side_effect = lambda volume_id: self.assertEqual(
+            change.side_effect = lambda volume_id, *_how: self.assertEqual(
                 [volume_id], self.locked)
 
     def look(self):
@@ -212,7 +215,8 @@ class LookTest(testtools.TestCase):
         self.node.crypt.renew_backup.assert_not_called()
         header.reencryption = None
         self.look()
-        self.node.crypt.renew_backup.assert_called_once_with(HERE)
+        self.node.crypt.renew_backup.assert_called_once_with(
+            HERE, header, b'key')
 
     def test_compared_again_when_it_was_away(self):
         """Its disk comes back as it was, perhaps of before a change."""

@@ -270,8 +270,7 @@ class RecoveryTest(Case):
     def test_marked_where_no_backups_are_kept_just_now(self):
         """Those of before are restored once their directory is set again."""
         added = self.add()
-        with self.a.node.lock(self.volume.id):
-            self.a.node.crypt.renew_backup(self.volume.id)
+        header_care.back_up(self.a.node, self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
                                autospec=True, return_value=False):
             self.remove()
@@ -531,6 +530,35 @@ class StatusTest(Case):
         self.assertEqual(self.volume.id + '-2', header_care.back_up(
             self.a.node, self.volume.id))
 
+    def test_back_up_of_a_header_that_is_changed_meanwhile(self):
+        """It is compared as it is in the copy, not as it was before that."""
+        before, inner = repr(self.world.copies), crypt.SimCrypt.renew_backup
+
+        def renew(own, volume_id, *args):
+            self.world.headers[volume_id].digest = 'of somebody else'
+            inner(own, volume_id, *args)
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup', renew):
+            self.assertRaises(encryption_errors.ForeignHeader,
+                              header_care.back_up, self.a.node,
+                              self.volume.id)
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+        self.assertEqual(before, repr(self.world.copies))
+
+    def test_back_up_of_what_no_key_opens(self):
+        """Its pin says nothing of what is in its key slots."""
+        before = repr(self.world.copies)
+        slots = self.world.headers[self.volume.id].slots
+        kept = dict(slots)
+        slots.update({'0': b'noise', '5': b'noise'})
+        self.assertRaises(encryption_errors.WrongKey, header_care.back_up,
+                          self.a.node, self.volume.id)
+        header_backups.Look(self.a.node).look(None)
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+        self.assertEqual(before, repr(self.world.copies))
+        slots.update(kept)
+        header_backups.Look(self.a.node).look(None)
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+
     def test_back_up_without_a_handle(self):
         del self.a.devices[names.handle(self.volume.id)]
         self.assertEqual(self.volume.id + '-2', header_care.back_up(
@@ -643,8 +671,7 @@ class RestoreTest(Case):
         It opens the volume no more, whatever is restored.
         """
         added, other = self.add(), self.add()
-        with self.a.node.lock(self.volume.id):
-            self.a.node.crypt.renew_backup(self.volume.id)
+        header_care.back_up(self.a.node, self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=RecoveryTest.NO_BACKUP):
             self.assertRaises(encryption_errors.StaleBackup, self.remove,

@@ -201,9 +201,9 @@ class RotateTest(Case):
             with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                    autospec=True) as renewed:
                 # The one before the old secret goes is made.
-                renewed.side_effect = lambda own, volume_id, error=error: (
+                renewed.side_effect = lambda *args, error=error: (
                     self.fail_(error) if self.old not in
-                    self.world.secrets.kept else renew(own, volume_id))
+                    self.world.secrets.kept else renew(*args))
                 self.rotate()
             self.assert_changed()
             self.assertTrue(self.is_marked())

@@ -350,18 +350,28 @@ class SimCrypt:
         self.world.backups.setdefault(volume_id, []).append(what)
         self._copy(volume_id, what)
 
-    def renew_backup(self, volume_id):
+    def renew_backup(self, volume_id, header, key):
+        """What is in the copy is compared, whoever writes the disk."""
         self._insist_alone(volume_id, 'a backup')
-        self._insist(not self._header(volume_id).under_way, 'a backup')
+        self._insist(not header.reencryption, 'a backup')
+        copied = copy.deepcopy(self._header(volume_id))
+        if _as_header(copied) != header:
+            raise encryption_errors.ForeignHeader(path='p', reason='changed')
+        if key and key not in copied.slots.values():
+            raise encryption_errors.WrongKey(path='p')
+        self._insist(copied.digest != FORGED, 'a forged header is used')
         found = self.world.backups.setdefault(volume_id, [])
         what = str(1 + max(map(int, found), default=0))
-        self._copy(volume_id, what)
+        self._keep(volume_id, what, copied)
         found[:] = [what]
 
     def _copy(self, volume_id, what):
+        self._keep(volume_id, what, copy.deepcopy(
+            self._own_header(volume_id)))
+
+    def _keep(self, volume_id, what, copied):
         self.world.copies[volume_id, names.header_backup(
-            self.uuid(volume_id), what)] = copy.deepcopy(
-                self._own_header(volume_id))
+            copied.uuid or volume_id, what)] = copied
 
     def backup_names(self, volume_id):
         return [name for each, name in self.world.copies
