@@ -8,6 +8,7 @@ decrypts the volume, through the driver's privileged daemon.
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import typing
 
 from cinder_localclone import encryption_errors
@@ -301,7 +302,16 @@ def backup_is_renewed(bench: Bench) -> None:
     with encrypted(bench) as volume:
         bench.crypt.back_up(volume)
         add(bench, volume)
-        bench.crypt.renew_backup(volume)
+        header = bench.crypt.header(volume)
+        for said, key, error in (
+                (header, NO_KEY, encryption_errors.WrongKey),
+                (dataclasses.replace(header, digest='x'), OTHER_KEY,
+                 encryption_errors.ForeignHeader)):
+            with refused(error):
+                bench.crypt.renew_backup(volume, said, key)
+            same([names.header_backup(volume, '1')], list(
+                bench.crypt.backup_names(volume)))
+        bench.crypt.renew_backup(volume, header, OTHER_KEY)
         kept, = bench.crypt.backup_names(volume)
         same(bench.crypt.header(volume), bench.crypt.backed_up(
             volume, kept)[0])
