@@ -736,6 +736,38 @@ class HeldBackTest(testtools.TestCase):
             self.cloud.scheduler.run()
         self.assertEqual(2, len(ended))
 
+    def test_evacuated_instance_is_started_once(self):
+        """Whoever asks for its start meanwhile starts no second one."""
+        cloud, (here, there) = self.cloud, instances.HOSTS[:2]
+        told = types.SimpleNamespace(
+            attach_status='attached', left=False, instance_uuid='vm',
+            connector=cloud.connector(here))
+        self.volume.volume_attachment = [told]
+        self.volume.status = 'in-use'
+        cloud.guests[self.volume.id] = here
+        started = []
+
+        def connect(volume, host, new):
+            new.attach_status = 'attached'
+            new.connector = cloud.connector(host)
+            volume.volume_attachment = [new]
+            return True
+
+        def start(volume, host):
+            started.append(host)
+            cloud.guests[volume.id] = host
+        with mock.patch.object(
+                cloud, '_connect', autospec=True, side_effect=connect), (
+                    mock.patch.object(cloud, '_disconnect', autospec=True)), (
+                    mock.patch.object(cloud, '_start_guest', autospec=True,
+                                      side_effect=start)):
+            cloud.scheduler.spawn('nova', lambda: cloud._evacuate(0, 0))
+            cloud.scheduler.spawn('user', lambda: (
+                cloud.guests.pop(self.volume.id, None),
+                cloud.resume(self.volume)), after=0.5)
+            cloud.scheduler.run()
+        self.assertEqual([there], started)
+
     def test_what_waits_for_ever_is_wrong(self):
         self.cloud.waiting[self.volume.id] = 1
         self.assertRaises(AssertionError, schedules._check_guests,

@@ -388,7 +388,9 @@ class Instances:
         if self._connect(volume, host, new):
             self.scheduler.wait(1)  # whoever is left may go on to write
             if new in volume.volume_attachment and (
-                    new.attach_status == 'attached'):
+                    new.attach_status == 'attached'
+                    and self.guests.get(volume.id) != host):
+                # Nobody has started it there meanwhile.
                 self.guests.pop(volume.id, None)
                 self._start_guest(volume, host)
         return None
