@@ -736,6 +736,16 @@ class HeldBackTest(testtools.TestCase):
             self.cloud.scheduler.run()
         self.assertEqual(2, len(ended))
 
+    @ddt.data((True, OSError), (False, AssertionError))
+    @ddt.unpack
+    def test_source_that_has_gone_is_not_exported(self, is_over, error):
+        """It is an error if its move has ended since; else it is wrong."""
+        move = types.SimpleNamespace(shadow_id='s', is_over=is_over)
+        self.cloud.world.shadows['s'] = move
+        self.assertRaises(error, self.node.sim_exports._insist_device,
+                          'localclone-source-s')
+        complaints.take()
+
     def test_evacuated_instance_is_started_once(self):
         """Whoever asks for its start meanwhile starts no second one."""
         cloud, (here, there) = self.cloud, instances.HOSTS[:2]

@@ -11,6 +11,7 @@ target is away.
 
 import collections
 import contextlib
+import errno
 import json
 import types
 import typing
@@ -269,6 +270,20 @@ class Rows(records.SimRecords):
 
 
 class Exports(iscsi.SimExports):
+
+    def _insist_device(self, name):
+        """But of a move that has ended since a slow look has begun.
+
+        The node's look removes the source of such a move without its
+        volume's lock. The target then finds no device.
+        """
+        shadows = self.node.world.shadows
+        if name not in self.node.devices and name.startswith(
+                names.source('')) and not any(
+                    name == names.source(each) and not move.is_over
+                    for each, move in shadows.items()):
+            raise OSError(errno.ENOENT, 'no such device', name)
+        super()._insist_device(name)
 
     def _insist_unread(self, shadow_id):
         """But of a move that has failed, before its destination looks.
