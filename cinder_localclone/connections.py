@@ -6,6 +6,7 @@ has asked, through the handlers.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 import typing
 
 from oslo_log import log as logging
@@ -258,16 +259,29 @@ class Connections:
                     and not self._node.is_at(connector, move.destination))
 
     def unserve(self, context: ports.Context, volume_id: str,
-                connector: ports.Connector | None) -> None:
+                connector: ports.Connector | None,
+                attachments: Collection[str]) -> None:
         """What terminate_connection does on the node that has to act.
 
-        What a host has by another attachment as well it keeps.
+        What a host has by another attachment as well it keeps. Nova may ask
+        twice, and Cinder deletes the attachment after the first answer: the
+        second request may come when the host has the volume anew, and ends
+        nothing then. What it leaves the next periodic check ends.
 
         :param connector: None (a forced detach) ends all connections
+        :param attachments: ids of those that the volume had when Cinder
+            asked
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
             volume = self._node.records.volume(volume_id)
+            if volume and _is_late(volume, connector, attachments):
+                LOG.info('A request to detach volume %(volume)s from %(host)s '
+                         'came late: the volume has been attached anew. '
+                         'Nothing was ended.',
+                         {'volume': volume_id, 'host': (
+                             connector or {}).get('host', 'all hosts')})
+                return
             if volume and rows.visible_id(volume):
                 # Who copied may be late: the volume itself is served by now.
                 if copies.has_handle(self._node, volume):
@@ -354,6 +368,20 @@ class Connections:
 def _is_live(move: state.Move) -> bool:
     """Whether both nodes of a live migration may have a volume attached."""
     return move.committed and move.phase is Phase.STARTING
+
+
+def _is_late(volume: ports.Volume, connector: ports.Connector | None,
+             attachments: Collection[str]) -> bool:
+    """Whether a host may have got a volume since it was to be detached.
+
+    An attachment that names no host yet may be for any host.
+
+    :param attachments: ids of those that there were then
+    """
+    return any(each.id not in attachments and (
+        not (connector and each.connector)
+        or _is_same_host(connector, each.connector))
+        for each in volume.volume_attachment)
 
 
 def _is_shared(volume: ports.Volume | None,

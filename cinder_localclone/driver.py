@@ -336,13 +336,14 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
+        attachments = [each.id for each in recorded.volume_attachment]
         if where == self.host:
             self.service.connections.unserve(
-                volume._context, volume.id, connector)
+                volume._context, volume.id, connector, attachments)
             return
         try:
             node.peers.terminate_connection(
-                volume._context, where, volume.id, connector)
+                volume._context, where, volume.id, connector, attachments)
         except exceptions.PeerUnreachable as exc:
             if not from_source:
                 raise

@@ -126,9 +126,11 @@ class Handlers:
         return self._service.connections.serve(context, volume_id, connector)
 
     def terminate_connection(self, context: ports.Context, volume_id: str,
-                             connector: ports.Connector | None) -> None:
+                             connector: ports.Connector | None,
+                             attachments: list[str]) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
-        self._service.connections.unserve(context, volume_id, connector)
+        self._service.connections.unserve(
+            context, volume_id, connector, attachments)
 
     def begin_passing(self, context: ports.Context, volume_id: str,
                       properties: ports.Properties) -> None:

@@ -61,9 +61,12 @@ class Peers(typing.Protocol):
         """
 
     def terminate_connection(self, context: Context, host: str,
-                             volume_id: str, connector: Connector | None
-                             ) -> None:
-        """Have the node that has to act end a connection."""
+                             volume_id: str, connector: Connector | None,
+                             attachments: list[str]) -> None:
+        """Have the node that has to act end a connection.
+
+        :param attachments: ids of those that the volume has now
+        """
 
     def begin_passing(self, context: Context, host: str, volume_id: str,
                       properties: Properties) -> None:

@@ -60,7 +60,7 @@ class Base(testtools.TestCase):
             None, self.volume.id, connector)
 
     def unserve(self, node, connector):
-        node.connections.unserve(None, self.volume.id, connector)
+        node.unserve(self.volume, connector)
 
     def move(self):
         return self.a.node.records.move_of(self.volume.id)
@@ -276,9 +276,7 @@ class ServeTest(Base):
     def test_while_other_work_takes_too_long(self):
         with self.a.lock(self.volume.id):
             self.assertRaises(exceptions.Busy, self.serve, ON_A)
-            self.assertRaises(
-                exceptions.Busy, self.a.connections.unserve, None,
-                self.volume.id, None)
+            self.assertRaises(exceptions.Busy, self.unserve, self.a, None)
 
 
 class UnserveTest(Base):
@@ -582,7 +580,9 @@ class HandlersTest(Base):
             None, self.volume.id, ON_B))
         self.handlers.initialize_connection(None, self.volume.id, ELSEWHERE)
         self.assertEqual(1, len(self.b.remote))
-        self.handlers.terminate_connection(None, self.volume.id, ELSEWHERE)
+        self.handlers.terminate_connection(
+            None, self.volume.id, ELSEWHERE,
+            [each.id for each in self.volume.volume_attachment])
         self.assertEqual(set(), self.b.remote)
 
     def test_delete(self):

@@ -41,8 +41,8 @@ class DetachedBeforeSwapTest(test_follow_edges.Case):
         self.commit()
         self.there.opened.clear()
         self.guest.node = None
-        self.there.connections.unserve(
-            None, self.guest.id, {'host': 'c', 'initiator': 'iqn.c'})
+        self.there.unserve(
+            self.volume, {'host': 'c', 'initiator': 'iqn.c'})
         self.volume.volume_attachment = []
         self.volume.status = 'available'
         self.home.reconciler.converge_node()  # before C's

@@ -176,14 +176,15 @@ class DriverTest(Case):
                          found['data']['device_path'])
 
     def test_stale_home_hands_the_call_on(self):
-        self.node.records.volume.return_value = volume(host='n2@l#p')
+        self.node.records.volume.return_value = volume(
+            host='n2@l#p', volume_attachment=[mock.Mock(id='one')])
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
         call.assert_called_once_with('context', 'n2@l', 'v', {'host': 'n1'})
         self.assertEqual(call.return_value, found)
         self.driver.terminate_connection(volume(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'})
+            'context', 'n2@l', 'v', {'host': 'n1'}, ['one'])
 
     def live(self):
         self.node.records.volume.return_value = volume(host='n2@l#p')
@@ -200,7 +201,7 @@ class DriverTest(Case):
         self.live()
         self.driver.terminate_connection(volume(), {'host': left})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', asked, 'v', {'host': left})
+            'context', asked, 'v', {'host': left}, [])
 
     def test_a_source_that_cannot_be_told_is_no_error(self):
         self.live()
@@ -418,6 +419,16 @@ class DriverTest(Case):
         self.node.records.volume.return_value = volume()
         self.driver.terminate_connection(volume(), None)
         self.node.exports.withdraw_volume.assert_called_once_with('v', None)
+
+    def test_late_request_ends_nothing_here(self):
+        """Attached anew, after Cinder has asked."""
+        self.node.records.volume.side_effect = [
+            volume(volume_attachment=[
+                mock.Mock(id='one', connector={'host': 'n1'})]),
+            volume(volume_attachment=[
+                mock.Mock(id='two', connector={'host': 'n1'})])]
+        self.driver.terminate_connection(volume(), {'host': 'n1'})
+        self.assertEqual([], self.node.exports.mock_calls)
 
     def test_shadow_is_never_deleted_by_itself(self):
         shadow = volume(migration_status='target:x',

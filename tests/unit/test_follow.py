@@ -130,8 +130,8 @@ class Guest:
         self.revive()
         if self.signal:
             try:
-                self.world.home(self.volume).connections.unserve(
-                    None, self.id, leaving.connector)
+                self.world.home(self.volume).unserve(
+                    self.volume, leaving.connector)
             except (exceptions.LocalCloneError, worlds.Stopped):
                 pass
         self.volume.volume_attachment.remove(leaving)

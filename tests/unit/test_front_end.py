@@ -286,14 +286,14 @@ class PathTest(Case):
         """It writes the header, too."""
         self.serve(status, attachments=())
         self.assertEqual({self.volume.id: self.handle}, self.a.links)
-        self.a.connections.unserve(None, self.volume.id, {'host': 'a'})
+        self.a.unserve(self.volume, {'host': 'a'})
         self.assertEqual({}, self.a.links)
 
     def test_cinder_reads_what_a_guest_uses(self):
         self.serve('in-use')
         self.a.opened.add(self.guard)
         self.serve('uploading', attachments=('a',))
-        self.a.connections.unserve(None, self.volume.id, {'host': 'a'})
+        self.a.unserve(self.volume, {'host': 'a'})
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
 
     def test_turned_from_the_one_to_the_other(self):
@@ -332,7 +332,7 @@ class PathTest(Case):
     def test_detached(self):
         self.serve('reserved')
         self.volume.status = 'detaching'
-        self.a.connections.unserve(None, self.volume.id, {'host': 'a'})
+        self.a.unserve(self.volume, {'host': 'a'})
         self.assertEqual([self.handle], list(self.a.devices))
         self.assertEqual({}, self.a.links)
         self.assertNotIn('localclone.guarded=4096',
@@ -342,7 +342,7 @@ class PathTest(Case):
         self.serve('reserved')
         self.a.opened.add(self.guard)
         with mock.patch('cinder_localclone.connections.CLOSING', -1):
-            self.a.connections.unserve(None, self.volume.id, {'host': 'a'})
+            self.a.unserve(self.volume, {'host': 'a'})
         self.assertIn(self.guard, self.a.devices)
         self.a.opened.clear()
         self.volume.status, self.volume.volume_attachment = 'available', []

@@ -85,7 +85,7 @@ class NoteTest(test_follow.Case):
         move = self.here.node.records.move_of(guest.id)
         leaving = guest.volume.volume_attachment[0].connector
         self.assertTrue(self.here.connections.leaves_source(move, leaving))
-        self.here.connections.unserve(None, guest.id, leaving)
+        self.here.unserve(guest.volume, leaving)
         del guest.volume.volume_attachment[0]
         guest.live_on()
         guest.world.settle()

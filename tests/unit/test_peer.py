@@ -331,7 +331,8 @@ class TableTest(testtools.TestCase):
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
             'unserve_snapshot': ('1.4', ('snapshot_id', 'connector')),
-            'terminate_connection': ('1.0', ('volume_id', 'connector')),
+            'terminate_connection': (
+                '1.0', ('volume_id', 'connector', 'attachments')),
             'create_from_snapshot': (
                 '1.4', ('volume_id', 'snapshot_id', 'destination')),
             'create_from_volume': (

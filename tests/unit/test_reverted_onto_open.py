@@ -37,13 +37,13 @@ class RevertedOntoOpenTest(test_reverting.Base):
         handle = names.handle(volume.id)
         connector = {'host': 'a', 'initiator': 'iqn.a'}
         attached = types.SimpleNamespace(
-            instance_uuid='vm', connection_info=None, mountpoint=None,
-            attach_status='reserved', connector=None)
+            id='one', instance_uuid='vm', connection_info=None,
+            mountpoint=None, attach_status='reserved', connector=None)
         volume.group_id, volume.status = 'g', 'reserved'
         volume.volume_attachment = [attached]
         b.connections.serve(None, volume.id, connector)
         a.opened.add(handle)
-        b.connections.unserve(None, volume.id, None)
+        b.unserve(volume, None)
         volume.volume_attachment, volume.status = [], 'available'
         world.reconcile()
         self.assertIn(handle, a.devices)

@@ -148,6 +148,8 @@ class Instances:
             none if it is lost; more if nova-compute has been restarted
         """
         def terminate(node):
+            if attachment not in volume.volume_attachment:
+                return  # Cinder's manager does not find it
             node.driver.terminate_connection(volume, attachment.connector)
             self.save(attachment)
         for number in range(asks if attachment.connector else 0):

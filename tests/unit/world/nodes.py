@@ -397,6 +397,11 @@ class SimNode:
         """
         yield
 
+    def unserve(self, volume, connector):
+        """Cinder asks for the end of a connection; it is not late."""
+        self.connections.unserve(None, volume.id, connector, [
+            each.id for each in volume.volume_attachment])
+
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):

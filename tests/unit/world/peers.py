@@ -101,6 +101,7 @@ class SimPeers(images.SimSnapshotPeers):
         self._call(host, lambda other: deletion.delete_here(
             other.node, context, volume_id, overwrites=False))
 
-    def terminate_connection(self, context, host, volume_id, connector):
+    def terminate_connection(
+            self, context, host, volume_id, connector, attachments):
         self._call(host, lambda other: other.connections.unserve(
-            context, volume_id, connector))
+            context, volume_id, connector, attachments))
