@@ -717,8 +717,10 @@ class EndsTest(Passed):
         before = self.attached.connection_info
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
-            passing.begin(self.b.node, self.volume.id,
-                          dict(before, auth_username='new'))
+            passing.begin(
+                self.b.node, self.volume.id,
+                self.a.node.exports.offer_volume(
+                    self.volume.id, 'iqn.b', 'CHAP new secret'))
         end(before['auth_username'])
         self.assertEqual({self.volume.id}, self.b.passed_handles())
         end('new')

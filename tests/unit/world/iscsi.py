@@ -19,6 +19,8 @@ class SimExports(images.SimSnapshotExports):
         #: Connections that were ended a moment ago, as its service knows:
         #: volume, initiator or None for all.
         self.ended = set()
+        #: CHAP users of what is served: by volume and initiator.
+        self.users = {}
 
     def _insist_device(self, name):
         self.node.world.insist(name in self.node.devices,
@@ -108,10 +110,12 @@ class SimExports(images.SimSnapshotExports):
         self._back(volume_id, device)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
+        properties = {'target_iqn': initiator, 'target_portal': self.portal,
+                      **dict(zip(('auth_method', 'auth_username',
+                                  'auth_password'), auth.split()))}
+        self.users[volume_id, initiator] = properties.get('auth_username')
         self.ended -= {(volume_id, initiator), (volume_id, None)}
-        return {'target_iqn': initiator, 'target_portal': self.portal,
-                **dict(zip(('auth_method', 'auth_username', 'auth_password'),
-                           auth.split()))}
+        return properties
 
     def offer_again(self, volume_id, initiator, properties, device=''):
         if not self.ended.isdisjoint({
@@ -120,6 +124,7 @@ class SimExports(images.SimSnapshotExports):
         self._back(volume_id, device)
         before = (volume_id, initiator) in self.node.remote
         self.node.remote.add((volume_id, initiator))
+        self.users[volume_id, initiator] = properties.get('auth_username')
         return not before
 
     def is_last(self, volume_id, initiator):
@@ -196,13 +201,21 @@ class SimSessions:
         self.node.world.insist(
             disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,
             'the home serves less')
+        user = properties['auth_username']
+        if not in_use and (self._is_down(volume_id) or
+                           self.users.get(volume_id, user) != user):
+            self.node.passed.pop(volume_id, None)
+        if (volume_id not in self.node.passed
+                and home.sim_exports.users.get(told, user) != user):
+            raise exceptions.LoginFailed(
+                iqn=told[1], portal=home.sim_exports.portal, reason='CHAP')
         if (self.node.passed.get(volume_id) != home.host
                 or self.node.scanned[volume_id] < size_bytes):
             self.node.scanned[volume_id] = disks.size(
                 home.devices[names.handle(volume_id)])
         self.node.passed[volume_id] = home.host
         self.begun.add(volume_id)
-        self.users[volume_id] = properties['auth_username']
+        self.users[volume_id] = user
         return self.passed()[volume_id]
 
     def end_passed(self, volume_id):
