@@ -56,9 +56,12 @@ class Connections:
         self._directory = directory
 
     def serve(self, context: ports.Context, volume_id: str,
-              connector: ports.Connector) -> dict[str, typing.Any]:
+              connector: ports.Connector, attachments: Collection[str]
+              ) -> dict[str, typing.Any]:
         """The home's answer to initialize_connection.
 
+        :param attachments: ids of those that the volume had when Cinder
+            asked: a late request takes it from none that came since
         :returns: connection properties for os-brick
         :raises Refused: if it is not to be connected to that host
         :raises StaleMove: if this node is not its home any more
@@ -70,6 +73,7 @@ class Connections:
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
             volume = checks.volume_at_home(self._node, volume_id)
+            checks.check_in_time(volume, connector.get('host'), attachments)
             if rows.visible_id(volume):
                 copies.check_migrated(self._node, volume)
             encryption.check_connected(self._node, volume)
@@ -204,7 +208,8 @@ class Connections:
             device=tops.served_path(self._node, volume))
         try:
             self._node.peers.begin_passing(
-                context, host, volume.id, properties)
+                context, host, volume.id, properties,
+                rows.attachment_ids(volume))
             crypt_tops.note_used(self._node, volume)
         except peer.PeerTooOld:
             self._withdraw(volume, initiator)
@@ -378,10 +383,9 @@ def _is_late(volume: ports.Volume, connector: ports.Connector | None,
 
     :param attachments: ids of those that there were then
     """
-    return any(each.id not in attachments and (
-        not (connector and each.connector)
-        or _is_same_host(connector, each.connector))
-        for each in volume.volume_attachment)
+    return any(not (connector and each.connector)
+               or _is_same_host(connector, each.connector)
+               for each in rows.attached_since(volume, attachments))
 
 
 def _is_shared(volume: ports.Volume | None,

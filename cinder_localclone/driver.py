@@ -280,31 +280,33 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         recorded = node.records.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
+        attachments = rows.attachment_ids(recorded)
         try:
             try:
-                return self._serve(context, recorded, connector)
+                return self._serve(context, recorded, connector, attachments)
             except exceptions.StaleMove:
                 # Meanwhile it has followed its instance elsewhere.
                 moved = node.records.volume(volume.id)
                 if moved is None or moved.host == recorded.host:
                     raise
-                return self._serve(context, moved, connector)
+                return self._serve(context, moved, connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
             if recorded.status in decision.NOVA_STATUSES:
                 node.records.drop_live_attachment(
-                    volume.id, connector.get('host'))
+                    volume.id, connector.get('host'), attachments)
             raise
 
     def _serve(self, context: ports.Context, recorded: ports.Volume,
-               connector: ports.Connector) -> dict[str, typing.Any]:
+               connector: ports.Connector, attachments: list[str]
+               ) -> dict[str, typing.Any]:
         """Have a volume served by the home that its row says."""
         home = volume_utils.extract_host(recorded.host)
         if home != self.host:
             return self.service.node.peers.initialize_connection(
-                context, home, recorded.id, connector)
+                context, home, recorded.id, connector, attachments)
         return self.service.connections.serve(
-            context, recorded.id, connector)
+            context, recorded.id, connector, attachments)
 
     def terminate_connection(self, volume: ports.Volume,
                              connector: ports.Connector | None,
@@ -336,7 +338,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
-        attachments = [each.id for each in recorded.volume_attachment]
+        attachments = rows.attachment_ids(recorded)
         if where == self.host:
             self.service.connections.unserve(
                 volume._context, volume.id, connector, attachments)

@@ -198,7 +198,8 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
     for host, connection in passing.passed_from(reconciler.node, volume):
         reconciler.node.peers.begin_passing(
             reconciler.context, host, volume.id,
-            dict(connection.properties, size_gib=size_gib))
+            dict(connection.properties, size_gib=size_gib),
+            rows.attachment_ids(volume))
 
 
 def _check(reconciler: reconcile.Reconciler, volume: ports.Volume) -> None:

@@ -120,10 +120,12 @@ class Handlers:
         self._service.reconciler.converge(volume_id)
 
     def initialize_connection(self, context: ports.Context, volume_id: str,
-                              connector: ports.Connector
+                              connector: ports.Connector,
+                              attachments: list[str]
                               ) -> dict[str, typing.Any]:
         """See :meth:`cinder_localclone.connections.Connections.serve`."""
-        return self._service.connections.serve(context, volume_id, connector)
+        return self._service.connections.serve(
+            context, volume_id, connector, attachments)
 
     def terminate_connection(self, context: ports.Context, volume_id: str,
                              connector: ports.Connector | None,
@@ -133,12 +135,13 @@ class Handlers:
             context, volume_id, connector, attachments)
 
     def begin_passing(self, context: ports.Context, volume_id: str,
-                      properties: ports.Properties) -> None:
-        """See :func:`cinder_localclone.passing.begin`."""
+                      properties: ports.Properties,
+                      attachments: list[str]) -> None:
+        """See :func:`cinder_localclone.passing.begin_one`."""
         node = self._service.node
         with (self._service.reconciler.copying.waker.give_way(),
               node.lock(volume_id)):
-            passing.begin(node, volume_id, properties)
+            passing.begin_one(node, volume_id, properties, attachments)
 
     def end_passing(self, context: ports.Context, volume_id: str, user: str
                     ) -> None:

@@ -11,6 +11,7 @@ What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -35,6 +36,23 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds within which an attachment that names no host yet may be in use.
 ATTACHING = 3600
+
+
+def begin_one(node: nodes.Node, volume_id: str, properties: ports.Properties,
+              attachments: Collection[str]) -> None:
+    """Begin as the home asks; the caller holds the volume's lock.
+
+    A request may be late: the volume may have been attached here anew
+    meanwhile, with another secret. What was begun since then goes on.
+
+    :param attachments: ids of those that the home knew as it asked
+    :raises Refused: if there is a newer one
+    :raises LocalCloneError: as :func:`begin`
+    """
+    volume = node.records.volume(volume_id)
+    if volume:
+        checks.check_in_time(volume, node.host, attachments)
+    begin(node, volume_id, properties)
 
 
 def begin(node: nodes.Node, volume_id: str, properties: ports.Properties

@@ -53,11 +53,14 @@ class Peers(typing.Protocol):
         """The same without waiting; may be lost, raises nothing."""
 
     def initialize_connection(self, context: Context, host: str,
-                              volume_id: str, connector: Connector
-                              ) -> dict[str, typing.Any]:
+                              volume_id: str, connector: Connector,
+                              attachments: list[str]) -> dict[str, typing.Any]:
         """Have the volume's home serve it.
 
         The home may have to wait for a peer itself.
+
+        :param attachments: ids of those that the volume had when Cinder
+            asked
         """
 
     def terminate_connection(self, context: Context, host: str,
@@ -65,12 +68,17 @@ class Peers(typing.Protocol):
                              attachments: list[str]) -> None:
         """Have the node that has to act end a connection.
 
-        :param attachments: ids of those that the volume has now
+        :param attachments: ids of those that the volume had when Cinder
+            asked
         """
 
     def begin_passing(self, context: Context, host: str, volume_id: str,
-                      properties: Properties) -> None:
-        """Have a node pass a volume through to its home."""
+                      properties: Properties, attachments: list[str]
+                      ) -> None:
+        """Have a node pass a volume through to its home.
+
+        :param attachments: ids of those that the volume has now
+        """
 
     def end_passing(self, context: Context, host: str, volume_id: str,
                     user: str) -> None:

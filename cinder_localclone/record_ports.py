@@ -5,6 +5,7 @@ As :mod:`.ports`, which has the others.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 import typing
 
@@ -85,7 +86,8 @@ class Records(Queue, typing.Protocol):
     def finish(self, move: state.Move, event: state.Event) -> None:
         """Forget a move."""
 
-    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
+    def drop_live_attachment(self, volume_id: str, host: str | None,
+                             attachments: Collection[str]) -> None:
         """Remove the attachment of a live migration that was refused."""
 
 

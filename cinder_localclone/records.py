@@ -13,7 +13,7 @@ backing names and hosts in one transaction. The phase is in the shadow's
 ever changed by compare-and-swap.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 import functools
 import secrets
 import time
@@ -377,7 +377,8 @@ class Records:
         return shadow
 
     @retried
-    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
+    def drop_live_attachment(self, volume_id: str, host: str | None,
+                             attachments: Collection[str]) -> None:
         """Remove the attachment of a live migration that was refused.
 
         Nova asks for it in one call with the connector. When that fails,
@@ -387,6 +388,8 @@ class Records:
 
         :param host: the connector's; nothing is done unless the instance
             has the volume connected on another host
+        :param attachments: ids of those that there were when it was asked
+            for; what has come since is of another live migration
         """
         volume = self.volume(volume_id)
         if volume is None:
@@ -396,7 +399,8 @@ class Records:
                      and each.connector.get('host') != host}
         pending = [each for each in volume.volume_attachment
                    if not each.connector and each.attach_status == 'reserved'
-                   and each.instance_uuid in connected]
+                   and each.instance_uuid in connected
+                   and each.id in attachments]
         if pending:
             max(pending, key=lambda each: each.created_at).destroy()
 

@@ -8,6 +8,7 @@ extend or a snapshot, all of which would be sent to the home that it had
 before. The shadow says what the volume gets back, in the same transactions.
 """
 
+from collections.abc import Collection
 import typing
 
 from cinder_localclone import encryption_types
@@ -166,6 +167,23 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
             return 'error_extending'  # what Cinder's manager would have said
         return usable if size_gib == row.size else None
     return None
+
+
+def attachment_ids(row: Row) -> list[str]:
+    """The ids of the attachments that a volume has."""
+    return [str(each.id) for each in row.volume_attachment]
+
+
+def attached_since(row: Row, attachments: Collection[str]) -> list[typing.Any]:
+    """The attachments that a volume has got since it was asked about.
+
+    Whoever asks may have given up: the request waited for a lock, or for a
+    service that stood still. What is newer than a request it does not mean.
+
+    :param attachments: ids of those that it had then
+    """
+    return [each for each in row.volume_attachment
+            if str(each.id) not in attachments]
 
 
 def is_encrypted_by_nova(row: Row) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must be true on a node before a move goes on."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,20 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
     if volume is None or not is_home(node, volume):
         raise exceptions.StaleMove(volume=volume_id)
     return volume
+
+
+def check_in_time(volume: ports.Volume, host: str | None,
+                  attachments: Collection[str]) -> None:
+    """A request to connect a volume is not older than an attachment of it.
+
+    :param host: where it is to be connected
+    :param attachments: ids of those that there were when it was made
+    :raises Refused: if there is a newer one
+    """
+    if rows.attached_since(volume, attachments):
+        raise exceptions.Refused(
+            volume=volume.id, host=host, reason='the request came late: the '
+            'volume has a newer attachment.')
 
 
 def check_length(node: nodes.Node, volume: ports.Volume) -> None:

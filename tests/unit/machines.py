@@ -498,7 +498,8 @@ class Machines(fixtures.Fixture):
         home = volume.host.partition('#')[0]
         with self.at(home):
             self.services[home].connections.serve(
-                None, volume.id, {'host': where, 'initiator': 'iqn.i'})
+                None, volume.id, {'host': where, 'initiator': 'iqn.i'},
+                [attachment.id])
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}
         volume.status = 'in-use'

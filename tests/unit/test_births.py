@@ -403,7 +403,7 @@ class LookTest(Base):
     def test_accepted_before_a_guest_has_it(self, status):
         """A boot restores no newborn; it has to restore what is in use."""
         self.volume.status = status
-        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.node.serve(self.volume, {'host': 'a'})
         self.assertNotIn(names.NEWBORN, self.tags())
 
     @ddt.data('creating', 'error', 'reverting')
@@ -416,7 +416,7 @@ class LookTest(Base):
         self.volume.status = 'reserved'
         self.node.sim_stack._inner.accept = mock.Mock(
             side_effect=exceptions.CommandTimeout(command='c', seconds=1))
-        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.node.serve(self.volume, {'host': 'a'})
         self.assertIn(names.NEWBORN, self.tags())
 
     @ddt.data('creating', 'error', 'deleting')

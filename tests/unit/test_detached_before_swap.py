@@ -51,8 +51,8 @@ class DetachedBeforeSwapTest(test_follow_edges.Case):
             self.world.reconcile()
         self.volume.volume_attachment = [self.guest.attachment()]
         self.volume.status = 'reserved'
-        properties = self.there.connections.serve(
-            None, self.guest.id, {'host': 'c', 'initiator': 'iqn.c'})
+        properties = self.there.serve(
+            self.volume, {'host': 'c', 'initiator': 'iqn.c'})
         self.assertEqual('local', properties['driver_volume_type'])
         self.there.opened.add(self.guest.handle)
         self.there.write(self.guest.id, 1, 'again')

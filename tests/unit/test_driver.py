@@ -180,7 +180,8 @@ class DriverTest(Case):
             host='n2@l#p', volume_attachment=[mock.Mock(id='one')])
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
-        call.assert_called_once_with('context', 'n2@l', 'v', {'host': 'n1'})
+        call.assert_called_once_with(
+            'context', 'n2@l', 'v', {'host': 'n1'}, ['one'])
         self.assertEqual(call.return_value, found)
         self.driver.terminate_connection(volume(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
@@ -224,7 +225,8 @@ class DriverTest(Case):
 
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.records.volume.side_effect = [
-            volume(host='n1@l#p'), volume(host='n2@l#p')]
+            volume(host='n1@l#p', volume_attachment=[mock.Mock(id='one')]),
+            volume(host='n2@l#p', volume_attachment=[mock.Mock(id='two')])]
         with mock.patch.object(
                 self.driver.service.connections, 'serve',
                 side_effect=exceptions.StaleMove(volume='v')):
@@ -233,7 +235,7 @@ class DriverTest(Case):
         self.assertIs(
             self.node.peers.initialize_connection.return_value, found)
         self.node.peers.initialize_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n3'})
+            'context', 'n2@l', 'v', {'host': 'n3'}, ['one'])
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
         self.node.records.volume.return_value = volume(host='n1@l#p')
@@ -248,7 +250,8 @@ class DriverTest(Case):
 
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
-        self.node.records.volume.return_value = volume(status='in-use')
+        self.node.records.volume.return_value = volume(
+            status='in-use', volume_attachment=[mock.Mock(id='one')])
         self.directory.find.side_effect = error
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
@@ -257,7 +260,7 @@ class DriverTest(Case):
         self.assertEqual(messages.DETAILS['FAILED'],
                          api.API().create.call_args.kwargs['detail'])
         self.node.records.drop_live_attachment.assert_called_once_with(
-            'v', 'n2')
+            'v', 'n2', ['one'])
 
     def test_stats_tell_whether_volumes_can_move_here(self):
         service = self.driver.service

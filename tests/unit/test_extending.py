@@ -18,6 +18,7 @@ from cinder_localclone import migration
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import reencryption_errors
+from cinder_localclone import rows
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -80,7 +81,8 @@ class ExtendingTest(testtools.TestCase):
                 host=B, method='m', seconds=1)):
             asked = []
 
-            def begin(_this, _context, host, _volume_id, properties):
+            def begin(_this, _context, host, _volume_id, properties, told):
+                self.assertEqual(rows.attachment_ids(self.volume), told)
                 asked.append((properties['size_gib'], self.shown()))
                 if fault:
                     raise fault
@@ -369,8 +371,8 @@ class ExtendingTest(testtools.TestCase):
             self.volume.status = 'retyping'
             self.volume.migration_status = 'migrating'
         call = {
-            'retype': lambda: self.a.connections.serve(
-                None, self.volume.id, {'host': 'a', 'initiator': 'iqn.a'}),
+            'retype': lambda: self.a.serve(
+                self.volume, {'host': 'a', 'initiator': 'iqn.a'}),
             'snapshot or clone': lambda: snapshots.at_home(
                 self.a.node, None, self.volume.id, lambda _shadow: None),
             'migration': lambda: migration.migrate(

@@ -97,8 +97,8 @@ class Guest:
 
     def _connect(self, host, new):
         connector = {'host': host[0], 'initiator': 'iqn.' + host[0]}
-        properties = self.world.home(self.volume).connections.serve(
-            None, self.id, connector)
+        properties = self.world.home(self.volume).serve(
+            self.volume, connector)
         assert properties['driver_volume_type'] == 'local'
         assert properties['data']['device_path'] == (
             '/dev/localclone/' + self.id if self.encrypted

@@ -227,8 +227,8 @@ class ServedMeanwhileTest(Case):
     def test_who_asks_gets_it_from_its_home(self):
         """What is done before an answer may move the volume away."""
         self.volume.group_id = None
-        properties = self.home.connections.serve(
-            None, self.guest.id, {'host': 'x', 'initiator': 'iqn.x'})
+        properties = self.home.serve(
+            self.volume, {'host': 'x', 'initiator': 'iqn.x'})
         self.assertEqual('iscsi', properties['driver_volume_type'])
         self.assertEqual(
             self.world.home(self.volume).node.exports.portal,
@@ -238,8 +238,8 @@ class ServedMeanwhileTest(Case):
         """A live migration back to where it has just come from."""
         self.swap()
         self.volume.volume_attachment.append(self.guest.attachment())
-        properties = self.there.connections.serve(
-            None, self.guest.id, {'host': 'b', 'initiator': 'iqn.b'})
+        properties = self.there.serve(
+            self.volume, {'host': 'b', 'initiator': 'iqn.b'})
         self.assertEqual('local', properties['driver_volume_type'])
 
 

@@ -267,7 +267,7 @@ class PathTest(Case):
         self.volume.status = status
         self.volume.volume_attachment = [
             test_remains.attachment(each) for each in attachments]
-        found = self.a.connections.serve(None, self.volume.id, {
+        found = self.a.serve(self.volume, {
             'host': host, 'initiator': 'i'})
         self.assertEqual('/dev/localclone/' + self.volume.id,
                          found['data']['device_path'])
@@ -319,7 +319,7 @@ class PathTest(Case):
 
     def test_cinder_itself_is_served_there(self):
         self.volume.status, self.volume.volume_attachment = 'backing-up', []
-        found = self.a.connections.serve(None, self.volume.id, {
+        found = self.a.serve(self.volume, {
             'host': 'x', 'initiator': 'i'})
         self.assertEqual('iscsi', found['driver_volume_type'])
 

@@ -227,16 +227,25 @@ class Contract(records_bench.Contract):
         kept = [self.rows.attach(self.volume, 'a', ONE, PASSED),
                 self.rows.attach(self.volume, None, ONE, None)]
         self.rows.attach(self.volume, None, ONE, None)
-        self.records.drop_live_attachment(self.volume, 'b')
+        self.records.drop_live_attachment(
+            self.volume, 'b', self.attachments())
         self.assertEqual(set(kept), set(self.attachments()))
 
     def test_drop_live_attachment__nothing_is_migrated(self):
         self.rows.attach(self.volume, 'a', ONE, PASSED)
         self.rows.attach(self.volume, None, OTHER, None)
-        self.nothing('drop_live_attachment', self.volume, 'b')
+        self.nothing('drop_live_attachment', self.volume, 'b',
+                     self.attachments())
         self.rows.attach(self.volume, None, ONE, None)
-        self.nothing('drop_live_attachment', self.volume, 'a')
-        self.nothing('drop_live_attachment', NONE, 'a')
+        self.nothing('drop_live_attachment', self.volume, 'a',
+                     self.attachments())
+        self.nothing('drop_live_attachment', NONE, 'a', [])
+
+    def test_drop_live_attachment__what_came_since(self):
+        self.rows.attach(self.volume, 'a', ONE, PASSED)
+        before = self.attachments()
+        self.rows.attach(self.volume, None, ONE, None)
+        self.nothing('drop_live_attachment', self.volume, 'b', before)
 
     def passed(self, host):
         return [each.id for each in self.records.passed_to(host)]

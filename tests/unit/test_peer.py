@@ -317,7 +317,8 @@ class TableTest(testtools.TestCase):
         self.assertEqual({
             'describe': ('1.0', ()),
             'prepare': ('1.0', ('shadow_id', 'nonce')),
-            'begin_passing': ('1.6', ('volume_id', 'properties')),
+            'begin_passing': (
+                '1.6', ('volume_id', 'properties', 'attachments')),
             'encryption_pause': ('1.6', ('volume_id',)),
             'encryption_progress': ('1.6', ('volume_id',)),
             'encryption_reencrypt': ('1.6', (
@@ -328,7 +329,8 @@ class TableTest(testtools.TestCase):
             'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),
             'holes': ('1.6', ('shadow_id', 'nonce')),
             'converge': ('1.0', ('volume_id',)),
-            'initialize_connection': ('1.0', ('volume_id', 'connector')),
+            'initialize_connection': (
+                '1.0', ('volume_id', 'connector', 'attachments')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
             'unserve_snapshot': ('1.4', ('snapshot_id', 'connector')),
             'terminate_connection': (

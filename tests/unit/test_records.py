@@ -369,8 +369,14 @@ class RecordsTest(Base):
         found.connector = {'ip': '192.0.2.1'}
         found.save()
         self.attachment(None)
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.assertEqual(1, len(self.reload().volume_attachment))
+
+    def drop(self, *newer):
+        """A live migration to n2 is refused."""
+        self.records.drop_live_attachment(self.volume.id, 'n2', [
+            each.id for each in self.reload().volume_attachment
+            if each.id not in newer])
 
     def attachment(self, host, instance=fake.INSTANCE_ID):
         found = objects.VolumeAttachment(
@@ -385,7 +391,7 @@ class RecordsTest(Base):
     def test_a_refused_live_attachment_is_dropped(self):
         self.attachment('n1')
         self.attachment(None)
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.assertEqual(['attached'], [
             each.attach_status for each in self.reload().volume_attachment])
 
@@ -395,17 +401,24 @@ class RecordsTest(Base):
             self.attachment(host) for host in ('n1', None, None))
         earlier.created_at -= datetime.timedelta(seconds=1)
         earlier.save()
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.assertEqual({connected.id, earlier.id}, {
+            each.id for each in self.reload().volume_attachment})
+
+    def test_what_came_after_the_request_is_left_alone(self):
+        """It is of another live migration, which may go on."""
+        connected, newer = self.attachment('n1'), self.attachment(None)
+        self.drop(newer.id)
+        self.assertEqual({connected.id, newer.id}, {
             each.id for each in self.reload().volume_attachment})
 
     def test_other_attachments_are_left_alone(self):
         self.attachment(None)
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.attachment('n2')
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.attachment('n1', fake.UUID1)
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.assertEqual(3, len(self.reload().volume_attachment))
 
     @ddt.data(('n3', 'reserved'), (None, 'attaching'))
@@ -416,7 +429,7 @@ class RecordsTest(Base):
         other = self.attachment(host)
         other.attach_status = status
         other.save()
-        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.drop()
         self.assertEqual(2, len(self.reload().volume_attachment))
 
     @ddt.data(('target:v', 'lc1:x', True, False),

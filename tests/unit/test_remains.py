@@ -90,8 +90,8 @@ class Base(test_move.Base):
             if live:
                 volume.volume_attachment.append(attachment(home.host))
             try:
-                home.connections.serve(
-                    None, volume.id, {'host': host[0], 'initiator': 'i'})
+                home.serve(
+                    volume, {'host': host[0], 'initiator': 'i'})
             except (exceptions.LocalCloneError, worlds.Stopped):
                 world.recover()
         self.assertEqual(host, world.home(volume).host)

@@ -41,7 +41,7 @@ class RevertedOntoOpenTest(test_reverting.Base):
             mountpoint=None, attach_status='reserved', connector=None)
         volume.group_id, volume.status = 'g', 'reserved'
         volume.volume_attachment = [attached]
-        b.connections.serve(None, volume.id, connector)
+        b.serve(volume, connector)
         a.opened.add(handle)
         b.unserve(volume, None)
         volume.volume_attachment, volume.status = [], 'available'

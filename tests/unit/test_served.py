@@ -17,6 +17,7 @@ from unittest import mock
 
 import ddt
 import fixtures
+from oslo_utils import uuidutils
 import tenacity
 import testtools
 
@@ -44,7 +45,7 @@ S = '00000002-0000-4000-8000-000000000000'
 def attachment(host, portal=None, iqn='iqn.d', **more):
     """Of a host; one that has the volume over iSCSI if a portal is given."""
     found = dict(
-        instance_uuid='vm', mountpoint=None,
+        id=uuidutils.generate_uuid(), instance_uuid='vm', mountpoint=None,
         connector={'host': host, 'initiator': 'iqn.' + host}
         if host else None, connection_info={
             'driver_volume_type': 'iscsi', 'target_iqn': iqn,
@@ -353,7 +354,7 @@ class AtHomeTest(testtools.TestCase):
         self.attach(attachment('a'), attachment(None))
         self.a.connections._directory.find = (
             lambda context, connector: connector['host'] + '@l')
-        return self.a.connections.serve(None, self.row.id, {'host': 'b'})
+        return self.a.serve(self.row, {'host': 'b'})
 
     def test_a_live_move_ends_what_no_attachment_names(self):
         self.offer(self.a)

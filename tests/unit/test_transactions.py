@@ -107,7 +107,7 @@ class Calls(test_snapshot_records.Case):
                 found.connector = connector
                 found.save()
         return lambda: self.records.drop_live_attachment(
-            self.volume.id, 'b')
+            self.volume.id, 'b', [found.id])
 
     def call_records__relocate(self):
         moving = self.records.commit(self.begin())

@@ -397,10 +397,15 @@ class SimNode:
         """
         yield
 
+    def serve(self, volume, connector):
+        """Cinder asks for a connection; it is not late."""
+        return self.connections.serve(
+            None, volume.id, connector, rows.attachment_ids(volume))
+
     def unserve(self, volume, connector):
-        """Cinder asks for the end of a connection; it is not late."""
-        self.connections.unserve(None, volume.id, connector, [
-            each.id for each in volume.volume_attachment])
+        """The same for its end."""
+        self.connections.unserve(
+            None, volume.id, connector, rows.attachment_ids(volume))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""

@@ -71,14 +71,17 @@ class SimPeers(images.SimSnapshotPeers):
         world.told.append((self.node.host, host, volume_id))
         world.done.append((self.node.host, 'converge_soon', host))
 
-    def initialize_connection(self, context, host, volume_id, connector):
+    def initialize_connection(
+            self, context, host, volume_id, connector, attachments):
         return self._call(host, lambda other: other.connections.serve(
-            context, volume_id, connector))
+            context, volume_id, connector, attachments))
 
-    def begin_passing(self, context, host, volume_id, properties):
+    def begin_passing(
+            self, context, host, volume_id, properties, attachments):
         def call(other):
             with other.lock(volume_id):
-                passing.begin(other.node, volume_id, properties)
+                passing.begin_one(
+                    other.node, volume_id, properties, attachments)
         self._call(host, call)
 
     def end_passing(self, context, host, volume_id, user):

@@ -298,14 +298,15 @@ class SimRecords(images.SimSnapshotRecords):
 
     # -- attachments
 
-    def drop_live_attachment(self, volume_id, host):
+    def drop_live_attachment(self, volume_id, host, attachments):
         row = self.world.volumes.get(volume_id)
         told = row.volume_attachment if row else []
         connected = {each.instance_uuid for each in told if each.connector
                      and each.connector.get('host') != host}
         pending = [each for each in told if not each.connector
                    and each.attach_status == 'reserved'
-                   and each.instance_uuid in connected]
+                   and each.instance_uuid in connected
+                   and each.id in attachments]
         if pending:
             row.volume_attachment = [
                 each for each in told if each is not pending[-1]]

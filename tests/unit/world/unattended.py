@@ -94,8 +94,8 @@ class World(nodes.World):
             volume.volume_attachment = [types.SimpleNamespace(
                 id='of ' + volume.id, instance_uuid='vm', connector=None,
                 connection_info=None)]
-            home.connections.serve(
-                None, volume.id, {'host': 'b', 'initiator': 'i'})
+            home.serve(
+                volume, {'host': 'b', 'initiator': 'i'})
             volume.status = 'in-use'
 
     def migrate(self, volume, host):

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request to detach that comes late ends nothing of a newer attachment.
+"""A request that comes late takes a volume from no newer attachment.
 
-Nova asks twice when nova-compute is restarted in between, and Cinder deletes
-the attachment after the first answer. Whoever attaches the volume then to the
-same host may have it before the second request is served.
+Nova asks twice for a detach when nova-compute is restarted in between, and
+Cinder deletes the attachment after the first answer. Nova gives an attachment
+up whose request takes too long. Whoever attaches the volume then may have it
+before the late request is served: it waited for a lock, or for a service that
+stood still.
 """
 
 import ddt
 
+from cinder_localclone import exceptions
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_passing
@@ -16,6 +19,17 @@ from tests.unit import test_passing
 @ddt.ddt
 class PassedTest(test_passing.Passed):
     """B passes the volume through; it is at home at A."""
+
+    def test_to_begin(self):
+        """Its login would end the session, and fail."""
+        self.b.opened.clear()
+        self.assertRaises(
+            exceptions.Refused, self.a.node.peers.begin_passing, None,
+            self.b.host, self.volume.id,
+            dict(self.attached.connection_info, auth_username='earlier'),
+            ['an earlier one'])
+        self.b.opened.add(self.handle)
+        self.check_kept()
 
     def late(self, connector, *earlier):
         """What was asked for when the volume had other attachments."""
@@ -79,6 +93,20 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.a.connections.unserve(
             None, self.volume.id, test_connections.ON_A, ['an earlier one'])
         self.assertIn(self.crypt, self.a.devices)
+
+
+class ServedTest(test_connections.Base):
+
+    def test_to_connect_it_elsewhere(self):
+        """It would move, from where the next guest is about to open it."""
+        self.serve(test_connections.ON_A)
+        error = self.assertRaises(
+            exceptions.Refused, self.a.connections.serve, None,
+            self.volume.id, test_connections.ON_B, ['an earlier one'])
+        self.assertIn('cannot be connected to b: the request came late',
+                      str(error))
+        self.assertIsNone(self.move())
+        self.assertIn(self.handle, self.a.devices)
 
 
 class LiveTest(test_connections.Base):
