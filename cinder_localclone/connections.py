@@ -7,6 +7,7 @@ has asked, through the handlers.
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Mapping
 import typing
 
 from oslo_log import log as logging
@@ -265,25 +266,24 @@ class Connections:
 
     def unserve(self, context: ports.Context, volume_id: str,
                 connector: ports.Connector | None,
-                attachments: Collection[str]) -> None:
+                attachments: Mapping[str, bool]) -> None:
         """What terminate_connection does on the node that has to act.
 
         What a host has by another attachment as well it keeps. Nova may ask
         twice, and Cinder deletes the attachment after the first answer: the
-        second request may come when the host has the volume anew, and ends
-        nothing then. What it leaves the next periodic check ends.
+        second request may come when the host has the volume by another one,
+        and ends nothing then. What it leaves the next periodic check ends.
 
         :param connector: None (a forced detach) ends all connections
-        :param attachments: ids of those that the volume had when Cinder
-            asked
+        :param attachments: what was :func:`meant` when Cinder asked
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
             volume = self._node.records.volume(volume_id)
             if volume and _is_late(volume, connector, attachments):
                 LOG.info('A request to detach volume %(volume)s from %(host)s '
-                         'came late: the volume has been attached anew. '
-                         'Nothing was ended.',
+                         'came late: it is attached there by another '
+                         'attachment. Nothing was ended.',
                          {'volume': volume_id, 'host': (
                              connector or {}).get('host', 'all hosts')})
                 return
@@ -375,17 +375,41 @@ def _is_live(move: state.Move) -> bool:
     return move.committed and move.phase is Phase.STARTING
 
 
-def _is_late(volume: ports.Volume, connector: ports.Connector | None,
-             attachments: Collection[str]) -> bool:
-    """Whether a host may have got a volume since it was to be detached.
+def meant(volume: ports.Volume, connector: ports.Connector | None
+          ) -> dict[str, bool]:
+    """The attachments that a request to detach a volume may be for.
 
-    An attachment that names no host yet may be for any host.
+    Of the host that the connector names, though it may have got another name
+    or another iSCSI name since; and those that name no host yet.
 
-    :param attachments: ids of those that there were then
+    :param connector: None: of all hosts
+    :returns: by id, whether they name a host
     """
-    return any(not (connector and each.connector)
-               or _is_same_host(connector, each.connector)
-               for each in rows.attached_since(volume, attachments))
+    return {str(each.id): bool(each.connector)
+            for each in volume.volume_attachment
+            if not (connector and each.connector) or any(
+                connector.get(name)
+                and connector[name] == each.connector.get(name)
+                for name in ('initiator', 'host'))}
+
+
+def _is_late(volume: ports.Volume, connector: ports.Connector | None,
+             before: Mapping[str, bool]) -> bool:
+    """Whether a host may have a volume by another attachment than was meant.
+
+    Cinder deletes what is detached after the driver has answered. So a
+    request is in time if all that named the host are there. If one is gone,
+    an earlier request was for it, as this one may be.
+
+    :param before: what was :func:`meant` when Cinder asked
+    """
+    now = meant(volume, connector)
+    newer = any(not before.get(each) and (named or each not in before)
+                for each, named in now.items())
+    named = {each for each in before if before[each]}
+    if named <= now.keys():
+        return newer and not named
+    return newer or any(now.values())
 
 
 def _is_shared(volume: ports.Volume | None,

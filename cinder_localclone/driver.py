@@ -21,6 +21,7 @@ from oslo_log import log as logging
 
 from cinder_localclone import assembly
 from cinder_localclone import capabilities
+from cinder_localclone import connections
 from cinder_localclone import copies
 from cinder_localclone import creation
 from cinder_localclone import decision
@@ -338,7 +339,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
-        attachments = rows.attachment_ids(recorded)
+        attachments = connections.meant(recorded, connector)
         if where == self.host:
             self.service.connections.unserve(
                 volume._context, volume.id, connector, attachments)

@@ -129,7 +129,7 @@ class Handlers:
 
     def terminate_connection(self, context: ports.Context, volume_id: str,
                              connector: ports.Connector | None,
-                             attachments: list[str]) -> None:
+                             attachments: dict[str, bool]) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
         self._service.connections.unserve(
             context, volume_id, connector, attachments)

@@ -16,7 +16,7 @@ _GIB = 1 << 30
 #: Statuses in which a volume's row says nothing of an LV: it is not managed
 #: yet, or not any more.
 UNSETTLED = ('managing', 'error_managing', 'error_managing_deleting',
-             'unmanaging')
+             'unmanaging', 'error_unmanaging')
 MANAGED = 'it is managed already'
 DOOMED = 'it is to be overwritten and removed'
 

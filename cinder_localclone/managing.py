@@ -88,7 +88,7 @@ def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
     here = {volume.name: volume.id
             for volume in node.records.volumes_of(node.host)
             if volume.status not in manageable.UNSETTLED
-            or volume.status == 'unmanaging'}
+            or volume.status in ('unmanaging', 'error_unmanaging')}
     for name, lv in lvs.items():
         volume_id = manageable.id_in(name)
         if (volume_id and name not in here and not names.own_tags(lv.tags)

@@ -46,7 +46,7 @@ def begin_one(node: nodes.Node, volume_id: str, properties: ports.Properties,
     meanwhile, with another secret. What was begun since then goes on.
 
     :param attachments: ids of those that the home knew as it asked
-    :raises Refused: if there is a newer one
+    :raises Refused: if one of them is gone, and there is a newer one
     :raises LocalCloneError: as :func:`begin`
     """
     volume = node.records.volume(volume_id)

@@ -65,11 +65,11 @@ class Peers(typing.Protocol):
 
     def terminate_connection(self, context: Context, host: str,
                              volume_id: str, connector: Connector | None,
-                             attachments: list[str]) -> None:
+                             attachments: dict[str, bool]) -> None:
         """Have the node that has to act end a connection.
 
-        :param attachments: ids of those that the volume had when Cinder
-            asked
+        :param attachments: those that may be meant; by id, whether they
+            name a host
         """
 
     def begin_passing(self, context: Context, host: str, volume_id: str,

@@ -13,6 +13,7 @@ volume that moves goes on at its new home.
 """
 
 from collections.abc import Iterable
+import contextlib
 import dataclasses
 import enum
 import typing
@@ -448,7 +449,9 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     begun = header.pin != recorded.pin
     # What they would restore makes noise of the volume: as long as there may
     # be one, its LV says so.
-    node.crypt.renew_backup(volume.id, header, b'')
+    node.crypt.renew_backup(volume.id, header, decrypting.key_of(
+        node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
+        if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
     _take_off(node, volume, names.REENCRYPTED)
     # Last: as long as the row announces it, the next look does all this.
@@ -458,6 +461,16 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     elif begun:
         events.say(events.REENCRYPTION_ENDED, volume=volume.id,
                    cipher=header.cipher, bits=header.key_bits)
+
+
+def _has_backup(node: nodes.Node, volume_id: str, header: headers.Header
+                ) -> bool:
+    """Whether a backup is of the data that a volume has now."""
+    for name in node.crypt.backup_names(volume_id):
+        with contextlib.suppress(exceptions.LocalCloneError):
+            if node.crypt.backed_up(volume_id, name)[0].pin == header.pin:
+                return True
+    return False
 
 
 def as_dict(found: State) -> dict[str, typing.Any]:

@@ -174,16 +174,17 @@ def attachment_ids(row: Row) -> list[str]:
     return [str(each.id) for each in row.volume_attachment]
 
 
-def attached_since(row: Row, attachments: Collection[str]) -> list[typing.Any]:
-    """The attachments that a volume has got since it was asked about.
+def came_late(row: Row, attachments: Collection[str]) -> bool:
+    """Whether a request to connect a volume is older than its attachment.
 
-    Whoever asks may have given up: the request waited for a lock, or for a
-    service that stood still. What is newer than a request it does not mean.
+    Whoever asks may have given up while the request waited for a lock, or for
+    a service that stood still: then its attachment is gone, and there is
+    another one, which the request does not mean.
 
-    :param attachments: ids of those that it had then
+    :param attachments: ids of those that there were when it was made
     """
-    return [each for each in row.volume_attachment
-            if str(each.id) not in attachments]
+    now = set(attachment_ids(row))
+    return not now.issuperset(attachments) and not now.issubset(attachments)
 
 
 def is_encrypted_by_nova(row: Row) -> bool:

@@ -276,8 +276,9 @@ class Serving:
                         and move.source == node.host)
             node.exports.withdraw_unnamed(
                 handle_id, unnamed, at_once=left or served.is_idle(volume))
-        # Also of an export that has ended before this service was killed.
-        node.stack.remove_served(handle_id)
+        if not rows.visible_id(volume):  # of which the lock is held
+            # Also of an export that has ended before this service was killed.
+            node.stack.remove_served(handle_id)
 
     # -- at a glance
 

@@ -52,16 +52,16 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
 
 def check_in_time(volume: ports.Volume, host: str | None,
                   attachments: Collection[str]) -> None:
-    """A request to connect a volume is not older than an attachment of it.
+    """A request to connect a volume is not older than its attachment.
 
     :param host: where it is to be connected
     :param attachments: ids of those that there were when it was made
-    :raises Refused: if there is a newer one
+    :raises Refused: if its own is gone, and there is a newer one
     """
-    if rows.attached_since(volume, attachments):
+    if rows.came_late(volume, attachments):
         raise exceptions.Refused(
-            volume=volume.id, host=host, reason='the request came late: the '
-            'volume has a newer attachment.')
+            volume=volume.id, host=host, reason='the request came late: its '
+            'attachment is gone, and the volume has a newer one.')
 
 
 def check_length(node: nodes.Node, volume: ports.Volume) -> None:

@@ -88,10 +88,13 @@ class Comparison:
             # It ended while somebody waited for an answer.
             self._forget(move)
         elif self._node.records.services().get(move.source):
+            answer: thin_map.Holes | Exception
             try:
-                self._answers[move.shadow_id] = self._ask(move)
+                answer = self._ask(move)
             except ERRORS as exc:
-                self._answers[move.shadow_id] = exc
+                answer = exc
+            if self._silent.get(volume_id) is move:  # it goes on
+                self._answers[move.shadow_id] = answer
 
     def _holes(self, move: state.Move) -> thin_map.Holes:
         """What the source says that it never had."""

@@ -337,9 +337,8 @@ class FollowTest(testtools.TestCase):
         guest.volume.volume_attachment = [guest.attachment()]
         guest.volume.status = 'reserved'
         error = self.assertRaises(
-            exceptions.NotReady, guest.world.home(guest.volume).
-            connections.serve, None, guest.id,
-            {'host': 'c', 'initiator': 'iqn.c'})
+            exceptions.NotReady, guest.world.home(guest.volume).serve,
+            guest.volume, {'host': 'c', 'initiator': 'iqn.c'})
         self.assertIn('version', str(error))
         self.assertEqual([{}, {}], [c.passed, c.devices])
 

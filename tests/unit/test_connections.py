@@ -584,7 +584,8 @@ class HandlersTest(Base):
             None, self.volume.id, ELSEWHERE, attachments)
         self.assertEqual(1, len(self.b.remote))
         self.handlers.terminate_connection(
-            None, self.volume.id, ELSEWHERE, attachments)
+            None, self.volume.id, ELSEWHERE,
+            connections.meant(self.volume, ELSEWHERE))
         self.assertEqual(set(), self.b.remote)
 
     def test_delete(self):

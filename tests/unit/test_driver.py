@@ -177,7 +177,8 @@ class DriverTest(Case):
 
     def test_stale_home_hands_the_call_on(self):
         self.node.records.volume.return_value = volume(
-            host='n2@l#p', volume_attachment=[mock.Mock(id='one')])
+            host='n2@l#p', volume_attachment=[
+                mock.Mock(id='one', connector=None)])
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
         call.assert_called_once_with(
@@ -185,7 +186,7 @@ class DriverTest(Case):
         self.assertEqual(call.return_value, found)
         self.driver.terminate_connection(volume(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'}, ['one'])
+            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': False})
 
     def live(self):
         self.node.records.volume.return_value = volume(host='n2@l#p')
@@ -202,7 +203,7 @@ class DriverTest(Case):
         self.live()
         self.driver.terminate_connection(volume(), {'host': left})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', asked, 'v', {'host': left}, [])
+            'context', asked, 'v', {'host': left}, {})
 
     def test_a_source_that_cannot_be_told_is_no_error(self):
         self.live()

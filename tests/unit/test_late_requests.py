@@ -8,12 +8,21 @@ before the late request is served: it waited for a lock, or for a service that
 stood still.
 """
 
+import copy
+
 import ddt
 
+from cinder_localclone import connections
 from cinder_localclone import exceptions
+from cinder_localclone import rows
+from cinder_localclone import state
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_passing
+
+
+#: What a request means that is as old as an attachment that is gone.
+EARLIER = {'an earlier one': True}
 
 
 @ddt.ddt
@@ -35,7 +44,7 @@ class PassedTest(test_passing.Passed):
         """What was asked for when the volume had other attachments."""
         self.a.connections.unserve(
             None, self.volume.id, connector,
-            [each.id for each in earlier] or ['an earlier one'])
+            {each.id: True for each in earlier} or EARLIER)
 
     def check_kept(self):
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
@@ -84,14 +93,69 @@ class PassedTest(test_passing.Passed):
             self.a.remote, self.b.passed, self.b.devices])
 
 
+    def delete_twice(self):
+        """The host has two attachments; the one that is not used goes.
+
+        The second request waits until it is gone.
+        """
+        unused = copy.copy(self.attached)
+        unused.id = 'unused'
+        self.volume.volume_attachment = [unused, self.attached]
+        asked = connections.meant(self.volume, self.connector)
+        for _request in range(2):
+            self.a.connections.unserve(
+                None, self.volume.id, self.connector, asked)
+            self.volume.volume_attachment = [self.attached]
+
+    def test_one_of_two_attachments_is_deleted_twice(self):
+        self.delete_twice()
+        self.check_kept()
+
+    def test_one_of_two_is_deleted_twice_of_a_guest_that_is_shut_off(self):
+        self.b.opened.clear()
+        self.delete_twice()
+        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_host_has_another_iscsi_name_since(self):
+        self.b.opened.clear()
+        self.late(dict(self.connector, initiator='iqn.old'))
+        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_host_has_another_name_since(self):
+        self.b.opened.clear()
+        self.late(dict(self.connector, host='old'))
+        self.assertIn(self.volume.id, self.b.passed)
+
+
 class AtHomeTest(test_encrypted_guests.Case):
+
+    def test_host_has_another_iscsi_name_since(self):
+        self.attach('attaching', 'a')
+        self.serve(test_connections.ON_A)
+        self.a.connections.unserve(None, self.volume.id, dict(
+            test_connections.ON_A, initiator='iqn.installed'), EARLIER)
+        self.assertIn(self.crypt, self.a.devices)
+
+    def test_in_time_beside_another_that_is_to_be_made(self):
+        """It is closed, though nobody knows what for that one will be."""
+        self.attach('attaching', 'a')
+        self.serve(test_connections.ON_A)
+        old, = self.volume.volume_attachment
+        self.volume.status = 'in-use'
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        self.a.connections.unserve(
+            None, self.volume.id, test_connections.ON_A, {old.id: True})
+        self.assertNotIn(self.crypt, self.a.devices)
 
     def test_guest_finds_it_open(self):
         """It is about to run where the volume was decrypted for it."""
         self.attach('attaching', 'a')
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A, ['an earlier one'])
+            None, self.volume.id, test_connections.ON_A, EARLIER)
         self.assertIn(self.crypt, self.a.devices)
 
 
@@ -108,7 +172,17 @@ class ServedTest(test_connections.Base):
         self.assertIsNone(self.move())
         self.assertIn(self.handle, self.a.devices)
 
+    def test_in_time_beside_another_that_is_to_be_made(self):
+        """A tenant may reserve the volume for its instance once more."""
+        asked = rows.attachment_ids(self.volume)
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        self.a.connections.serve(
+            None, self.volume.id, test_connections.ON_B, asked)
+        self.assertIs(self.b, self.world.home(self.volume))
 
+
+@ddt.ddt
 class LiveTest(test_connections.Base):
 
     def test_live_migration_is_not_rolled_back(self):
@@ -118,6 +192,53 @@ class LiveTest(test_connections.Base):
         self.attach('in-use', 'a', 'b')
         move = self.move()
         self.b.connections.unserve(
-            None, self.volume.id, test_connections.ON_B, ['an earlier one'])
+            None, self.volume.id, test_connections.ON_B, EARLIER)
         self.assertEqual(move, self.move())
         self.assertIn(self.handle, self.b.devices)
+
+    def test_an_earlier_one_of_that_host_is_deleted_twice(self):
+        """Both were there when Cinder asked."""
+        self.attach('in-use', 'a', None)
+        self.serve(test_connections.ON_B)
+        self.attach('in-use', 'a', 'b')
+        _source, there = self.volume.volume_attachment
+        self.b.connections.unserve(
+            None, self.volume.id, test_connections.ON_B,
+            {there.id: True, **EARLIER})
+        self.assertIsNotNone(self.move())
+
+    @ddt.data(test_connections.ON_A, test_connections.ON_B)
+    def test_in_time_beside_another_that_is_to_be_made(self, left):
+        """It goes forward, or back, though its attachment may stay."""
+        self.attach('in-use', 'a', None)
+        self.serve(test_connections.ON_B)
+        self.attach('in-use', 'a', 'b')
+        node = self.world.nodes[left['host'] + '@l']
+        asked = connections.meant(self.volume, left)
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        node.connections.unserve(None, self.volume.id, left, asked)
+        self.assertIsNot(state.Phase.STARTING, self.move() and
+                         self.move().phase)
+
+
+class OldApiTest(test_connections.Base):
+    """A client that attaches in two calls: its row is there first, or last."""
+
+    def setUp(self):
+        super().setUp()
+        self.attach('in-use', None)
+        self.serve(test_connections.ELSEWHERE)
+        self.volume.volume_attachment[0].mountpoint = '/dev/vdb'
+
+    def ask(self, attachments):
+        self.a.connections.unserve(
+            None, self.volume.id, test_connections.ELSEWHERE, attachments)
+
+    def test_in_time(self):
+        self.ask({self.volume.volume_attachment[0].id: False})
+        self.assertEqual(set(), self.a.remote)
+
+    def test_late(self):
+        self.ask({'an earlier one': False})
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)

@@ -405,7 +405,8 @@ class SimNode:
     def unserve(self, volume, connector):
         """The same for its end."""
         self.connections.unserve(
-            None, volume.id, connector, rows.attachment_ids(volume))
+            None, volume.id, connector,
+            connections.meant(volume, connector))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
