@@ -404,12 +404,10 @@ def _is_late(volume: ports.Volume, connector: ports.Connector | None,
     :param before: what was :func:`meant` when Cinder asked
     """
     now = meant(volume, connector)
-    newer = any(not before.get(each) and (named or each not in before)
-                for each, named in now.items())
     named = {each for each in before if before[each]}
-    if named <= now.keys():
-        return newer and not named
-    return newer or any(now.values())
+    in_time = named and named <= now.keys()
+    return not in_time and any(names_host or each not in before
+                               for each, names_host in now.items())
 
 
 def _is_shared(volume: ports.Volume | None,

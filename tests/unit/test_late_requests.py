@@ -92,7 +92,6 @@ class PassedTest(test_passing.Passed):
         self.assertEqual([set(), {}, {}], [
             self.a.remote, self.b.passed, self.b.devices])
 
-
     def delete_twice(self):
         """The host has two attachments; the one that is not used goes.
 
@@ -127,6 +126,25 @@ class PassedTest(test_passing.Passed):
         self.b.opened.clear()
         self.late(dict(self.connector, host='old'))
         self.assertIn(self.volume.id, self.b.passed)
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
+
+    def test_nobody_has_it_any_more(self):
+        """What is left of what was detached ends as ever."""
+        self.b.opened.clear()
+        self.volume.volume_attachment = []
+        self.late(self.connector, self.attached)
+        self.assertEqual(set(), self.a.remote)
+
+
+class MeantTest(test_connections.Base):
+
+    def test_hosts_without_iscsi(self):
+        self.attach('in-use', 'a', 'b')
+        here, there = self.volume.volume_attachment
+        self.assertEqual({there.id: True}, connections.meant(
+            self.volume, test_connections.ON_B))
+        self.assertEqual({here.id: True, there.id: True},
+                         connections.meant(self.volume, None))
 
 
 class AtHomeTest(test_encrypted_guests.Case):
@@ -171,6 +189,14 @@ class ServedTest(test_connections.Base):
                       str(error))
         self.assertIsNone(self.move())
         self.assertIn(self.handle, self.a.devices)
+
+    def test_in_time_though_another_is_gone(self):
+        """It ended meanwhile, as the request for it did."""
+        asked = rows.attachment_ids(self.volume)
+        self.a.connections.serve(
+            None, self.volume.id, test_connections.ON_B,
+            [*asked, 'of an earlier try'])
+        self.assertIs(self.b, self.world.home(self.volume))
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """A tenant may reserve the volume for its instance once more."""
@@ -238,6 +264,12 @@ class OldApiTest(test_connections.Base):
     def test_in_time(self):
         self.ask({self.volume.volume_attachment[0].id: False})
         self.assertEqual(set(), self.a.remote)
+
+    def test_late_as_its_host_is_recorded(self):
+        attached, = self.volume.volume_attachment
+        attached.connector = test_connections.ELSEWHERE
+        self.ask({attached.id: False})
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_late(self):
         self.ask({'an earlier one': False})
