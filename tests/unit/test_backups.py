@@ -209,6 +209,16 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.assertFalse(link.read_bytes().strip(b'\0'))
             self.assertEqual(16 << 20, link.stat().st_size)
 
+    def test_removal_outlives_a_power_cut(self):
+        self.format(self.path)
+        name = self.renew()
+        order = self.useFixture(Order())
+        backups.remove(
+            BACKEND, VOLUME, name)
+        self.assertEqual(
+            [('fsync', name), ('unlink', name),
+             ('fsync', VOLUME)], order.done)
+
 
 @ddt.ddt
 class FoldersTest(testtools.TestCase):

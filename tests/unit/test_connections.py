@@ -607,3 +607,11 @@ class HandlersTest(Base):
             with mock.patch.object(handlers.operations, operation) as called:
                 method(None, self.volume.id)
             called.assert_called_once_with(self.b.reconciler, self.volume.id)
+
+    def test_what_ends_is_handed_on(self):
+        """Without a connector all connections would end."""
+        service = mock.Mock()
+        handlers.Handlers(service).terminate_connection(
+            'context', 'v', ELSEWHERE, {'one': True})
+        service.connections.unserve.assert_called_once_with(
+            'context', 'v', ELSEWHERE, {'one': True})

@@ -382,3 +382,37 @@ class CryptsetupTest(commands.Case):
         self.room.back_up(VOLUME)  # the volume works without
         self.room.drop_backups(VOLUME)
         dropped.assert_called_once_with('lc', VOLUME)
+
+
+@ddt.ddt
+class RenewedTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.room = cryptsetup.Cryptsetup('g', 30, '/b', backend='lc')
+        self.called = self.enterContext(mock.patch.object(
+            cryptsetup.header_files, 'backups', autospec=True))
+
+    def renew(self):
+        self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
+
+    def test_only_token_differs(self):
+        other = DUMP.replace('0f1e2d3c', '1f1e2d3c')
+        self.assertEqual(headers.parse(DUMP).pin, headers.parse(other).pin)
+        self.called.dump.return_value = other
+        self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+        self.called.keep_only.assert_not_called()
+
+    def test_can_not_be_read(self):
+        self.called.dump.side_effect = OSError(5, 'Input/output error')
+        self.assertRaises(encryption_errors.NoBackup, self.renew)
+        self.called.remove.assert_called_once_with(
+            'lc', VOLUME, self.called.add.return_value)
+        self.called.keep_only.assert_not_called()
+
+    @ddt.data(OSError(), exceptions.CommandTimeout(command='c', seconds=1))
+    def test_stays(self, error):
+        self.called.dump.return_value = CHANGED
+        self.called.remove.side_effect = error
+        self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+        self.called.keep_only.assert_not_called()

@@ -424,16 +424,6 @@ class DriverTest(Case):
         self.driver.terminate_connection(volume(), None)
         self.node.exports.withdraw_volume.assert_called_once_with('v', None)
 
-    def test_late_request_ends_nothing_here(self):
-        """Attached anew, after Cinder has asked."""
-        self.node.records.volume.side_effect = [
-            volume(volume_attachment=[
-                mock.Mock(id='one', connector={'host': 'n1'})]),
-            volume(volume_attachment=[
-                mock.Mock(id='two', connector={'host': 'n1'})])]
-        self.driver.terminate_connection(volume(), {'host': 'n1'})
-        self.assertEqual([], self.node.exports.mock_calls)
-
     def test_shadow_is_never_deleted_by_itself(self):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
@@ -574,3 +564,29 @@ class MessagesTest(testtools.TestCase):
         number, text = messages.MOVE
         self.assertEqual(text, message_field.translate_action(number))
         self.assertEqual(1, message_field.Action.ALL.count(messages.MOVE))
+
+
+@ddt.ddt
+class LateTest(Case):
+    """Attached anew while a request to detach waited for the lock."""
+
+    ON = {'host': 'n1', 'initiator': 'iqn.n1'}
+
+    def attached(self, *ids):
+        return volume(volume_attachment=[
+            mock.Mock(id=each, connector=self.ON) for each in ids])
+
+    @ddt.data(True, False)
+    def test_request_is_late_if_another_attachment_is_there(self, late):
+        """Attached anew, while the volume's lock was waited for."""
+        def enter(*_args):
+            self.node.records.volume.return_value = self.attached(
+                'two' if late else 'one')
+        self.node.records.volume.return_value = self.attached('one')
+        self.node.lock.return_value.__enter__.side_effect = enter
+        with mock.patch.object(connections.removal,
+                               'stop_serving') as stopped:
+            self.driver.terminate_connection(volume(), self.ON)
+        self.assertEqual(
+            [] if late else [mock.call(self.node, 'v', 'iqn.n1')],
+            stopped.mock_calls)

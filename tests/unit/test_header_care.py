@@ -13,6 +13,7 @@ from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import header_backups
 from cinder_localclone import header_care
+from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
@@ -59,6 +60,16 @@ class Case(test_key_change.Case):
         self.a.dead = False
         if names.handle(self.volume.id) not in self.a.devices:
             self.a.reconciler.converge_node()
+
+    def away(self, name):
+        """The key manager answers until a step of cryptsetup is taken."""
+        inner = getattr(crypt.SimCrypt, name)
+
+        def act(*args, **more):
+            result = inner(*args, **more)
+            self.world.secrets.state = crypt.AWAY
+            return result
+        return mock.patch.object(crypt.SimCrypt, name, act)
 
 
 @ddt.ddt
@@ -407,6 +418,55 @@ class RecoveryTest(Case):
                     self.remove(slot)
             self.rotate()
             self.assert_changed()
+
+    def test_key_manager_is_away_by_the_end(self):
+        """The backup is opened by the key that was proven before."""
+        with self.away('add_key'):
+            self.add()
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+        self.world.secrets.state = ''
+
+    def test_key_manager_is_away_by_the_end_of_remove(self):
+        self.add()
+        with self.away('kill_slot'):
+            self.remove()
+        self.assertEqual(['3'], self.world.backups[self.volume.id])
+        self.assertFalse(self.is_marked())
+
+    def test_backup_that_the_new_key_alone_opens(self):
+        """Those of before stay: whoever writes the disk made noise of it."""
+        inner = crypt.SimCrypt.write_token
+
+        def write(own, volume_id, number, token, replace=False):
+            inner(own, volume_id, number, token, replace=replace)
+            if replace:
+                self.header.slots['0'] = b'noise'
+        with mock.patch.object(crypt.SimCrypt, 'write_token', write):
+            self.add()
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_changed_after_it_was_checked(self):
+        """What the copy has to say is what was checked."""
+        check = key_change.pinning.check
+
+        def then_change(*args):
+            check(*args)
+            self.header.digest = 'other'
+        with self.a.lock(self.volume.id), mock.patch.object(
+                key_change.pinning, 'check', then_change):
+            self.assertRaises(
+                encryption_errors.ForeignHeader, key_change.copy_header,
+                self.a.node, self.volume, b'old')
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_header_of_other_data(self):
+        """Whatever key is known: the backups are all that is left."""
+        self.header.digest = 'other'
+        with self.a.lock(self.volume.id):
+            self.assertRaises(
+                encryption_errors.ForeignHeader, key_change.copy_header,
+                self.a.node, self.volume, b'old')
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
 
 
 @ddt.ddt
@@ -975,3 +1035,30 @@ class RestoreTest(Case):
                      error=encryption_errors.KeyUnavailable)
         self.world.secrets.state = ''
         self.assertIsNotNone(rows.recorded(self.volume))
+
+    def test_restored_and_not_backed_up_again(self):
+        """The look that could not goes on: the backup has a key too many."""
+        self.add()
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        self.lose()
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
+                               side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, self.restore)
+        header_care.back_up(self.a.node, self.volume.id)
+        look = header_backups.Look(self.a.node)
+        with mock.patch.object(
+                crypt.SimCrypt, 'renew_backup',
+                side_effect=RecoveryTest.NO_BACKUP):
+            look.look(None)
+        self.assertIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+        look.look(None)
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+
+    def test_restored_key_manager_away(self):
+        self.add()
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        self.lose()
+        with self.away('restore'):
+            self.restore()
+        self.assertFalse(self.is_marked())
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])

@@ -230,6 +230,16 @@ class RotateTest(test_header_care.Case):
         self.assertGreater(stop, 15)
         self.assertGreater(went_back, 0)
 
+    def test_both_lost_of_one_that_was_open(self):
+        """No node keeps the key of a secret that is lost."""
+        begin = self.begin
+
+        def opened(**more):
+            begin(**more)
+            self.a.disk.tags[self.volume.name] |= {names.OPENED}
+        self.begin = opened
+        self._lost_in_the_middle(lambda new: [self.old, *new])
+
 
 @ddt.ddt
 class CommandTest(testtools.TestCase):

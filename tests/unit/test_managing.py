@@ -18,6 +18,7 @@ from cinder_localclone import newborns
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests import specs
+from tests.unit import test_connections
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -422,3 +423,16 @@ class UnmanageTest(Base):
         self.assert_foreign(self.world, self.volume.name, self.content)
         self.assertEqual([self.volume.id], [
             volume_id for volume_id, _lv in present.newborns('g')])
+
+
+class UnmanagedTest(test_connections.Base):
+    """The LV was left at its home, and the answer to that was lost."""
+
+    def test_no_handle_is_made_again(self):
+        self.volume.volume_attachment = []
+        for status in ('unmanaging', 'error_unmanaging'):
+            self.volume.status = 'unmanaging'
+            managing.unmanage_here(self.a.node, None, self.volume.id)
+            self.volume.status = status
+            self.a.reconciler.converge_node()
+            self.assertNotIn(self.handle, self.a.devices, status)

@@ -625,6 +625,20 @@ class IntoTest(Base):
             self.assertEqual({self.row.id}, deletion._others(
                 self.there.service.node, self.records.volume(self.copy.id)))
 
+    def test_late_request_ends_nothing_of_a_copy(self):
+        """The host has the copy by a newer attachment."""
+        objects.VolumeAttachment(
+            self.context, volume_id=self.copy.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='attached',
+            connector={'host': 'n3', 'initiator': 'iqn.n3'}).create()
+        self.show('9:1')
+        found, = self.records.volume(self.copy.id).volume_attachment
+        exports = self.there.service.node.exports
+        for earlier, ended in (('an earlier one', 0), (found.id, 1)):
+            self.there.service.connections.unserve(
+                None, self.copy.id, found.connector, {earlier: True})
+            self.assertEqual(ended, exports.withdraw_volume.call_count)
+
 
 @ddt.ddt
 class InterruptedTest(Base):

@@ -328,6 +328,23 @@ class OwnKeyTest(Case):
         self.assertEqual((self.volume.id, self.old), unlocking.noted_on_body(
             node.stack.survey(), self.volume.id))
 
+    def test_backup_while_the_key_manager_is_away(self):
+        """By the key that was proven before."""
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        self.header.slots['7'] = b'by hand'
+        share = own_key._share
+
+        def then_away(*args):
+            share(*args)
+            self.world.secrets.state = crypt.AWAY
+        with mock.patch.object(own_key, '_share', then_away):
+            newborn = self.born(key='type:ours')
+        self.assertEqual(1, len(self.a.node.crypt.backup_names(newborn.id)))
+
 
 class ReencryptedCase(Case):
 

@@ -323,6 +323,25 @@ class PinTest(Case):
                 header, integrity='hmac(sha256)'), plan.Wish())
         self.assertIn('hmac(sha256)', str(error))
 
+    def test_changed_once_the_end_was_read(self):
+        """What was checked is what a backup has to say."""
+        header_care.back_up(self.node, self.volume.id)
+        self.start()
+        self.end()
+        header = crypt.SimCrypt.header
+
+        def then_change(own, volume_id, mend=False):
+            found = header(own, volume_id, mend=mend)
+            if mend:
+                self.header.digest = 'another'
+            return found
+        before = self.node.crypt.backup_names(self.volume.id)
+        with mock.patch.object(crypt.SimCrypt, 'header', then_change):
+            self.look()
+        self.assertEqual(
+            before, self.node.crypt.backup_names(self.volume.id))
+        self.assertIn(names.REENCRYPTED, self.tags())
+
 
 @ddt.ddt
 class StartTest(Case):
@@ -1664,3 +1683,46 @@ class StopsTest(testtools.TestCase):
             if not stopped:
                 self.assertGreater(stop, 10)
                 return
+
+
+class EndTest(Case):
+    """A header with noise in its key slots replaces no good backup."""
+
+    def setUp(self):
+        super().setUp()
+        with self.node.lock(self.volume.id):
+            self.node.crypt.back_up(self.volume.id)
+
+    def check(self):
+        before = repr(self.world.copies)
+        self.header.slots['0'] = b'noise'
+        self.look()
+        self.assertEqual(before, repr(self.world.copies))
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_by_a_tag_alone(self):
+        """Who can write the disk can write LVM's tags."""
+        self.a.disk.tags[self.volume.name] |= {names.REENCRYPTED}
+        self.check()
+
+    def test_that_has_not_begun(self):
+        failed = exceptions.CommandFailed(command='c', code=1, stderr='no')
+        with mock.patch.object(crypt.SimCrypt, 'begin_reencryption',
+                               side_effect=failed):
+            self.assertRaises(exceptions.CommandFailed, self.start)
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=failed):
+            self.look()
+        self.check()
+
+    def test_end_cut_short_after_its_backup(self):
+        self.start()
+        self.end()
+        with mock.patch.object(records.SimRecords, 'record',
+                               side_effect=OSError):
+            self.look()
+        last = self.world.backups[self.volume.id][-1]
+        for slot in self.header.slots:
+            self.header.slots[slot] = b'noise'
+        self.look()
+        self.assertEqual([last], self.world.backups[self.volume.id])

@@ -1285,6 +1285,37 @@ class RefillingTest(Begun):
             self.assertRaises(exceptions.CommandFailed, self.converge)
         compared.assert_called_once_with(mock.ANY)
 
+    def test_source_of_an_earlier_move_is_not_asked_ahead(self):
+        """The volume moves again."""
+        comparison = self.b.reconciler.comparison
+        earlier = dataclasses.replace(
+            self.b.node.records.move_of(self.volume.id), shadow_id='earlier')
+        comparison._silent[self.volume.id] = earlier
+        with mock.patch.object(self.b.node.peers, 'holes') as asked:
+            comparison.ask_ahead(self.volume.id)
+        asked.assert_not_called()
+        self.assertEqual(({}, {}), (comparison._silent, comparison._answers))
+
+    def test_source_that_answers_when_its_move_has_ended(self):
+        self.lose(1)
+        clock, asked = self.waiting(), []
+        inner = self.b.node.peers.holes
+
+        def ask(*args):
+            asked.append(args)
+            if len(asked) == 1:
+                raise AWAY
+            answer = inner(*args)
+            if len(asked) == 2:
+                self.converge()
+            return answer
+        with mock.patch.object(self.b.node.peers, 'holes', ask):
+            for clock.return_value in (5, 10, 15):
+                self.converge()
+        self.settled()
+        self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
+                                    self.b.reconciler.comparison._answers))
+
 
 @ddt.ddt
 class ResumedTest(Begun):

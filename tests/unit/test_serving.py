@@ -12,6 +12,8 @@ from cinder_localclone.moves import offering
 from cinder_localclone import served
 from cinder_localclone import serving
 from cinder_localclone import tops
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
 from tests.unit import test_reconcile
 from tests.unit.world import crypt
 from tests.unit.world import iscsi
@@ -346,3 +348,23 @@ class StartTest(Base):
         self.a.lvs['localclone-meta-' + self.volume.name_id] = []
         self.a.reconciler.converge_node(moves=False)
         self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
+
+
+class GivenUpCopyTest(test_encrypted_guests.Case):
+    """Cinder's copy of a volume was given up here; its row is still there."""
+
+    def test_volume_is_passed_through(self):
+        copy = self.world.row(A, status='available',
+                              migration_status='target:' + self.volume.id)
+        self.world.volumes[copy.id] = copy
+        self.volume.group_id = 'g'
+        offer = iscsi.SimExports.offer_volume
+
+        def look_then_offer(this, *args, **how):
+            # Another thread: it has the lock of the copy alone.
+            self.a.reconciler.serving.try_to_settle(copy, None)
+            return offer(this, *args, **how)
+        with mock.patch.object(iscsi.SimExports, 'offer_volume',
+                               look_then_offer):
+            self.serve(dict(test_connections.ON_B, initiator='iqn.b'))
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
