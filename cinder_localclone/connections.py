@@ -399,15 +399,20 @@ def _is_late(volume: ports.Volume, connector: ports.Connector | None,
 
     Cinder deletes what is detached after the driver has answered. So a
     request is in time if all that named the host are there. If one is gone,
-    an earlier request was for it, as this one may be.
+    an earlier request was for it, as this one may be; and what names no host
+    may be connected by now: Cinder records that after the driver's answer.
 
     :param before: what was :func:`meant` when Cinder asked
     """
     now = meant(volume, connector)
     named = {each for each in before if before[each]}
-    in_time = named and named <= now.keys()
-    return not in_time and any(names_host or each not in before
-                               for each, names_host in now.items())
+    if not named:  # of whoever attaches in two calls
+        return any(names_host or each not in before
+                   for each, names_host in now.items())
+    if named - now.keys():
+        return bool(now)
+    # It is in time, but means nobody who has got the volume since.
+    return any(now[each] for each in now.keys() - before.keys())
 
 
 def _is_shared(volume: ports.Volume | None,

@@ -70,6 +70,33 @@ class PassedTest(test_passing.Passed):
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertIn(self.volume.id, self.b.passed)
 
+    @ddt.data(True, False)
+    def test_host_was_not_recorded_when_it_was_asked(self, by_force):
+        """Nova reserves the next attachment before it deletes the last."""
+        self.attached.connector = None
+        self.a.connections.unserve(
+            None, self.volume.id, None if by_force else self.connector,
+            {self.attached.id: False, **EARLIER})
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
+        self.assertIn(self.volume.id, self.b.passed)
+
+    def test_by_force_in_time_but_for_another(self):
+        """The host that was meant is there, and this one has it since."""
+        meant = test_connections.attachment('x')
+        self.volume.volume_attachment.append(meant)
+        self.late(None, meant)
+        self.check_kept()
+
+    @ddt.data('all', 'unnamed')
+    def test_by_force_in_time(self, newer):
+        self.b.opened.clear()
+        asked = connections.meant(self.volume, None)
+        if newer == 'unnamed':
+            self.volume.volume_attachment.append(
+                test_connections.attachment(None))
+        self.a.connections.unserve(None, self.volume.id, None, asked)
+        self.assertEqual(set(), self.a.remote)
+
     def test_another_host_is_attached_meanwhile(self):
         """It is in time for this host."""
         self.b.opened.clear()
@@ -148,6 +175,15 @@ class MeantTest(test_connections.Base):
 
 
 class AtHomeTest(test_encrypted_guests.Case):
+
+    def test_host_was_not_recorded_when_it_was_asked(self):
+        self.attach('reserved', None)
+        reserved, = self.volume.volume_attachment
+        self.serve(test_connections.ON_A)
+        self.a.connections.unserve(
+            None, self.volume.id, test_connections.ON_A,
+            {reserved.id: False, **EARLIER})
+        self.assertIn(self.crypt, self.a.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.attach('attaching', 'a')
@@ -232,6 +268,15 @@ class LiveTest(test_connections.Base):
             None, self.volume.id, test_connections.ON_B,
             {there.id: True, **EARLIER})
         self.assertIsNotNone(self.move())
+
+    def test_host_was_not_recorded_when_it_was_asked(self):
+        self.attach('in-use', 'a', None)
+        _source, there = self.volume.volume_attachment
+        self.serve(test_connections.ON_B)
+        self.b.connections.unserve(
+            None, self.volume.id, test_connections.ON_B,
+            {there.id: False, **EARLIER})
+        self.assertIs(state.Phase.STARTING, self.move().phase)
 
     @ddt.data(test_connections.ON_A, test_connections.ON_B)
     def test_in_time_beside_another_that_is_to_be_made(self, left):
