@@ -6,8 +6,6 @@ has asked, through the handlers.
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
 import typing
 
 from oslo_log import log as logging
@@ -22,6 +20,7 @@ from cinder_localclone import encryption_errors
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
+from cinder_localclone import late_requests
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import removal
@@ -57,12 +56,12 @@ class Connections:
         self._directory = directory
 
     def serve(self, context: ports.Context, volume_id: str,
-              connector: ports.Connector, attachments: Collection[str]
+              connector: ports.Connector, attachments: ports.Attachments
               ) -> dict[str, typing.Any]:
         """The home's answer to initialize_connection.
 
-        :param attachments: ids of those that the volume had when Cinder
-            asked: a late request takes it from none that came since
+        :param attachments: those that the volume had when Cinder asked: a
+            late request takes it from none that came since
         :returns: connection properties for os-brick
         :raises Refused: if it is not to be connected to that host
         :raises StaleMove: if this node is not its home any more
@@ -74,7 +73,8 @@ class Connections:
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
             volume = checks.volume_at_home(self._node, volume_id)
-            checks.check_in_time(volume, connector.get('host'), attachments)
+            checks.check_in_time(volume, connector.get('host'), connector,
+                                 attachments)
             if rows.visible_id(volume):
                 copies.check_migrated(self._node, volume)
             encryption.check_connected(self._node, volume)
@@ -210,7 +210,7 @@ class Connections:
         try:
             self._node.peers.begin_passing(
                 context, host, volume.id, properties,
-                rows.attachment_ids(volume))
+                late_requests.attachments(volume))
             crypt_tops.note_used(self._node, volume)
         except peer.PeerTooOld:
             self._withdraw(volume, initiator)
@@ -266,7 +266,7 @@ class Connections:
 
     def unserve(self, context: ports.Context, volume_id: str,
                 connector: ports.Connector | None,
-                attachments: Mapping[str, bool]) -> None:
+                attachments: ports.Attachments) -> None:
         """What terminate_connection does on the node that has to act.
 
         What a host has by another attachment as well it keeps. Nova may ask
@@ -275,12 +275,13 @@ class Connections:
         and ends nothing then. What it leaves the next periodic check ends.
 
         :param connector: None (a forced detach) ends all connections
-        :param attachments: what was :func:`meant` when Cinder asked
+        :param attachments: those that the volume had when Cinder asked
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
             volume = self._node.records.volume(volume_id)
-            if volume and _is_late(volume, connector, attachments):
+            if volume and late_requests.is_late_to_detach(
+                    volume, connector, attachments):
                 LOG.info('A request to detach volume %(volume)s from %(host)s '
                          'came late: it is attached there by another '
                          'attachment. Nothing was ended.',
@@ -373,46 +374,6 @@ class Connections:
 def _is_live(move: state.Move) -> bool:
     """Whether both nodes of a live migration may have a volume attached."""
     return move.committed and move.phase is Phase.STARTING
-
-
-def meant(volume: ports.Volume, connector: ports.Connector | None
-          ) -> dict[str, bool]:
-    """The attachments that a request to detach a volume may be for.
-
-    Of the host that the connector names, though it may have got another name
-    or another iSCSI name since; and those that name no host yet.
-
-    :param connector: None: of all hosts
-    :returns: by id, whether they name a host
-    """
-    return {str(each.id): bool(each.connector)
-            for each in volume.volume_attachment
-            if not (connector and each.connector) or any(
-                connector.get(name)
-                and connector[name] == each.connector.get(name)
-                for name in ('initiator', 'host'))}
-
-
-def _is_late(volume: ports.Volume, connector: ports.Connector | None,
-             before: Mapping[str, bool]) -> bool:
-    """Whether a host may have a volume by another attachment than was meant.
-
-    Cinder deletes what is detached after the driver has answered. So a
-    request is in time if all that named the host are there. If one is gone,
-    an earlier request was for it, as this one may be; and what names no host
-    may be connected by now: Cinder records that after the driver's answer.
-
-    :param before: what was :func:`meant` when Cinder asked
-    """
-    now = meant(volume, connector)
-    named = {each for each in before if before[each]}
-    if not named:  # of whoever attaches in two calls
-        return any(names_host or each not in before
-                   for each, names_host in now.items())
-    if named - now.keys():
-        return bool(now)
-    # It is in time, but means nobody who has got the volume since.
-    return any(now[each] for each in now.keys() - before.keys())
 
 
 def _is_shared(volume: ports.Volume | None,

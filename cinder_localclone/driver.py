@@ -21,7 +21,6 @@ from oslo_log import log as logging
 
 from cinder_localclone import assembly
 from cinder_localclone import capabilities
-from cinder_localclone import connections
 from cinder_localclone import copies
 from cinder_localclone import creation
 from cinder_localclone import decision
@@ -36,6 +35,7 @@ from cinder_localclone import front_end
 from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
+from cinder_localclone import late_requests
 from cinder_localclone import manage_driver
 from cinder_localclone import messages
 from cinder_localclone import migration
@@ -281,7 +281,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         recorded = node.records.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
-        attachments = rows.attachment_ids(recorded)
+        attachments = late_requests.attachments(recorded)
         try:
             try:
                 return self._serve(context, recorded, connector, attachments)
@@ -299,7 +299,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             raise
 
     def _serve(self, context: ports.Context, recorded: ports.Volume,
-               connector: ports.Connector, attachments: list[str]
+               connector: ports.Connector, attachments: ports.Attachments
                ) -> dict[str, typing.Any]:
         """Have a volume served by the home that its row says."""
         home = volume_utils.extract_host(recorded.host)
@@ -339,7 +339,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
-        attachments = connections.meant(recorded, connector)
+        attachments = late_requests.attachments(recorded)
         if where == self.host:
             self.service.connections.unserve(
                 volume._context, volume.id, connector, attachments)

@@ -16,6 +16,7 @@ from cinder.volume import volume_utils
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
+from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
@@ -199,7 +200,7 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
         reconciler.node.peers.begin_passing(
             reconciler.context, host, volume.id,
             dict(connection.properties, size_gib=size_gib),
-            rows.attachment_ids(volume))
+            late_requests.attachments(volume))
 
 
 def _check(reconciler: reconcile.Reconciler, volume: ports.Volume) -> None:

@@ -121,7 +121,7 @@ class Handlers:
 
     def initialize_connection(self, context: ports.Context, volume_id: str,
                               connector: ports.Connector,
-                              attachments: list[str]
+                              attachments: ports.Attachments
                               ) -> dict[str, typing.Any]:
         """See :meth:`cinder_localclone.connections.Connections.serve`."""
         return self._service.connections.serve(
@@ -129,19 +129,19 @@ class Handlers:
 
     def terminate_connection(self, context: ports.Context, volume_id: str,
                              connector: ports.Connector | None,
-                             attachments: dict[str, bool]) -> None:
+                             attachments: ports.Attachments) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
         self._service.connections.unserve(
             context, volume_id, connector, attachments)
 
     def begin_passing(self, context: ports.Context, volume_id: str,
                       properties: ports.Properties,
-                      attachments: list[str]) -> None:
-        """See :func:`cinder_localclone.passing.begin_one`."""
+                      attachments: ports.Attachments) -> None:
+        """See :func:`cinder_localclone.passing.begin`."""
         node = self._service.node
         with (self._service.reconciler.copying.waker.give_way(),
               node.lock(volume_id)):
-            passing.begin_one(node, volume_id, properties, attachments)
+            passing.begin(node, volume_id, properties, attachments)
 
     def end_passing(self, context: ports.Context, volume_id: str, user: str
                     ) -> None:

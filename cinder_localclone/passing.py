@@ -11,7 +11,6 @@ What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -38,32 +37,20 @@ LOG = logging.getLogger(__name__)
 ATTACHING = 3600
 
 
-def begin_one(node: nodes.Node, volume_id: str, properties: ports.Properties,
-              attachments: Collection[str]) -> None:
-    """Begin as the home asks; the caller holds the volume's lock.
-
-    A request may be late: the volume may have been attached here anew
-    meanwhile, with another secret. What was begun since then goes on.
-
-    :param attachments: ids of those that the home knew as it asked
-    :raises Refused: if one of them is gone, and there is a newer one
-    :raises LocalCloneError: as :func:`begin`
-    """
-    volume = node.records.volume(volume_id)
-    if volume:
-        checks.check_in_time(volume, node.host, attachments)
-    begin(node, volume_id, properties)
-
-
-def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
-          ) -> None:
+def begin(node: nodes.Node, volume_id: str, properties: ports.Properties,
+          attachments: ports.Attachments | None = None) -> None:
     """Pass a volume through to its home; the caller holds its lock.
 
-    What earlier moves of the volume have left here goes first.
+    What earlier moves of the volume have left here goes first. The home may
+    ask late: the volume may have been attached here again meanwhile, with
+    another secret. What was begun since then goes on.
 
     :param properties: what the home has offered; ``size_gib``, if the volume
         is longer than its row says yet
+    :param attachments: those that the home knew as it asked; None if this
+        node looks by itself
     :raises StaleMove: if this node is its home, or it is gone
+    :raises Refused: if the home asks too late
     :raises SourceBusy: if something here has the handle open on another
         body, or by a connection that has ended
     :raises LocalCloneError: if the home can't be reached, or a command fails
@@ -71,6 +58,8 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     volume = node.records.volume(volume_id)
     if volume is None or checks.is_home(node, volume):
         raise exceptions.StaleMove(volume=volume_id)
+    if attachments is not None:
+        checks.check_in_time(volume, node.host, None, attachments)
     for earlier in remains.here(node, volume_id):
         remains.take_down(node, earlier)
     _withdraw_earlier(node, volume)

@@ -12,6 +12,7 @@ from cinder_localclone import thin_map
 
 Context: typing.TypeAlias = ports.Context
 Connector: typing.TypeAlias = ports.Connector
+Attachments: typing.TypeAlias = ports.Attachments
 Properties: typing.TypeAlias = ports.Properties
 
 
@@ -54,30 +55,29 @@ class Peers(typing.Protocol):
 
     def initialize_connection(self, context: Context, host: str,
                               volume_id: str, connector: Connector,
-                              attachments: list[str]) -> dict[str, typing.Any]:
+                              attachments: Attachments
+                              ) -> dict[str, typing.Any]:
         """Have the volume's home serve it.
 
         The home may have to wait for a peer itself.
 
-        :param attachments: ids of those that the volume had when Cinder
-            asked
+        :param attachments: those that the volume had when Cinder asked
         """
 
     def terminate_connection(self, context: Context, host: str,
                              volume_id: str, connector: Connector | None,
-                             attachments: dict[str, bool]) -> None:
+                             attachments: Attachments) -> None:
         """Have the node that has to act end a connection.
 
-        :param attachments: those that may be meant; by id, whether they
-            name a host
+        :param attachments: those that the volume had when Cinder asked
         """
 
     def begin_passing(self, context: Context, host: str, volume_id: str,
-                      properties: Properties, attachments: list[str]
+                      properties: Properties, attachments: Attachments
                       ) -> None:
         """Have a node pass a volume through to its home.
 
-        :param attachments: ids of those that the volume has now
+        :param attachments: those that the volume has now
         """
 
     def end_passing(self, context: Context, host: str, volume_id: str,

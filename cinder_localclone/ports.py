@@ -33,6 +33,10 @@ Backup: typing.TypeAlias = typing.Any
 Connector: typing.TypeAlias = dict[str, typing.Any]
 #: An attachment (``cinder.objects.VolumeAttachment``).
 Attachment: typing.TypeAlias = typing.Any
+#: The attachments of a volume: by id, ``host`` and ``initiator`` of the
+#: connector that each names; None for one that names none yet.
+Attachments: typing.TypeAlias = Mapping[
+    str, Mapping[str, str | None] | None]
 #: How a host has a volume: what os-brick is told.
 Properties: typing.TypeAlias = Mapping[str, typing.Any]
 

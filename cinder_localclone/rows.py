@@ -8,7 +8,6 @@ extend or a snapshot, all of which would be sent to the home that it had
 before. The shadow says what the volume gets back, in the same transactions.
 """
 
-from collections.abc import Collection
 import typing
 
 from cinder_localclone import encryption_types
@@ -167,24 +166,6 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
             return 'error_extending'  # what Cinder's manager would have said
         return usable if size_gib == row.size else None
     return None
-
-
-def attachment_ids(row: Row) -> list[str]:
-    """The ids of the attachments that a volume has."""
-    return [str(each.id) for each in row.volume_attachment]
-
-
-def came_late(row: Row, attachments: Collection[str]) -> bool:
-    """Whether a request to connect a volume is older than its attachment.
-
-    Whoever asks may have given up while the request waited for a lock, or for
-    a service that stood still: then its attachment is gone, and there is
-    another one, which the request does not mean.
-
-    :param attachments: ids of those that there were when it was made
-    """
-    now = set(attachment_ids(row))
-    return not now.issuperset(attachments) and not now.issubset(attachments)
 
 
 def is_encrypted_by_nova(row: Row) -> bool:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must be true on a node before a move goes on."""
 
-from collections.abc import Collection
 from collections.abc import Mapping
 from typing import Any
 
 from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
+from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -51,17 +51,19 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
 
 
 def check_in_time(volume: ports.Volume, host: str | None,
-                  attachments: Collection[str]) -> None:
+                  connector: ports.Connector | None,
+                  attachments: ports.Attachments) -> None:
     """A request to connect a volume is not older than its attachment.
 
     :param host: where it is to be connected
-    :param attachments: ids of those that there were when it was made
-    :raises Refused: if its own is gone, and there is a newer one
+    :param connector: that host's; None if all attachments may be meant
+    :param attachments: those that there were when it was made
+    :raises Refused: if it is
     """
-    if rows.came_late(volume, attachments):
+    if late_requests.is_late_to_connect(volume, connector, attachments):
         raise exceptions.Refused(
             volume=volume.id, host=host, reason='the request came late: its '
-            'attachment is gone, and the volume has a newer one.')
+            'attachment is gone, and the volume has another one.')
 
 
 def check_length(node: nodes.Node, volume: ports.Volume) -> None:

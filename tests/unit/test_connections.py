@@ -14,11 +14,11 @@ from cinder_localclone import connections
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import restore
-from cinder_localclone import rows
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -520,13 +520,13 @@ class HandlersTest(Base):
         waker = self.b.reconciler.copying.waker
         with mock.patch.object(waker, 'give_way') as gave, \
                 mock.patch.object(
-                    passing, 'begin_one',
+                    passing, 'begin',
                     side_effect=lambda *_: self.assertEqual(
                         [mock.call(), mock.call().__enter__()],
                         gave.mock_calls)) as begun:
-            self.handlers.begin_passing(None, self.volume.id, {}, [])
+            self.handlers.begin_passing(None, self.volume.id, {}, {})
         begun.assert_called_once_with(
-            self.b.node, self.volume.id, {}, [])
+            self.b.node, self.volume.id, {}, {})
         gave().__exit__.assert_called_once()
 
     def test_end_of_a_pass_through(self):
@@ -577,15 +577,14 @@ class HandlersTest(Base):
 
     def test_connections(self):
         self.serve(ON_B)
-        attachments = rows.attachment_ids(self.volume)
+        attachments = late_requests.attachments(self.volume)
         self.is_local(self.handlers.initialize_connection(
             None, self.volume.id, ON_B, attachments))
         self.handlers.initialize_connection(
             None, self.volume.id, ELSEWHERE, attachments)
         self.assertEqual(1, len(self.b.remote))
         self.handlers.terminate_connection(
-            None, self.volume.id, ELSEWHERE,
-            connections.meant(self.volume, ELSEWHERE))
+            None, self.volume.id, ELSEWHERE, attachments)
         self.assertEqual(set(), self.b.remote)
 
     def test_delete(self):

@@ -182,11 +182,11 @@ class DriverTest(Case):
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
         call.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'}, ['one'])
+            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
         self.assertEqual(call.return_value, found)
         self.driver.terminate_connection(volume(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': False})
+            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
 
     def live(self):
         self.node.records.volume.return_value = volume(host='n2@l#p')
@@ -226,8 +226,10 @@ class DriverTest(Case):
 
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.records.volume.side_effect = [
-            volume(host='n1@l#p', volume_attachment=[mock.Mock(id='one')]),
-            volume(host='n2@l#p', volume_attachment=[mock.Mock(id='two')])]
+            volume(host='n1@l#p', volume_attachment=[
+                mock.Mock(id='one', connector=None)]),
+            volume(host='n2@l#p', volume_attachment=[
+                mock.Mock(id='two', connector=None)])]
         with mock.patch.object(
                 self.driver.service.connections, 'serve',
                 side_effect=exceptions.StaleMove(volume='v')):
@@ -236,7 +238,7 @@ class DriverTest(Case):
         self.assertIs(
             self.node.peers.initialize_connection.return_value, found)
         self.node.peers.initialize_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n3'}, ['one'])
+            'context', 'n2@l', 'v', {'host': 'n3'}, {'one': None})
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
         self.node.records.volume.return_value = volume(host='n1@l#p')
@@ -252,7 +254,8 @@ class DriverTest(Case):
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
         self.node.records.volume.return_value = volume(
-            status='in-use', volume_attachment=[mock.Mock(id='one')])
+            status='in-use', volume_attachment=[
+                mock.Mock(id='one', connector=None)])
         self.directory.find.side_effect = error
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
@@ -261,7 +264,7 @@ class DriverTest(Case):
         self.assertEqual(messages.DETAILS['FAILED'],
                          api.API().create.call_args.kwargs['detail'])
         self.node.records.drop_live_attachment.assert_called_once_with(
-            'v', 'n2', ['one'])
+            'v', 'n2', {'one': None})
 
     def test_stats_tell_whether_volumes_can_move_here(self):
         service = self.driver.service

@@ -14,11 +14,11 @@ import testtools
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import handlers
+from cinder_localclone import late_requests
 from cinder_localclone import migration
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import reencryption_errors
-from cinder_localclone import rows
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -82,7 +82,7 @@ class ExtendingTest(testtools.TestCase):
             asked = []
 
             def begin(_this, _context, host, _volume_id, properties, told):
-                self.assertEqual(rows.attachment_ids(self.volume), told)
+                self.assertEqual(late_requests.attachments(self.volume), told)
                 asked.append((properties['size_gib'], self.shown()))
                 if fault:
                     raise fault

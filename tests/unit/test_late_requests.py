@@ -9,12 +9,12 @@ stood still.
 """
 
 import copy
+import types
 
 import ddt
 
-from cinder_localclone import connections
 from cinder_localclone import exceptions
-from cinder_localclone import rows
+from cinder_localclone import late_requests
 from cinder_localclone import state
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
@@ -22,7 +22,8 @@ from tests.unit import test_passing
 
 
 #: What a request means that is as old as an attachment that is gone.
-EARLIER = {'an earlier one': True}
+EARLIER = {'an earlier one': {'host': 'b', 'initiator': 'iqn.b'}}
+HERE = {'an earlier one': {'host': 'a', 'initiator': 'iqn.a'}}
 
 
 @ddt.ddt
@@ -36,7 +37,7 @@ class PassedTest(test_passing.Passed):
             exceptions.Refused, self.a.node.peers.begin_passing, None,
             self.b.host, self.volume.id,
             dict(self.attached.connection_info, auth_username='earlier'),
-            ['an earlier one'])
+            EARLIER)
         self.b.opened.add(self.handle)
         self.check_kept()
 
@@ -44,7 +45,7 @@ class PassedTest(test_passing.Passed):
         """What was asked for when the volume had other attachments."""
         self.a.connections.unserve(
             None, self.volume.id, connector,
-            {each.id: True for each in earlier} or EARLIER)
+            {each.id: each.connector for each in earlier} or EARLIER)
 
     def check_kept(self):
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
@@ -76,7 +77,7 @@ class PassedTest(test_passing.Passed):
         self.attached.connector = None
         self.a.connections.unserve(
             None, self.volume.id, None if by_force else self.connector,
-            {self.attached.id: False, **EARLIER})
+            {self.attached.id: None, **EARLIER})
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertIn(self.volume.id, self.b.passed)
 
@@ -90,7 +91,7 @@ class PassedTest(test_passing.Passed):
     @ddt.data('all', 'unnamed')
     def test_by_force_in_time(self, newer):
         self.b.opened.clear()
-        asked = connections.meant(self.volume, None)
+        asked = late_requests.attachments(self.volume)
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
                 test_connections.attachment(None))
@@ -127,7 +128,7 @@ class PassedTest(test_passing.Passed):
         unused = copy.copy(self.attached)
         unused.id = 'unused'
         self.volume.volume_attachment = [unused, self.attached]
-        asked = connections.meant(self.volume, self.connector)
+        asked = late_requests.attachments(self.volume)
         for _request in range(2):
             self.a.connections.unserve(
                 None, self.volume.id, self.connector, asked)
@@ -168,10 +169,15 @@ class MeantTest(test_connections.Base):
     def test_hosts_without_iscsi(self):
         self.attach('in-use', 'a', 'b')
         here, there = self.volume.volume_attachment
-        self.assertEqual({there.id: True}, connections.meant(
-            self.volume, test_connections.ON_B))
-        self.assertEqual({here.id: True, there.id: True},
-                         connections.meant(self.volume, None))
+        asked = late_requests.attachments(self.volume)
+        self.assertEqual(
+            {here.id: {'host': 'a', 'initiator': None},
+             there.id: {'host': 'b', 'initiator': None}}, asked)
+        self.volume.volume_attachment = [there]
+        for connector, late in ((test_connections.ON_A, False),
+                                (test_connections.ON_B, False), (None, True)):
+            self.assertIs(late, late_requests.is_late_to_detach(
+                self.volume, connector, asked), connector)
 
 
 class AtHomeTest(test_encrypted_guests.Case):
@@ -182,14 +188,14 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(
             None, self.volume.id, test_connections.ON_A,
-            {reserved.id: False, **EARLIER})
+            {reserved.id: None, **HERE})
         self.assertIn(self.crypt, self.a.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.attach('attaching', 'a')
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(None, self.volume.id, dict(
-            test_connections.ON_A, initiator='iqn.installed'), EARLIER)
+            test_connections.ON_A, initiator='iqn.installed'), HERE)
         self.assertIn(self.crypt, self.a.devices)
 
     def test_in_time_beside_another_that_is_to_be_made(self):
@@ -201,7 +207,8 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A, {old.id: True})
+            None, self.volume.id, test_connections.ON_A,
+            {old.id: old.connector})
         self.assertNotIn(self.crypt, self.a.devices)
 
     def test_guest_finds_it_open(self):
@@ -209,10 +216,11 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.attach('attaching', 'a')
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A, EARLIER)
+            None, self.volume.id, test_connections.ON_A, HERE)
         self.assertIn(self.crypt, self.a.devices)
 
 
+@ddt.ddt
 class ServedTest(test_connections.Base):
 
     def test_to_connect_it_elsewhere(self):
@@ -220,23 +228,82 @@ class ServedTest(test_connections.Base):
         self.serve(test_connections.ON_A)
         error = self.assertRaises(
             exceptions.Refused, self.a.connections.serve, None,
-            self.volume.id, test_connections.ON_B, ['an earlier one'])
+            self.volume.id, test_connections.ON_B, EARLIER)
         self.assertIn('cannot be connected to b: the request came late',
                       str(error))
         self.assertIsNone(self.move())
         self.assertIn(self.handle, self.a.devices)
 
+    def test_another_host_was_asked_for_since(self):
+        """Nova has given it up, and asked once more for the same attachment.
+
+        Cinder would write this host into the row of what the other one has.
+        """
+        asked = late_requests.attachments(self.volume)
+        self.serve(test_connections.ON_A)
+        self.attach_at('a')
+        self.assertRaises(
+            exceptions.Refused, self.a.connections.serve, None,
+            self.volume.id, test_connections.ELSEWHERE, asked)
+        self.assertEqual(set(), self.a.remote)
+
+    @ddt.data('x', 'elsewhere')
+    def test_in_time_though_another_is_connected_since(self, host):
+        """The instance's other attachment, or the same one by a repeat."""
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        asked = late_requests.attachments(self.volume)
+        self.attach_at(host)
+        self.a.connections.serve(
+            None, self.volume.id, test_connections.ELSEWHERE, asked)
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+
+    def test_in_time_as_its_own_attachment_was_connected_since(self):
+        asked = late_requests.attachments(self.volume)
+        self.attach_at('x')
+        self.a.connections.serve(
+            None, self.volume.id, test_connections.ELSEWHERE, asked)
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+
+    def test_what_no_attachment_is_for(self):
+        """A client that attaches in two calls asks; its row comes last."""
+        self.attach_at('a')
+        asked = late_requests.attachments(self.volume)
+        self.assertFalse(late_requests.is_late_to_connect(
+            self.volume, test_connections.ELSEWHERE, asked))
+
+    @ddt.data(True, False)
+    def test_another_has_come_for_one_that_is_gone(self, is_late):
+        """It may be for the one that is left, or for the one that is not."""
+        asked = late_requests.attachments(self.volume)
+        if is_late:
+            asked.update(EARLIER)
+        self.volume.volume_attachment.append(
+            test_connections.attachment('a'))
+        self.assertIs(is_late, late_requests.is_late_to_connect(
+            self.volume, test_connections.ELSEWHERE, asked))
+
+    def test_of_cinder_itself_after_the_guest_has_gone(self):
+        """It reads an image from what an instance had here."""
+        self.assertFalse(late_requests.is_late_to_connect(
+            types.SimpleNamespace(volume_attachment=[]),
+            test_connections.ON_B, EARLIER))
+
+    def attach_at(self, host):
+        attached, *_more = self.volume.volume_attachment
+        attached.connector = {'host': host, 'initiator': 'iqn.' + host}
+
     def test_in_time_though_another_is_gone(self):
         """It ended meanwhile, as the request for it did."""
-        asked = rows.attachment_ids(self.volume)
+        asked = late_requests.attachments(self.volume)
         self.a.connections.serve(
             None, self.volume.id, test_connections.ON_B,
-            [*asked, 'of an earlier try'])
+            {**asked, 'of an earlier try': None})
         self.assertIs(self.b, self.world.home(self.volume))
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """A tenant may reserve the volume for its instance once more."""
-        asked = rows.attachment_ids(self.volume)
+        asked = late_requests.attachments(self.volume)
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         self.a.connections.serve(
@@ -266,7 +333,7 @@ class LiveTest(test_connections.Base):
         _source, there = self.volume.volume_attachment
         self.b.connections.unserve(
             None, self.volume.id, test_connections.ON_B,
-            {there.id: True, **EARLIER})
+            {there.id: there.connector, **EARLIER})
         self.assertIsNotNone(self.move())
 
     def test_host_was_not_recorded_when_it_was_asked(self):
@@ -275,7 +342,7 @@ class LiveTest(test_connections.Base):
         self.serve(test_connections.ON_B)
         self.b.connections.unserve(
             None, self.volume.id, test_connections.ON_B,
-            {there.id: False, **EARLIER})
+            {there.id: None, **EARLIER})
         self.assertIs(state.Phase.STARTING, self.move().phase)
 
     @ddt.data(test_connections.ON_A, test_connections.ON_B)
@@ -285,7 +352,7 @@ class LiveTest(test_connections.Base):
         self.serve(test_connections.ON_B)
         self.attach('in-use', 'a', 'b')
         node = self.world.nodes[left['host'] + '@l']
-        asked = connections.meant(self.volume, left)
+        asked = late_requests.attachments(self.volume)
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         node.connections.unserve(None, self.volume.id, left, asked)
@@ -307,15 +374,15 @@ class OldApiTest(test_connections.Base):
             None, self.volume.id, test_connections.ELSEWHERE, attachments)
 
     def test_in_time(self):
-        self.ask({self.volume.volume_attachment[0].id: False})
+        self.ask({self.volume.volume_attachment[0].id: None})
         self.assertEqual(set(), self.a.remote)
 
     def test_late_as_its_host_is_recorded(self):
         attached, = self.volume.volume_attachment
         attached.connector = test_connections.ELSEWHERE
-        self.ask({attached.id: False})
+        self.ask({attached.id: None})
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_late(self):
-        self.ask({'an earlier one': False})
+        self.ask({'an earlier one': None})
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)

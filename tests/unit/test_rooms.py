@@ -47,8 +47,8 @@ ORDER = (
     'deletion_errors', 'encryption_errors', 'lvm_errors', 'manage_errors',
     'reencryption_errors',
     'sparse_errors',
-    'capabilities', 'node', 'listing', 'served', 'record_ports',
-    'peer_ports', 'crypt_ports', 'ports',
+    'capabilities', 'node', 'listing', 'served', 'late_requests',
+    'record_ports', 'peer_ports', 'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
     'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
     'rows', 'encryption_types', 'pins', 'pace', 'state', 'exceptions',
@@ -57,7 +57,7 @@ ORDER = (
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
 PURE = ('nova.placement', 'capabilities', 'node', 'listing', 'served',
-        'record_ports', 'peer_ports', 'crypt_ports', 'ports',
+        'late_requests', 'record_ports', 'peer_ports', 'crypt_ports', 'ports',
         'images', 'hydration', 'queue', 'decision', 'manageable',
         'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
         'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'pins',

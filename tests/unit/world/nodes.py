@@ -10,6 +10,7 @@ import typing
 from cinder_localclone import connections
 from cinder_localclone import directory
 from cinder_localclone import exceptions
+from cinder_localclone import late_requests
 from cinder_localclone.moves import refilling
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -400,13 +401,14 @@ class SimNode:
     def serve(self, volume, connector):
         """Cinder asks for a connection; it is not late."""
         return self.connections.serve(
-            None, volume.id, connector, rows.attachment_ids(volume))
+            None, volume.id, connector,
+            late_requests.attachments(volume))
 
     def unserve(self, volume, connector):
         """The same for its end."""
         self.connections.unserve(
             None, volume.id, connector,
-            connections.meant(volume, connector))
+            late_requests.attachments(volume))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""

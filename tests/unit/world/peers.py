@@ -80,7 +80,7 @@ class SimPeers(images.SimSnapshotPeers):
             self, context, host, volume_id, properties, attachments):
         def call(other):
             with other.lock(volume_id):
-                passing.begin_one(
+                passing.begin(
                     other.node, volume_id, properties, attachments)
         self._call(host, call)
 
