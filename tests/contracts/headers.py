@@ -311,6 +311,14 @@ def backup_is_renewed(bench: Bench) -> None:
                 bench.crypt.renew_backup(volume, said, key)
             same([names.header_backup(volume, '1')], list(
                 bench.crypt.backup_names(volume)))
+        other = '00000000-0000-4000-8000-000000000001'
+        bench.crypt.set_uuid(volume, other)
+        for luks in ('', volume):
+            with refused(encryption_errors.ForeignHeader):
+                bench.crypt.renew_backup(volume, header, OTHER_KEY, luks)
+        bench.crypt.renew_backup(volume, header, OTHER_KEY, other)
+        same([names.header_backup(other, '2')],
+             list(bench.crypt.backup_names(volume)))
         bench.crypt.renew_backup(volume, header, OTHER_KEY)
         kept, = bench.crypt.backup_names(volume)
         same(bench.crypt.header(volume), bench.crypt.backed_up(

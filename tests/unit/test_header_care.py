@@ -604,6 +604,26 @@ class StatusTest(Case):
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.assertEqual(before, repr(self.world.copies))
 
+    def test_back_up_of_a_header_with_another_uuid(self):
+        """A backup of it would be refused when it is to be restored."""
+        before = repr(self.world.copies)
+        header = self.world.headers[self.volume.id]
+        header.uuid = uuid = self.volume.id[:-4] + 'beef'
+        header.slots['5'] = b'another'
+        noted = set(names.tags(luks=self.volume.id))
+        for without in (set(), noted):
+            self.a.disk.tags[self.volume.name] -= without
+            header_backups.Look(self.a.node).look(None)
+            self.assertRaises(
+                encryption_errors.ForeignHeader, header_care.back_up,
+                self.a.node, self.volume.id)
+            self.assertEqual(before, repr(self.world.copies))
+            self.assertEqual(['1'], self.world.backups[self.volume.id])
+        self.a.disk.tags[self.volume.name] |= set(
+            names.tags(luks=uuid))
+        self.assertEqual(uuid + '-2', header_care.back_up(
+            self.a.node, self.volume.id))
+
     def test_back_up_of_what_no_key_opens(self):
         """Its pin says nothing of what is in its key slots."""
         before = repr(self.world.copies)
