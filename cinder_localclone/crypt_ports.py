@@ -106,7 +106,7 @@ class Crypt(typing.Protocol):
         """Copy a volume's header to where backups of headers are."""
 
     def renew_backup(self, volume_id: str, header: headers.Header,
-                     key: bytes, luks: str = '') -> None:
+                     key: bytes) -> None:
         """The same; older copies go once this one is seen to be right."""
 
     def backup_names(self, volume_id: str) -> list[str]:

@@ -24,6 +24,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import own_key
 from cinder_localclone import pausing
 from cinder_localclone import pinning
 from cinder_localclone import ports
@@ -263,8 +264,9 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
     """Write a backup over the header of a volume that nobody uses.
 
     A backup of a header with other keys of the data would make noise of
-    them: it is refused, and so is one that nothing opens. What was there is
-    kept beside the backups. A key that was removed does not come back, but
+    them: it is refused, and so is one that nothing opens. Its LUKS UUID says
+    nothing: the header has the volume's id as its UUID afterwards. What was
+    there is kept beside the backups. A key that was removed does not come back, but
     for that of the volume's secret, if the backup has no other.
 
     :param backup: its name; '': the last one
@@ -283,7 +285,7 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         if backup not in backups:
             _refuse(volume_id, 'there is no such backup on %s' % node.host)
         saved, uuid = node.crypt.backed_up(volume_id, backup)
-        _check_same(node, volume, saved, uuid)
+        _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id, uuid)
@@ -294,6 +296,9 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         node.crypt.test(volume_id, key)
         before = _recorded(volume).key
         _record(node, volume, token.key)
+        # Its own one, whatever the backup had: the pin and the key have said
+        # whose header it is, and LVM's tag may be wrong.
+        own_key.give_uuid(node, node.records.volume(volume_id))
         remarks = []
         if token.key != before:
             remarks.append('secret %s of before the last change of its key '
@@ -356,9 +361,8 @@ def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
             'add recovery keys again' % ', '.join(slots)] if slots else []
 
 
-def _check_same(node: nodes.Node, volume: ports.Volume,
-                saved: headers.Header, uuid: str) -> None:
-    """A backup is of this volume, and of the data that it has now.
+def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
+    """A backup is of the data that a volume has now.
 
     :raises KeyNotChanged: if it is not
     """
@@ -376,22 +380,6 @@ def _check_same(node: nodes.Node, volume: ports.Volume,
     if problem:
         _refuse(volume.id, 'the backup is not of the header that its row has '
                 'pinned, so of other data: %s' % problem)
-    lv = node.stack.lvs().get(volume.name)
-    noted = names.facts(lv.tags).get('luks') if lv else None
-    if noted and noted != uuid:
-        _refuse(volume.id, 'the backup is of LUKS UUID %s, and its LV says '
-                '%s' % (uuid, noted))
-    try:
-        node.crypt.header(volume.id)
-        found = node.crypt.uuid(volume.id)
-    except encryption_errors.HeaderDamaged:
-        if not noted and uuid != volume.id:
-            _refuse(volume.id, 'the backup is of another LUKS UUID, %s'
-                    % uuid)
-        return
-    if found != uuid:
-        _refuse(volume.id, 'the backup is of LUKS UUID %s, and its header '
-                'says %s' % (uuid, found))
 
 
 def _opening(node: nodes.Node, volume: ports.Volume, backup: str,

@@ -55,7 +55,7 @@ class HeaderFiles:
                           'error': exc})
 
     def renew_backup(self, volume_id: str, header: headers.Header,
-                     key: bytes, luks: str = '') -> None:
+                     key: bytes) -> None:
         """Copy a volume's header; remove the older copies once it is proven.
 
         The older ones would be opened by keys that open the volume no more,
@@ -66,9 +66,6 @@ class HeaderFiles:
         :param header: what the volume's header must say
         :param key: what opens it; b'' if older copies are of no use in any
             case
-        :param luks: LUKS UUID that it must have, or the copy could not be
-            restored; '' if nobody has noted it: the volume's id, or that of
-            an older copy, if there is one
         :raises ForeignHeader: if it says something else
         :raises WrongKey: if the key does not open it
         :raises LocalCloneError: if no copy was made. The older ones stay, as
@@ -80,18 +77,10 @@ class HeaderFiles:
             name = backups.add(names.handle_path(volume_id), self.backend,
                                self.timeout)
             try:
-                found, uuid = self.backed_up(volume_id, name)
-                if found != header:
+                if self.backed_up(volume_id, name)[0] != header:
                     raise encryption_errors.ForeignHeader(
                         path=names.handle_path(volume_id),
                         reason='it was changed after the driver checked it')
-                if not names.may_be_backup(
-                        volume_id, uuid, luks,
-                        set(self.backup_names(volume_id)) - {name}):
-                    raise encryption_errors.ForeignHeader(
-                        path=names.handle_path(volume_id),
-                        reason='its UUID is %s, and not that of before; its '
-                        'backups stay' % uuid)
                 if key:
                     self.test_backup(volume_id, name, key)
             except Exception:

@@ -433,13 +433,11 @@ def replace_backups(node: nodes.Node, volume: ports.Volume, key: bytes
                   '%(error)s', {'volume': volume.id, 'error': exc})
 
 
-def copy_header(node: nodes.Node, volume: ports.Volume, key: bytes = b'',
-                proves: bool = True) -> None:
+def copy_header(node: nodes.Node, volume: ports.Volume, key: bytes = b''
+                ) -> None:
     """Replace backups of a volume's header.
 
     :param key: what opens it; b'': what its row, and the key manager, say
-    :param proves: whether that is tried; not if the backups that there are
-        would restore nothing
     :raises ForeignHeader: if its header is not the one that its row has
         pinned: the backups may be all that is left of that one
     :raises WrongKey: if the key does not open it: likewise
@@ -448,13 +446,8 @@ def copy_header(node: nodes.Node, volume: ports.Volume, key: bytes = b'',
     expected = pinning.of_row(rows.recorded(volume))
     header = node.crypt.header(volume.id)
     pinning.check(volume.id, header, expected)
-    if proves and not key:
-        key = decrypting.key_of(node.crypt, node.keys, volume.id, header,
-                                expected)
-    lv = node.stack.lvs().get(volume.name)
-    node.crypt.renew_backup(
-        volume.id, header, key if proves else b'',
-        names.facts(lv.tags).get('luks', '') if lv else '')
+    node.crypt.renew_backup(volume.id, header, key or decrypting.key_of(
+        node.crypt, node.keys, volume.id, header, expected))
 
 
 def renew_backup(node: nodes.Node, volume: ports.Volume, key: bytes = b''

@@ -5,7 +5,6 @@ Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
 56, and device-mapper (127), LVM (127) and LIO (a path component) take more.
 """
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import hashlib
@@ -285,20 +284,6 @@ def is_crypt(name: str) -> bool:
 def is_id(text: str) -> bool:
     """Whether a text is an id, and so can be part of a path."""
     return bool(re.fullmatch(UUID, text))
-
-
-def may_be_backup(volume_id: str, luks_uuid: str, noted: str,
-                  others: Collection[str]) -> bool:
-    """Whether a copy of a volume's header may be the one that is restored.
-
-    :param luks_uuid: that of the copy
-    :param noted: that of the volume, as its LV says; '' if it does not
-    :param others: names of the backups that there are
-    """
-    if noted or luks_uuid == volume_id:
-        return luks_uuid == (noted or volume_id)
-    return not others or any(
-        other.startswith(header_backup(luks_uuid, '')) for other in others)
 
 
 def header_backup(luks_uuid: str, what: str) -> str:

@@ -27,7 +27,6 @@ from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import events
 from cinder_localclone import exceptions
-from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
@@ -450,8 +449,9 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     begun = header.pin != recorded.pin
     # What they would restore makes noise of the volume: as long as there may
     # be one, its LV says so.
-    key_change.copy_header(
-        node, volume, proves=_has_backup(node, volume.id, header))
+    node.crypt.renew_backup(volume.id, header, decrypting.key_of(
+        node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
+        if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
     _take_off(node, volume, names.REENCRYPTED)
     # Last: as long as the row announces it, the next look does all this.

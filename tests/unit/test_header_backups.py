@@ -216,7 +216,7 @@ class LookTest(testtools.TestCase):
         header.reencryption = None
         self.look()
         self.node.crypt.renew_backup.assert_called_once_with(
-            HERE, header, b'key', '')
+            HERE, header, b'key')
 
     def test_compared_again_when_it_was_away(self):
         """Its disk comes back as it was, perhaps of before a change."""

@@ -604,26 +604,6 @@ class StatusTest(Case):
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.assertEqual(before, repr(self.world.copies))
 
-    def test_back_up_of_a_header_with_another_uuid(self):
-        """A backup of it would be refused when it is to be restored."""
-        before = repr(self.world.copies)
-        header = self.world.headers[self.volume.id]
-        header.uuid = uuid = self.volume.id[:-4] + 'beef'
-        header.slots['5'] = b'another'
-        noted = set(names.tags(luks=self.volume.id))
-        for without in (set(), noted):
-            self.a.disk.tags[self.volume.name] -= without
-            header_backups.Look(self.a.node).look(None)
-            self.assertRaises(
-                encryption_errors.ForeignHeader, header_care.back_up,
-                self.a.node, self.volume.id)
-            self.assertEqual(before, repr(self.world.copies))
-            self.assertEqual(['1'], self.world.backups[self.volume.id])
-        self.a.disk.tags[self.volume.name] |= set(
-            names.tags(luks=uuid))
-        self.assertEqual(uuid + '-2', header_care.back_up(
-            self.a.node, self.volume.id))
-
     def test_back_up_of_what_no_key_opens(self):
         """Its pin says nothing of what is in its key slots."""
         before = repr(self.world.copies)
@@ -885,15 +865,26 @@ class RestoreTest(Case):
         self.refused(theirs, error=encryption_errors.KeyRefused)
         self.assertEqual(self.old, self.key())
 
-    def test_of_another_volume(self):
-        for copy in self.world.copies.values():
-            copy.uuid = 'another'
-        self.refused('its LV says')
-        self.a.disk.tags[self.volume.name] -= set(names.tags(
-            luks=self.volume.id))
-        self.refused('its header says', self.volume.id + '-1')
-        self.lose()
-        self.refused('another LUKS UUID')
+    @ddt.data('its backup', 'its header', 'its tag')
+    def test_of_another_uuid(self, whose):
+        """Whoever can write the disk can change it. What counts is the pin."""
+        another = self.volume.id[:-4] + 'beef'
+        if whose == 'its backup':
+            for copy in self.world.copies.values():
+                copy.uuid = another
+        elif whose == 'its header':
+            self.world.headers[self.volume.id].uuid = another
+        else:
+            self.a.disk.tags[self.volume.name] -= set(names.tags(
+                luks=self.volume.id))
+            self.a.disk.tags[self.volume.name] |= set(names.tags(
+                luks=another))
+        self.restore((self.volume.id + '-1'))
+        self.assertEqual(self.volume.id,
+                         self.a.node.crypt.uuid(self.volume.id))
+        self.assertEqual(self.volume.id, names.facts(
+            self.a.disk.tags[self.volume.name])['luks'])
+        self.assert_opens()
 
     def test_used(self):
         self.volume.status = 'in-use'
@@ -932,19 +923,6 @@ class RestoreTest(Case):
                 setattr(copy, name, value)
         self.lose()
         self.refused('not of the header that its row has pinned')
-
-    def test_uuid_of_what_it_was_made_of(self):
-        """Its tag says so; without a tag it is the volume's id."""
-        self.lose()
-        for copy in self.world.copies.values():
-            copy.uuid = 'of the image'
-        (_id, name), = self.world.copies
-        self.a.disk.tags[self.volume.name] -= set(names.tags(
-            luks=self.volume.id))
-        self.refused('another LUKS UUID', name)
-        self.a.disk.tags[self.volume.name] |= set(names.tags(
-            luks='of the image'))
-        self.restore(name)
 
     def test_without_a_tag(self):
         self.lose()
@@ -1040,13 +1018,14 @@ class RestoreTest(Case):
         self.refused('no such backup')
 
     def test_disk_that_can_not_be_read(self):
-        found = crypt.SimCrypt.header
+        """What is there is kept before anything is written."""
+        self.lose()
 
-        def unreadable(own, volume_id, mend=False):
+        def unreadable(own, volume_id, uuid):
             raise exceptions.CommandFailed(command='c', code=4, stderr='EIO')
-        self.patch(crypt.SimCrypt, 'header', unreadable)
+        self.patch(crypt.SimCrypt, 'save', unreadable)
         self.refused('EIO', error=exceptions.CommandFailed)
-        self.patch(crypt.SimCrypt, 'header', found)
+        self.assertIsNone(self.world.headers.get(self.volume.id))
 
     def test_no_key(self):
         self.lose()

@@ -88,6 +88,16 @@ class PassedTest(test_passing.Passed):
         self.late(None, meant)
         self.check_kept()
 
+    @ddt.data(None, {'host': 'y', 'initiator': 'iqn.y'})
+    def test_by_force_and_connected_since(self, before):
+        """It was reserved then, or another host had it."""
+        meant = test_connections.attachment('x')
+        self.volume.volume_attachment.append(meant)
+        asked = late_requests.attachments(self.volume)
+        self.a.connections.unserve(None, self.volume.id, None, {
+            **asked, self.attached.id: before})
+        self.check_kept()
+
     @ddt.data('all', 'unnamed')
     def test_by_force_in_time(self, newer):
         self.b.opened.clear()
@@ -208,7 +218,7 @@ class AtHomeTest(test_encrypted_guests.Case):
             test_connections.attachment(None))
         self.a.connections.unserve(
             None, self.volume.id, test_connections.ON_A,
-            {old.id: old.connector})
+            {old.id: {'host': 'a', 'initiator': None}})
         self.assertNotIn(self.crypt, self.a.devices)
 
     def test_guest_finds_it_open(self):
