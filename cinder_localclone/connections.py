@@ -54,6 +54,9 @@ class Connections:
         self._node = reconciler.node
         self._reconciler = reconciler
         self._directory = directory
+        #: What a node was offered in vain to log in with, by whose handle
+        #: and its iSCSI name. It may still be about to do so.
+        self._in_vain: dict[tuple[str, str], str] = {}
 
     def serve(self, context: ports.Context, volume_id: str,
               connector: ports.Connector, attachments: ports.Attachments
@@ -203,9 +206,13 @@ class Connections:
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = passing.connection_to(self._node, volume, host)
+        # With another secret, a call that was given up would end the session
+        # of its repeat when that node comes to it.
+        auth = (iscsi_target.auth(known.properties) if known
+                else self._in_vain.pop((handle_id, initiator), None)
+                or iscsi_target.new_credentials())
         properties = self._node.exports.offer_volume(
-            handle_id, initiator, iscsi_target.auth(known.properties) if known
-            else iscsi_target.new_credentials(), passed=True,
+            handle_id, initiator, auth, passed=True,
             device=tops.served_path(self._node, volume))
         try:
             self._node.peers.begin_passing(
@@ -217,6 +224,7 @@ class Connections:
             return self._remote_connection(volume, connector)
         except Exception:
             if not known:
+                self._in_vain[handle_id, initiator] = auth
                 self._withdraw(volume, initiator)
             raise
         connection['data'].update(properties)
@@ -325,6 +333,7 @@ class Connections:
         if connector is None:
             removal.stop_serving(self._node, handle_id, None)
         elif connector.get('initiator'):
+            self._in_vain.pop((handle_id, connector['initiator']), None)
             removal.stop_serving(self._node, handle_id,
                                  connector['initiator'])
 

@@ -10,10 +10,12 @@ stood still.
 
 import copy
 import types
+from unittest import mock
 
 import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
 from cinder_localclone import late_requests
 from cinder_localclone import state
 from tests.unit import test_connections
@@ -319,6 +321,57 @@ class ServedTest(test_connections.Base):
         self.a.connections.serve(
             None, self.volume.id, test_connections.ON_B, asked)
         self.assertIs(self.b, self.world.home(self.volume))
+
+
+class RepeatTest(test_connections.Base):
+    """Nova asks once more for an attachment whose first request hangs."""
+
+    CONNECTOR = {'host': 'b', 'initiator': 'iqn.b'}
+
+    def setUp(self):
+        super().setUp()
+        self.volume.group_id = 'g'  # it stays where it is
+        self.calls = []
+
+    def hang(self, *args):
+        """B stands still: its answer does not come in time."""
+        self.calls.append(args)
+        raise exceptions.PeerUnreachable(
+            host='b', method='begin_passing', seconds=40)
+
+    def ask(self):
+        """What the node is told to log in with."""
+        return self.serve(self.CONNECTOR)['data']['auth_password']
+
+    def give_up(self):
+        with mock.patch.object(
+                self.a.node.peers, 'begin_passing', self.hang):
+            self.assertRaises(exceptions.PeerUnreachable, self.ask)
+        return self.calls[-1][3]['auth_password']
+
+    def test_first_one_is_served_after_its_repeat(self):
+        self.give_up()
+        properties = self.serve(self.CONNECTOR)
+        attached, = self.volume.volume_attachment
+        attached.connector = self.CONNECTOR
+        attached.connection_info = dict(
+            properties['data'], driver_volume_type='local')
+        self.a.node.peers.begin_passing(*self.calls[0])
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_secret_is_used_once(self):
+        """By whom it was offered to, and not after a detach."""
+        with mock.patch.object(
+                iscsi_target, 'new_credentials',
+                side_effect=('CHAP u %d' % each for each in range(9))):
+            first = self.give_up()
+            self.assertEqual(first, self.give_up())
+            self.assertEqual(first, self.ask())
+            self.assertNotEqual(first, self.ask())
+            again = self.give_up()
+            self.a.unserve(self.volume, self.CONNECTOR)
+            self.assertNotEqual(again, self.ask())
 
 
 @ddt.ddt
