@@ -63,7 +63,7 @@ def is_late_to_detach(volume: rows.Row, connector: ports.Connector | None,
     if named - new:
         return bool(new)
     # It is in time, but means nobody who has got the volume since.
-    return any(now[each] and now[each] != before.get(each) for each in new)
+    return any(now[each] != before.get(each) for each in new)
 
 
 def _meant(found: ports.Attachments, connector: ports.Connector | None
