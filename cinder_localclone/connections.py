@@ -209,7 +209,7 @@ class Connections:
         # With another secret, a call that was given up would end the session
         # of its repeat when that node comes to it.
         auth = (iscsi_target.auth(known.properties) if known
-                else self._in_vain.pop((handle_id, initiator), None)
+                else self._in_vain.pop((handle_id, initiator), '')
                 or iscsi_target.new_credentials())
         properties = self._node.exports.offer_volume(
             handle_id, initiator, auth, passed=True,

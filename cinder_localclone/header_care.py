@@ -266,8 +266,8 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
     A backup of a header with other keys of the data would make noise of
     them: it is refused, and so is one that nothing opens. Its LUKS UUID says
     nothing: the header has the volume's id as its UUID afterwards. What was
-    there is kept beside the backups. A key that was removed does not come back, but
-    for that of the volume's secret, if the backup has no other.
+    there is kept beside the backups. A key that was removed does not come
+    back, but for that of the volume's secret, if the backup has no other.
 
     :param backup: its name; '': the last one
     :raises NotAtRest: if anybody else may have the header open

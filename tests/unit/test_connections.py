@@ -614,3 +614,23 @@ class HandlersTest(Base):
             'context', 'v', ELSEWHERE, {'one': True})
         service.connections.unserve.assert_called_once_with(
             'context', 'v', ELSEWHERE, {'one': True})
+
+    def test_late_request_to_connect(self):
+        self.serve(ON_B)
+        self.assertRaises(
+            exceptions.Refused, self.handlers.initialize_connection, None,
+            self.volume.id, ELSEWHERE,
+            {'an earlier one': None})
+        self.assertEqual(set(), self.b.remote)
+
+    def test_begin_of_a_pass_through(self):
+        """With what the home has told, under the volume's lock."""
+        held = []
+        with mock.patch.object(
+                passing, 'begin',
+                side_effect=lambda *_: held.append({*self.b.held})) as begun:
+            self.handlers.begin_passing(
+                None, self.volume.id, {}, {'one': None})
+        begun.assert_called_once_with(
+            self.b.node, self.volume.id, {}, {'one': None})
+        self.assertEqual([{self.volume.id}], held)

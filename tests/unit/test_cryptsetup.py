@@ -416,3 +416,9 @@ class RenewedTest(commands.Case):
         self.called.remove.side_effect = error
         self.assertRaises(encryption_errors.ForeignHeader, self.renew)
         self.called.keep_only.assert_not_called()
+
+    def test_older_ones_that_can_not_be_removed(self):
+        """They have keys that the header has no more: it is not done."""
+        self.called.dump.return_value = DUMP
+        self.called.keep_only.side_effect = OSError(5, 'Input/output error')
+        self.assertRaises(encryption_errors.NoBackup, self.renew)

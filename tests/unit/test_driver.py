@@ -593,3 +593,33 @@ class LateTest(Case):
         self.assertEqual(
             [] if late else [mock.call(self.node, 'v', 'iqn.n1')],
             stopped.mock_calls)
+
+    def reserved(self, attachment, home=HOST):
+        return volume(host=home + '#p', status='in-use', volume_attachment=[
+            mock.Mock(id=attachment, connector=None)])
+
+    @ddt.data(HOST, 'n2@l')
+    def test_home_is_told_what_there_was_when_cinder_asked(self, asked):
+        """Also this node, if the volume has followed its instance here."""
+        self.node.records.volume.side_effect = [
+            self.reserved('one', asked), self.reserved('two')]
+        self.node.peers.initialize_connection.side_effect = (
+            exceptions.StaleMove(volume='v'))
+        with mock.patch.object(
+                self.driver.service.connections, 'serve') as serve:
+            self.driver.initialize_connection(volume(), {'host': 'n3'})
+        serve.assert_called_once_with(
+            'context', 'v', {'host': 'n3'}, {'one': None})
+
+    def test_attachment_of_another_live_migration_stays(self):
+        """It has come while the request that failed was served."""
+        def find(*_args):
+            self.node.records.volume.return_value = self.reserved('two')
+            raise KeyError('x')
+        self.node.records.volume.return_value = self.reserved('one')
+        self.directory.find.side_effect = find
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(KeyError, self.driver.initialize_connection,
+                              volume(), {'host': 'n2'})
+        self.node.records.drop_live_attachment.assert_called_once_with(
+            'v', 'n2', {'one': None})

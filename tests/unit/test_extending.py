@@ -24,6 +24,7 @@ from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import unended
 from tests import sampling
+from tests.unit import test_connections
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import disks
@@ -77,6 +78,7 @@ class ExtendingTest(testtools.TestCase):
         """A node that does not answer is found out before anything grows."""
         self.volume.group_id = 'g'
         self.volume.status = 'in-use'
+        self.volume.volume_attachment = [test_connections.attachment('b')]
         for fault in (None, exceptions.PeerUnreachable(
                 host=B, method='m', seconds=1)):
             asked = []

@@ -13,6 +13,7 @@ import types
 from unittest import mock
 
 import ddt
+import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
@@ -25,6 +26,7 @@ from tests.unit import test_passing
 
 #: What a request means that is as old as an attachment that is gone.
 EARLIER = {'an earlier one': {'host': 'b', 'initiator': 'iqn.b'}}
+X, Y = ({'host': name, 'initiator': 'iqn.' + name} for name in 'xy')
 HERE = {'an earlier one': {'host': 'a', 'initiator': 'iqn.a'}}
 
 
@@ -174,6 +176,18 @@ class PassedTest(test_passing.Passed):
         self.volume.volume_attachment = []
         self.late(self.connector, self.attached)
         self.assertEqual(set(), self.a.remote)
+
+    def test_to_begin_before_the_newer_one_is_recorded(self):
+        """Nothing is closed here for a late request."""
+        properties = dict(
+            self.attached.connection_info, auth_username='earlier')
+        self.attached.connection_info = None
+        before = dict(self.b.devices)
+        self.assertRaises(
+            exceptions.Refused, self.a.node.peers.begin_passing, None,
+            self.b.host, self.volume.id, properties,
+            EARLIER)
+        self.assertEqual(before, self.b.devices)
 
 
 class MeantTest(test_connections.Base):
@@ -449,3 +463,83 @@ class OldApiTest(test_connections.Base):
     def test_late(self):
         self.ask({'an earlier one': None})
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+
+
+@ddt.ddt
+class TableTest(testtools.TestCase):
+    """Attachments of X and of Y, and some that name no host, by id."""
+
+    def late(self, rule, before, now):
+        volume = types.SimpleNamespace(volume_attachment=[
+            types.SimpleNamespace(id=each, connector=host)
+            for each, host in now.items()])
+        return rule(volume, X, before)
+
+    @ddt.data(
+        # Another host has it, too.
+        ({'1': None}, {'1': None, '2': Y}, False),
+        # What might have been meant is another host's by now.
+        ({'1': X, '2': None}, {'1': X, '2': Y}, False),
+        # One of two was given to another host, or by another host.
+        ({'1': X, '2': X}, {'1': Y, '2': X}, True),
+        ({'1': X, '2': Y}, {'1': X, '2': X}, True),
+        # It may be for any host now.
+        ({'1': Y}, {'1': None}, True))
+    @ddt.unpack
+    def test_to_detach(self, before, now, is_late):
+        self.assertIs(is_late, self.late(
+            late_requests.is_late_to_detach, before, now))
+
+    def test_to_connect_what_has_been_given_to_another_host(self):
+        """The one that is X's by now was not meant."""
+        self.assertIs(True, self.late(
+            late_requests.is_late_to_connect,
+            {'1': None, '2': Y}, {'1': Y, '2': X}))
+
+
+class WaitedTest(test_connections.Base):
+    """The volume is attached anew while a request waits for its lock."""
+
+    def meanwhile(self, node, *hosts):
+        """What is there when a node's lock is had."""
+        inner = node.lock
+
+        def lock(name):
+            if name == self.volume.id:
+                self.attach(self.volume.status, *hosts)
+            return inner(name)
+        return mock.patch.object(node, 'lock', lock)
+
+    def test_to_connect(self):
+        asked = late_requests.attachments(self.volume)
+        with self.meanwhile(self.a, 'a'):
+            self.assertRaises(
+                exceptions.Refused, self.a.connections.serve, None,
+                self.volume.id, test_connections.ELSEWHERE, asked)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_to_detach(self):
+        """Its row is read when the lock is held."""
+        self.attach('in-use', 'x')
+        self.serve(test_connections.ELSEWHERE)
+        asked = late_requests.attachments(self.volume)
+        records, inner = self.a.node.records, self.a.node.records.volume
+
+        def read(volume_id):
+            found = inner(volume_id)
+            return types.SimpleNamespace(**vars(found))
+        with self.meanwhile(self.a, 'x'), mock.patch.object(
+                records, 'volume', read):
+            self.a.connections.unserve(
+                None, self.volume.id, test_connections.ELSEWHERE, asked)
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+
+    def test_to_pass_it_through(self):
+        """B waits; the home has told which attachments it knew."""
+        self.volume.group_id = 'g'
+        with self.meanwhile(self.b, 'b'):
+            self.assertRaises(
+                exceptions.Refused, self.serve,
+                dict(test_connections.ON_B, initiator='iqn.b'))
+        self.assertNotIn(self.handle, self.b.devices)
+        self.assertEqual(set(), self.a.remote)

@@ -2,6 +2,7 @@
 """Managing and unmanaging with a stop at every moment; then converge."""
 
 import math
+import types
 from unittest import mock
 
 import ddt
@@ -436,3 +437,17 @@ class UnmanagedTest(test_connections.Base):
             self.volume.status = status
             self.a.reconciler.converge_node()
             self.assertNotIn(self.handle, self.a.devices, status)
+
+
+@ddt.ddt
+class KnownTest(testtools.TestCase):
+
+    @ddt.data('in-use', *manageable.UNSETTLED)
+    def test_lv_of_a_volume_that_has_moved(self, status):
+        """Its name has another id than the volume's, and no tag any more."""
+        node = mock.Mock(host='a@l')
+        node.records.volumes_of.return_value = [types.SimpleNamespace(
+            id='v', name='volume-moved', status=status)]
+        known = status in ('in-use', 'unmanaging', 'error_unmanaging')
+        self.assertEqual({'volume-moved': 'v'} if known else {},
+                         managing.known(node, {}))

@@ -636,7 +636,8 @@ class IntoTest(Base):
         exports = self.there.service.node.exports
         for earlier, ended in (('an earlier one', 0), (found.id, 1)):
             self.there.service.connections.unserve(
-                None, self.copy.id, found.connector, {earlier: True})
+                None, self.copy.id, found.connector,
+                {earlier: found.connector})
             self.assertEqual(ended, exports.withdraw_volume.call_count)
 
 

@@ -1685,6 +1685,7 @@ class StopsTest(testtools.TestCase):
                 return
 
 
+@ddt.ddt
 class EndTest(Case):
     """A header with noise in its key slots replaces no good backup."""
 
@@ -1726,3 +1727,64 @@ class EndTest(Case):
             self.header.slots[slot] = b'noise'
         self.look()
         self.assertEqual([last], self.world.backups[self.volume.id])
+
+    def test_key_manager_is_away_in_the_end(self):
+        """What backups there are restores noise: nothing is to be proven."""
+        self.start()
+        self.end()
+        self.world.secrets.state = crypt.AWAY
+        self.look()
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+
+    @ddt.data(
+        encryption_errors.HeaderDamaged(path='p', reason='r'),
+        exceptions.CommandTimeout(command='c', seconds=1))
+    def test_backup_that_can_not_be_read(self, error):
+        """The end does not wait for it for ever."""
+        self.start()
+        self.end()
+        with mock.patch.object(crypt.SimCrypt, 'backed_up',
+                               side_effect=error):
+            self.look()
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+
+    def test_good_one_has_other_key_slots(self):
+        self.a.disk.tags[self.volume.name] |= {names.REENCRYPTED}
+        self.header.slots['5'] = b'another'
+        self.check()
+
+    @ddt.data(True, False)
+    def test_good_one_is_beside_one_of_before(self, is_first):
+        self.start()
+        self.end()
+        with self.node.lock(self.volume.id):
+            self.node.crypt.back_up(self.volume.id, '2')
+        copies = self.world.copies
+        one, two = ((self.volume.id, name) for name in
+                    self.node.crypt.backup_names(self.volume.id))
+        if is_first:
+            copies[one], copies[two] = copies[two], copies[one]
+        before = repr(copies)
+        for slot in self.header.slots:
+            self.header.slots[slot] = b'noise'
+        self.look()
+        self.assertEqual(before, repr(copies))
+        self.assertEqual(['1', '2'], self.world.backups[self.volume.id])
+
+    def test_foreign_header_at_first(self):
+        """Whoever writes the disk writes the right one back meanwhile."""
+        self.start()
+        self.end()
+        inner = crypt.SimCrypt.header
+
+        def header(this, volume_id, mend=False):
+            found = inner(this, volume_id, mend)
+            return dataclasses.replace(
+                found, digest=found.digest[::-1]) if mend else found
+        with mock.patch.object(crypt.SimCrypt, 'header', header):
+            self.look()
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.look()
+        self.assertWhole()

@@ -1316,6 +1316,21 @@ class RefillingTest(Begun):
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
                                     self.b.reconciler.comparison._answers))
 
+    def test_source_that_answers_when_the_volume_moves_again(self):
+        """Nobody would ever ask for that answer."""
+        comparison = self.b.reconciler.comparison
+        move = self.b.node.records.move_of(self.volume.id)
+        later = dataclasses.replace(move, shadow_id='later')
+
+        def ask(*_args):
+            comparison._silent[self.volume.id] = later
+            return []
+        comparison._silent[self.volume.id] = move
+        with mock.patch.object(self.b.node.peers, 'holes', ask):
+            comparison.ask_ahead(self.volume.id)
+        self.assertEqual(({self.volume.id: later}, {}), (
+            comparison._silent, comparison._answers))
+
 
 @ddt.ddt
 class ResumedTest(Begun):
