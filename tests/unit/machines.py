@@ -28,6 +28,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import export
 from cinder_localclone import handlers
 from cinder_localclone import iscsi_names
+from cinder_localclone import late_requests
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import privileged
@@ -499,7 +500,7 @@ class Machines(fixtures.Fixture):
         with self.at(home):
             self.services[home].connections.serve(
                 None, volume.id, {'host': where, 'initiator': 'iqn.i'},
-                [attachment.id])
+                late_requests.attachments(volume))
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}
         volume.status = 'in-use'
