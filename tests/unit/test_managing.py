@@ -445,7 +445,7 @@ class KnownTest(testtools.TestCase):
     @ddt.data('in-use', *manageable.UNSETTLED)
     def test_lv_of_a_volume_that_has_moved(self, status):
         """Its name has another id than the volume's, and no tag any more."""
-        node = mock.Mock(host='a@l')
+        node = specs.node(host='a@l')
         node.records.volumes_of.return_value = [types.SimpleNamespace(
             id='v', name='volume-moved', status=status)]
         known = status in ('in-use', 'unmanaging', 'error_unmanaging')

@@ -368,6 +368,13 @@ class DataTest(testtools.TestCase):
         self.assertFalse(self.wrong('old'))
         self.assertTrue(self.wrong('new'))
 
+    def test_one_of_two_captures_that_are_alike_ends(self):
+        """Of two snapshots at once, the one that was asked for last fails."""
+        first, last = self.data.capture(), self.data.capture()
+        self.data.end_capture(last)
+        self.data.write(0, 'new')
+        self.assertEqual(([['old', 'new']], [['old']]), (first, last))
+
     def test_never_written(self):
         data = workload.Data([[disks.ZERO]])
         self.assertEqual('', data.read(0, disks.EMPTY))

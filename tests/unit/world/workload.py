@@ -82,6 +82,10 @@ class Data:
         self.captures.append(found)
         return found
 
+    def end_capture(self, found):
+        """A capture goes on no more; another one may have the same."""
+        self.captures = [each for each in self.captures if each is not found]
+
 
 class Cloud(encrypted.Events, instances.Instances):
     """A world, and what is done in it."""
@@ -487,7 +491,7 @@ class Cloud(encrypted.Events, instances.Instances):
             else:
                 self.world.set_snapshot(snapshot_id, status='available')
                 self.captured[snapshot_id] = captured
-            data.captures.remove(captured)
+            data.end_capture(captured)
         self.manager(volume.host.partition('#')[0], take)
 
     def _snapshots(self, *statuses):
@@ -548,7 +552,7 @@ class Cloud(encrypted.Events, instances.Instances):
             try:
                 node.driver.create_cloned_volume(volume, source)
             finally:
-                data.captures.remove(captured)
+                data.end_capture(captured)
                 self.data[volume.id] = Data(captured)
                 self.data[volume.id].power_lost()
         self.data[volume.id] = Data(captured)
