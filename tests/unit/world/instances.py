@@ -389,9 +389,8 @@ class Instances:
         host = self.other(b // 2, source).host
         if self._connect(volume, host, new):
             self.scheduler.wait(1)  # whoever is left may go on to write
-            if new in volume.volume_attachment and (
-                    new.attach_status == 'attached'
-                    and self.guests.get(volume.id) != host):
+            if self._are_attached(volume, new) and (
+                    self.guests.get(volume.id) != host):
                 # Nobody has started it there meanwhile.
                 self.guests.pop(volume.id, None)
                 self._start_guest(volume, host)
