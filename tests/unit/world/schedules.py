@@ -163,7 +163,8 @@ def _settle(cloud):
 def _state(world):
     """What looks change, and whatever encrypts a volume anew."""
     return repr((world.snapshot(),
-                 [each.provider_id for each in world.volumes.values()],
+                 [(each.provider_id, each.status)
+                  for each in world.volumes.values()],
                  [node.reencrypting for node in world.nodes.values()]))
 
 
