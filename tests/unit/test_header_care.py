@@ -820,16 +820,20 @@ class RestoreTest(Case):
         self.assertFalse(self.is_marked())
         self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
-    @ddt.data(True, False)
-    def test_cut_short_and_backed_up_by_hand(self, again):
-        """The backup is of its keys then; they are too many all the same."""
-        added = self.add()
+    def cut_short_and_back_up(self):
+        """The service dies after a restore; its keys are too many."""
         self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
         self.lose()
         with mock.patch.object(crypt.SimCrypt, 'kill_slot',
                                side_effect=KeyboardInterrupt):
             self.assertRaises(KeyboardInterrupt, self.restore)
         header_care.back_up(self.a.node, self.volume.id)
+
+    @ddt.data(True, False)
+    def test_cut_short_and_backed_up_by_hand(self, again):
+        """The backup is of its keys then; they are too many all the same."""
+        added = self.add()
+        self.cut_short_and_back_up()
         self.assertFalse(self.is_marked())
         self.assertTrue(self.opens(added.key))
         look = header_backups.Look(self.a.node)
@@ -1038,12 +1042,7 @@ class RestoreTest(Case):
     def test_restored_and_not_backed_up_again(self):
         """The look that could not goes on: the backup has a key too many."""
         self.add()
-        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
-        self.lose()
-        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
-                               side_effect=KeyboardInterrupt):
-            self.assertRaises(KeyboardInterrupt, self.restore)
-        header_care.back_up(self.a.node, self.volume.id)
+        self.cut_short_and_back_up()
         look = header_backups.Look(self.a.node)
         with mock.patch.object(
                 crypt.SimCrypt, 'renew_backup',

@@ -163,14 +163,18 @@ class OwnKeyTest(Case):
         self.assert_own(self.born())
         self.assertIn('ours', self.world.secrets.kept)
 
-    def test_backup_of_one_with_the_shared_key_of_its_image(self):
-        """Nothing else makes one."""
+    def image_with_a_shared_key(self):
+        """The next ones are made of it; somebody added a key by hand."""
         self.of(worlds.World())
         self.world.secrets.kept['ours'] = 'for all', b'K'
         volume = self.volume = self.row(key='type:ours')
         self.create(volume)
         volume.status = 'available'
         self.header.slots['7'] = b'by hand'
+
+    def test_backup_of_one_with_the_shared_key_of_its_image(self):
+        """Nothing else makes one."""
+        self.image_with_a_shared_key()
         newborn = self.born(key='type:ours')
         name, = self.a.node.crypt.backup_names(newborn.id)
         self.assertEqual({'0': b'K'}, self.world.copies[
@@ -330,12 +334,7 @@ class OwnKeyTest(Case):
 
     def test_backup_while_the_key_manager_is_away(self):
         """By the key that was proven before."""
-        self.of(worlds.World())
-        self.world.secrets.kept['ours'] = 'for all', b'K'
-        volume = self.volume = self.row(key='type:ours')
-        self.create(volume)
-        volume.status = 'available'
-        self.header.slots['7'] = b'by hand'
+        self.image_with_a_shared_key()
         share = own_key._share
 
         def then_away(*args):
