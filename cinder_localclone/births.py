@@ -166,8 +166,8 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
         with node.lock(snapshot_id):
             snapshot = snapshots.present(node, snapshot_id)
             encryption = rows.recorded(snapshot)
-            _check_type(node, volume, 'snapshot ' + snapshot_id, encryption,
-                        snapshot.size_gib)
+            _check_image(node, volume, 'snapshot ' + snapshot_id, encryption,
+                         snapshot.size_gib)
             _make(node, volume, snapshot.lv, snapshot.size_bytes, encryption)
 
 
@@ -184,8 +184,8 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
         with node.lock(source_id), pausing.for_a_moment(node, source_id):
             image = snapshots.at_home(node, context, source_id, progress)
             encryption = rows.recorded(image)
-            _check_type(node, volume, 'volume ' + source_id, encryption,
-                        image.size)
+            _check_image(node, volume, 'volume ' + source_id, encryption,
+                         image.size)
             _make(node, volume, image.name, rows.body_bytes(image),
                   encryption)
 
@@ -219,18 +219,25 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
             raise
 
 
-def _check_type(node: nodes.Node, volume: ports.Volume, image: str,
-                encryption: encryption_types.Recorded | None,
-                size_gib: int) -> None:
-    """A volume is encrypted if its type says so, whatever it is made of.
+def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
+                 encryption: encryption_types.Recorded | None,
+                 size_gib: int) -> None:
+    """What is made of an image has all of it, encrypted as its type says.
 
     An image that Cinder has cached may be that of a volume of another type.
+    A volume that was extended after Cinder had the clone's row made is longer
+    than the clone: what would be cut off, the clone would show again when it
+    is extended.
 
     :param encryption: of the image
     :param size_gib: of the image
-    :raises ForeignImage: if the type says otherwise; or if the volume is to
-        be larger, and is authenticated
+    :raises ForeignImage: if the type says otherwise; if the volume is to be
+        smaller; or if it is to be larger, and is authenticated
     """
+    if volume.size < size_gib:
+        raise exceptions.ForeignImage(image=image, reason=(
+            'it has %d GiB, and the volume is to have %d: it was extended '
+            'after the volume was asked for' % (size_gib, volume.size)))
     try:
         wanted = node.snapshots.wanted_encryption(volume, new=True)
     except encryption_types.InvalidType as exc:

@@ -152,6 +152,7 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
     """Take a snapshot of a volume whose home is this node.
 
     :raises TooLate: if nobody waits for it any more
+    :raises NotPossible: if the volume was extended since Cinder asked
     :raises LocalCloneError: as :func:`at_home`, and if LVM fails
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
@@ -160,6 +161,12 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
     with node.lock(snapshot.volume_id), pausing.for_a_moment(
             node, snapshot.volume_id):
         volume = at_home(node, context, snapshot.volume_id, progress)
+        if volume.size != snapshot.size_gib:
+            # What is made of it would lack the rest.
+            raise exceptions.NotPossible(
+                volume=volume.id, reason='it was extended to %d GiB after '
+                'snapshot %s of %d GiB was asked for. Take another snapshot.'
+                % (volume.size, snapshot.id, snapshot.size_gib))
         check_pool(node)
         with node.lock(snapshot_id):
             node.snapshots.locate(

@@ -385,7 +385,7 @@ class ImagesTest(test_births.Base):
             {'localclone:encryption': 'luks2'}, **{
                 'localclone:' + name: value
                 for name, value in TYPE.items()}))
-        test_births.births._check_type(
+        test_births.births._check_image(
             world.nodes[A].node, volume, 'x', rows.recorded(source),
             source.size)
 

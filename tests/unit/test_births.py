@@ -296,6 +296,25 @@ class BirthTest(Base):
         volume.size += 1
         self.assert_born(world, volume, expected + ZEROS * 3)
 
+    @ddt.data(1, 2)
+    def test_volume_that_was_extended_since_cinder_asked(self, gib):
+        """A clone that has the rest below its end would show it one day."""
+        world, source, expected = self.begin()
+        extending.extend(world.nodes[A].reconciler, source.id, 2 * gib)
+        source.size = 2 * gib
+        world.nodes[A].write(source.id, worlds.REGIONS, 'new')
+        volume = world.row(B, gib, source_volid=source.id)
+        error = self.assertRaises(exceptions.ForeignImage, self.bear, world,
+                                  volume, source.id)
+        self.assertIn('has %d GiB, and the volume is to have %d' % (
+            2 * gib, gib), str(error))
+        self.assertEqual(B + '#p', volume.host)
+        self.assertEqual([source.name], list(world.nodes[A].lvs))
+        again = world.row(B, 2 * gib, source_volid=source.id)
+        self.bear(world, again, source.id)
+        again.status = 'available'
+        self.assert_born(world, again, expected + ['new'] + ZEROS * 3)
+
     def test_foreign_volume(self):
         world, source, _expected = self.begin()
         source.host = 'a@lvm#p'

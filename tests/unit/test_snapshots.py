@@ -11,6 +11,7 @@ import fixtures
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import names
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
@@ -205,6 +206,20 @@ class CreateTest(Base):
             self.assertIn('still being copied to b@l', str(error))
         world.settle()
         self.take(world, volume)
+
+    def test_of_a_volume_that_was_extended_since_cinder_asked(self):
+        """What is made of one shorter than its volume would be cut off."""
+        world, volume, _expected = self.begin()
+        snapshot, node = world.snapshot_row(volume), world.nodes[A]
+        extending.extend(node.reconciler, volume.id, 2)
+        volume.size = 2
+        error = self.assertRaises(
+            exceptions.NotPossible, snapshots.create, node.node, None,
+            snapshot, volume.id, 0, node.reconciler.progress)
+        self.assertIn('extended to 2 GiB after snapshot %s of 1 GiB' % (
+            snapshot), str(error))
+        self.assertEqual('', world.snapshots[snapshot].node)
+        self.assertEqual([volume.name], list(node.lvs))
 
     def test_it_waits_for_the_copy(self):
         world, volume, expected = self.begin()
