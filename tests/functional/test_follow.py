@@ -89,7 +89,7 @@ class FollowTest(Base):
         self.follows(volume, back, expected, writer)
         back.detach()
 
-    def test_given_up_by_a_detach(self):
+    def test_given_up_by_a_detach_at_length(self):
         volume, there, expected = self.moving_volume()
         there.detach()
         back = self.instance.attach(volume, self.n1)

@@ -119,7 +119,7 @@ class LiveMoveTest(Base):
         self.assertEqual([], look.leftovers(self.n2, volume))
         self.assertEqual([], look.volume_lvs(self.n2))
 
-    def test_a_dropped_attachment_is_rolled_back(self):
+    def test_a_dropped_attachment_is_rolled_back_at_length(self):
         """The detach of the destination never reached the driver."""
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
