@@ -291,7 +291,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     return Service(
         backend_name=backend_name, node=node, stack=stack,
         reconciler=reconciler,
-        connections=connections.Connections(reconciler, directory),
+        connections=connections.Connections(reconciler, directory.find),
         addresses=addresses)
 
 

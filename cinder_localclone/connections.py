@@ -14,7 +14,6 @@ import tenacity
 from cinder_localclone import copies
 from cinder_localclone import crypt_tops
 from cinder_localclone import decision
-from cinder_localclone import directory as directories
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
@@ -46,14 +45,17 @@ CLOSING = 10
 class Connections:
     """Serves the volumes of one node.
 
-    :param directory: tells which node a connector belongs to
+    :param find: ``find(context, connector)``: the service host of the node
+        that a connector belongs to, None if it is none's; see
+        :meth:`.directory.Directory.find`
     """
 
     def __init__(self, reconciler: reconcile.Reconciler,
-                 directory: directories.Directory):
+                 find: Callable[
+                     [ports.Context, ports.Connector], str | None]):
         self._node = reconciler.node
         self._reconciler = reconciler
-        self._directory = directory
+        self._find = find
         #: What a node was offered in vain to log in with, by whose handle
         #: and its iSCSI name. It may still be about to do so.
         self._in_vain: dict[tuple[str, str], str] = {}
@@ -70,7 +72,7 @@ class Connections:
         :raises StaleMove: if this node is not its home any more
         :raises LocalCloneError: if it could not be moved; it is at rest here
         """
-        node_of_connector = self._directory.find(context, connector)
+        node_of_connector = self._find(context, connector)
         with (self._reconciler.copying.waker.give_way(),
               self._node.lock(volume_id)):
             source.abandon_interrupted(

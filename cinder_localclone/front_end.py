@@ -29,7 +29,6 @@ from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
-from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import tops
 
@@ -67,6 +66,12 @@ def why_not(metadata: Mapping[str, Any]) -> str:
     return ''
 
 
+def is_encrypted(volume: ports.Volume) -> bool:
+    """Whether a volume has a key, or is of a type that gives it one."""
+    return bool(volume.encryption_key_id or volume_types.is_encrypted(
+        cinder_context.get_admin_context(), volume.volume_type_id))
+
+
 def wanted(node: nodes.Node, volume: ports.Volume) -> Header | None:
     """The header of a volume that is to be created, by its type.
 
@@ -74,7 +79,7 @@ def wanted(node: nodes.Node, volume: ports.Volume) -> Header | None:
     :raises EncryptionUnsupported: if it can't be as the type says
     :raises NotReady: if this node can't keep Nova from formatting it
     """
-    if not records.is_encrypted(volume):
+    if not is_encrypted(volume):
         return None
     metadata = db.volume_encryption_metadata_get(
         cinder_context.get_admin_context(), volume.id)
@@ -100,7 +105,7 @@ def check_alike(volume: ports.Volume, image: Any, what: str) -> None:
     :param image: a snapshot, or another volume
     :raises ForeignImage: if not
     """
-    if records.is_encrypted(volume) != bool(image.encryption_key_id):
+    if is_encrypted(volume) != bool(image.encryption_key_id):
         raise exceptions.ForeignImage(
             image=what, reason='it is%s encrypted' % (
                 '' if image.encryption_key_id else ' not'))
@@ -119,8 +124,8 @@ def check_copy(node: nodes.Node, copy: ports.Volume, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         return
-    encrypted = records.is_encrypted(copy)
-    if records.is_encrypted(volume) != encrypted or (
+    encrypted = is_encrypted(copy)
+    if is_encrypted(volume) != encrypted or (
             encrypted and volume_types.volume_types_encryption_changed(
                 cinder_context.get_admin_context(), volume.volume_type_id,
                 copy.volume_type_id)):

@@ -7,6 +7,8 @@ As :mod:`.ports`, which has the others.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
+import datetime
 import typing
 
 from cinder_localclone import encryption_types
@@ -102,6 +104,24 @@ class AttachmentRecords(typing.Protocol):
 
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
         """Record where a volume is served by now under an iSCSI name."""
+
+
+class StatusRecords(typing.Protocol):
+    """What Cinder has begun with volumes, and has not ended."""
+
+    def now(self) -> datetime.datetime:
+        ...
+
+    def older(self, host: str, moment: datetime.datetime,
+              statuses: Collection[str]) -> list[str]:
+        ...
+
+    def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
+                 ) -> str | None:
+        ...
+
+    def lost_deletes(self, host: str, seconds: float) -> list[ports.Volume]:
+        ...
 
 
 class SnapshotRecords(typing.Protocol):

@@ -24,7 +24,6 @@ from cinder.common import constants
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
-from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
@@ -455,12 +454,6 @@ def is_migrated_by_cinder(volume: ports.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return volume.migration_status not in (
         None, '', 'none', 'success', 'error') and not is_shadow(volume)
-
-
-def is_encrypted(volume: ports.Volume) -> bool:
-    """Whether a volume has a key, or is of a type that gives it one."""
-    return bool(volume.encryption_key_id or volume_types.is_encrypted(
-        _admin(), volume.volume_type_id))
 
 
 def is_shadow(volume: ports.Volume) -> bool:

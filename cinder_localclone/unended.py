@@ -17,8 +17,8 @@ from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import node as nodes
+from cinder_localclone import record_ports
 from cinder_localclone import rows as volume_rows
-from cinder_localclone import status_records
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ FROM_ELSEWHERE = ('reverting', 'extending')
 LOST = 900
 
 
-def look(node: nodes.Node, rows: status_records.StatusRecords,
+def look(node: nodes.Node, rows: record_ports.StatusRecords,
          started: float) -> None:
     """End what can be ended.
 
@@ -51,7 +51,7 @@ def look(node: nodes.Node, rows: status_records.StatusRecords,
     ask_again(node, rows)
 
 
-def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
+def end_dead(node: nodes.Node, rows: record_ports.StatusRecords,
              moment: datetime.datetime,
              statuses: Collection[str] = volume_rows.MORTAL) -> None:
     """End what a service was at work on when it died.
@@ -97,7 +97,7 @@ def _shown(lvs: Mapping[str, reports.LogicalVolume]) -> dict[str, int]:
     return found
 
 
-def ask_again(node: nodes.Node, rows: status_records.StatusRecords) -> None:
+def ask_again(node: nodes.Node, rows: record_ports.StatusRecords) -> None:
     """Have Cinder delete at their home what was sent elsewhere.
 
     Where a volume had its home when that was asked for, Cinder's manager

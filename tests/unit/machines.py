@@ -417,7 +417,7 @@ class Machines(fixtures.Fixture):
         stacks._extent = 4 << 20
         self.services[host] = assembly.Service(
             'l', sim.node, stacks, reconciler,
-            connections.Connections(reconciler, where), [], 'iqn.i',
+            connections.Connections(reconciler, where.find), [], 'iqn.i',
             block=512)
         self.handlers[host] = handlers.Handlers(self.services[host])
         self.machines[host].network = self._disk

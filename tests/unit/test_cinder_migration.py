@@ -101,7 +101,7 @@ class Base(database.TestCase):
         found.service = assembly.Service(
             backend_name='p', node=node, stack=node.stack,
             reconciler=reconciler, connections=connections.Connections(
-                reconciler, directory), addresses=[])
+                reconciler, directory.find), addresses=[])
         return found
 
     def move(self, events):

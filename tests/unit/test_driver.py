@@ -67,7 +67,7 @@ class Case(testtools.TestCase):
             backend_name='p', node=self.node, stack=self.node.stack,
             reconciler=self.reconciler,
             connections=connections.Connections(
-                self.reconciler, self.directory), addresses=['192.0.2.1'])
+                self.reconciler, self.directory.find), addresses=['192.0.2.1'])
 
 
 @ddt.ddt

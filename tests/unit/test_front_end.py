@@ -174,7 +174,7 @@ class CreateTest(Case):
         it is of the same type, and has no key.
         """
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.records.volume_types.is_encrypted',
+            'cinder_localclone.front_end.volume_types.is_encrypted',
             side_effect=lambda context, type_id: type_id == 'encrypted'))
         key, none, temporary = (
             types.SimpleNamespace(encryption_key_id=key, volume_type_id=of)

@@ -32,7 +32,7 @@ class GroupDriverTest(test_driver.Case):
             'cinder_localclone.driver.deletion')).mock
         self.useFixture(fixtures.MockPatchObject(messages, 'api'))
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.records.volume_types.is_encrypted',
+            'cinder_localclone.front_end.volume_types.is_encrypted',
             return_value=False))
         self.snapshots.create.return_value = 'lc1:' + test_driver.HOST
         # What runs Cinder's code, with the driver beneath.

@@ -34,7 +34,7 @@ class ImageDriverTest(test_driver.Case):
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.records.volume_types.is_encrypted',
+            'cinder_localclone.front_end.volume_types.is_encrypted',
             return_value=False))
         self.context = self.reconciler.context
 
@@ -141,7 +141,7 @@ class ImageDriverTest(test_driver.Case):
 
     @ddt.data('from_snapshot', 'clone')
     def test_encrypted_types(self, birth):
-        with mock.patch('cinder_localclone.records.is_encrypted',
+        with mock.patch('cinder_localclone.front_end.is_encrypted',
                         return_value=True), mock.patch(
                 'cinder_localclone.front_end.db.'
                 'volume_encryption_metadata_get',

@@ -311,7 +311,7 @@ class SimNode:
                     self.look(getattr(self.reconciler, each)))
         self.connections = connections.Connections(
             self.reconciler, directory.Directory(
-                self.host, rows, self.node.peers))
+                self.host, rows, self.node.peers).find)
 
     @property
     def lvs(self):

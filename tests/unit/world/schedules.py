@@ -49,7 +49,7 @@ def fast():
           mock.patch('cinder_localclone.peer.inspect.signature',
                      functools.cache(inspect.signature)),
           mock.patch('cinder_localclone.messages.tell_owner'),
-          mock.patch('cinder_localclone.records.is_encrypted',
+          mock.patch('cinder_localclone.front_end.is_encrypted',
                      lambda volume: False)):
         yield
 
