@@ -76,7 +76,7 @@ def from_volume(node: nodes.Node, context: ports.Context, volume_id: str,
         if source is None:
             raise exceptions.MissingData(
                 what='The row', volume=source_id, host='the database')
-        host = volume_utils.extract_host(source.host)
+        host = names.service_host(source.host)
         _check_backend(node, 'volume ' + source_id, host)
         if cached and _is_in_other_zone(node, volume, host):
             raise exceptions.ForeignImage(

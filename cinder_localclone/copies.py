@@ -14,7 +14,6 @@ here nor moves, and Cinder's migration keeps it so.
 
 import contextlib
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import decision
@@ -48,7 +47,7 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
     with node.lock(volume_id):
         volume = _migrated(node, volume_id)
         if volume.volume_attachment and names.same_backend(
-                volume_utils.extract_host(volume.host), node.host):
+                names.service_host(volume.host), node.host):
             raise exceptions.FollowsInstance(
                 volume=volume_id, host=node.host)
         encryption.check_copy(node, volume, copy)
@@ -135,7 +134,7 @@ def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
     reason = ''
     if volume is None or not records.is_migrated_by_cinder(volume):
         reason = 'Cinder is not migrating it any more.'
-    elif volume_utils.extract_host(volume.host) == node.host:
+    elif names.service_host(volume.host) == node.host:
         reason = 'it is there.'
     if reason:
         raise exceptions.NotMovable(

@@ -7,7 +7,6 @@ has the volume decrypted; nobody else asks for its key.
 
 import contextlib
 
-from cinder.volume import volume_utils
 
 from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
@@ -74,7 +73,7 @@ def _check_alone(node: nodes.Node, volume: ports.Volume) -> None:
     move = node.records.move_of(volume.id)
     starting = move is not None and move.phase is state.Phase.STARTING
     if starting or node.host not in (
-            volume_utils.extract_host(volume.host),
+            names.service_host(volume.host),
             move.destination if move else None):
         raise encryption_errors.MovesCold(
             volume=volume.id, host=node.host, reason='it is authenticated, '
@@ -193,7 +192,7 @@ def _note_used(node: nodes.Node, present: surveys.Survey, lv: str) -> None:
 
 def _is_at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether nobody else may have the header open, and it is all here."""
-    return bool(volume_utils.extract_host(volume.host) == node.host
+    return bool(names.service_host(volume.host) == node.host
                 and node.records.move_of(volume.id) is None)
 
 

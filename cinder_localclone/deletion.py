@@ -4,7 +4,6 @@
 from collections.abc import Iterator
 import contextlib
 
-from cinder.volume import volume_utils
 import tenacity
 
 from cinder_localclone import adoption
@@ -73,7 +72,7 @@ def delete_here(node: nodes.Node, context: ports.Context,
         volume = node.records.volume(volume_id)
         if volume is None:
             return node.host
-        home = volume_utils.extract_host(volume.host)
+        home = names.service_host(volume.host)
         if home == node.host and manageable.was_not_managed(
                 volume.status, volume.size):
             adoption.give_back(node, 'volume', volume_id)
@@ -86,9 +85,7 @@ def delete_here(node: nodes.Node, context: ports.Context,
 def _home(node: nodes.Node, volume_id: str) -> str:
     """The service host that has a volume now; of one that is gone, this."""
     volume = node.records.volume(volume_id)
-    home: str = (volume_utils.extract_host(volume.host) if volume
-                 else node.host)
-    return home
+    return names.service_host(volume.host) if volume else node.host
 
 
 @contextlib.contextmanager
@@ -191,7 +188,7 @@ def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
     """
     volume = node.records.volume(volume_id)
     return bool(volume is not None and volume.name == lv
-                and volume_utils.extract_host(volume.host) == node.host)
+                and names.service_host(volume.host) == node.host)
 
 
 def _remove(node: nodes.Node, context: ports.Context,

@@ -15,7 +15,6 @@ from cinder import interface
 from cinder.message import message_field
 from cinder.volume import driver
 from cinder.volume.drivers import lvm as cinder_lvm
-from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 
@@ -302,7 +301,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                connector: ports.Connector, attachments: ports.Attachments
                ) -> dict[str, typing.Any]:
         """Have a volume served by the home that its row says."""
-        home = volume_utils.extract_host(recorded.host)
+        home = names.service_host(recorded.host)
         if home != self.host:
             return self.service.node.peers.initialize_connection(
                 context, home, recorded.id, connector, attachments)
@@ -334,7 +333,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             LOG.info('Volume %s is gone, and with it its connections.',
                      volume.id)
             return
-        where = volume_utils.extract_host(recorded.host)
+        where = names.service_host(recorded.host)
         move = node.records.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import dataclasses
 import time
 
-from cinder.volume import volume_utils
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
@@ -20,6 +19,7 @@ from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import pausing
@@ -66,7 +66,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
-    home: str = volume_utils.extract_host(volume.host)
+    home = names.service_host(volume.host)
 
     def go_on() -> bool:
         nonlocal start

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 
-from cinder.volume import volume_utils
 
+from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import record_ports
 from cinder_localclone import state
@@ -52,7 +52,7 @@ def plan(records: record_ports.OperatorRecords, host: str, heir: str,
              for step in _of_move(records, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
     for volume in records.volumes_of(host):
-        if volume_utils.extract_host(volume.host) != host:
+        if names.service_host(volume.host) != host:
             continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
@@ -121,7 +121,7 @@ def _of_volume(records: record_ports.OperatorRecords, volume: ports.Volume,
     return Step(
         volume.id, 'home of the volume (%s)' % volume.status, lost,
         'in status "error", to be deleted from %s' %
-        volume_utils.extract_host(heir),
+        names.service_host(heir),
         lambda: records.give_up(volume, heir))
 
 

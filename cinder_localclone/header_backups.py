@@ -191,7 +191,7 @@ def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
     if (volume is None or not volume.host or checks.is_home(node, volume)
             or node.records.move_of(volume_id) is not None):
         return
-    home = volume.host.partition('#')[0]
+    home = names.service_host(volume.host)
     # One of a version that does not say it keeps what is here.
     if node.peers.inspect(context, home, volume_id).get('header_backup'):
         node.crypt.drop_backups(volume_id)

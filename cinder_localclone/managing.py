@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import contextlib
 from typing import Any
 
-from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 
@@ -141,7 +140,7 @@ def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
         if (volume is None or volume.status != 'managing'
-                or volume_utils.extract_host(volume.host) != node.host):
+                or names.service_host(volume.host) != node.host):
             raise exceptions.TooLate(what='Volume ' + volume_id)
         # Two volumes could be made of one LV at the same time.
         with node.allocation_lock():
@@ -193,7 +192,7 @@ def unmanage_here(node: nodes.Node, context: ports.Context, volume_id: str
         volume = node.records.volume(volume_id)
         if volume is None:
             return node.host
-        home: str = volume_utils.extract_host(volume.host)
+        home = names.service_host(volume.host)
         if home == node.host and manageable.was_not_managed(
                 volume.status, volume.size):
             adoption.give_back(node, 'volume', volume_id)

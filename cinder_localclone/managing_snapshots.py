@@ -9,7 +9,6 @@ given back, not removed, when it is deleted.
 
 import contextlib
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import adoption
@@ -149,7 +148,7 @@ def manage(node: nodes.Node, context: ports.Context, snapshot_id: str,
     snapshot = _row(node, snapshot_id)
     volume = node.records.volume(snapshot.volume_id)
     if (volume is None
-            or volume_utils.extract_host(volume.host) != node.host):
+            or names.service_host(volume.host) != node.host):
         raise exceptions.StaleMove(volume=snapshot.volume_id)
     host, _size = _whereabouts(node, context, snapshot_id, reference)
     if host == node.host:

@@ -94,7 +94,7 @@ class MetricRecords(queue_records.QueueRecords):
                     _escaped(host) + '#%' if host else
                     '%%@%s#%%' % _escaped(backend), escape='/'))
                 if names.backend_of(row.host) == backend
-                and host in (None, records._service(row.host))
+                and host in (None, names.service_host(row.host))
                 and not records.is_shadow(row)]
             hosts = self._attached_to(session, [row.id for row in rows])
             return [Row(

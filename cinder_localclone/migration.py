@@ -8,7 +8,6 @@ Cinder copies; see :mod:`.copies` for what is copied to here.
 
 import typing
 
-from cinder.volume import volume_utils
 
 from cinder_localclone import decision
 from cinder_localclone import encryption
@@ -48,7 +47,7 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
     """
     if _is_node(node, host):
         volume = depart(node, context, volume_id,
-                        volume_utils.extract_host(host['host']),
+                        names.service_host(host['host']),
                         Asked.MIGRATION)
         return True, {'host': volume.host}
     encryption.check_copied_away(checks.volume_at_home(node, volume_id))
@@ -66,7 +65,7 @@ def _is_node(node: nodes.Node, host: dict[str, typing.Any]) -> bool:
     """Whether it is another node, or this one, of the same backend."""
     info = str(host['capabilities'].get('location_info'))
     return info.startswith(DRIVER) and names.same_backend(
-        volume_utils.extract_host(host['host']), node.host)
+        names.service_host(host['host']), node.host)
 
 
 def depart(node: nodes.Node, context: ports.Context, volume_id: str,

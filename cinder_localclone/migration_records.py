@@ -8,9 +8,9 @@ be neither deleted nor moved nor, in some of these, attached.
 """
 
 from cinder import context as cinder_context
-from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -98,4 +98,4 @@ def _is_being_copied(move: state.Move) -> bool:
 
 
 def _is_at(row: records.Row, host: str) -> bool:
-    return bool(volume_utils.extract_host(row.host) == host)
+    return names.service_host(row.host) == host

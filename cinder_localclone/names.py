@@ -434,9 +434,18 @@ def is_device(name: str) -> bool:
     return bool(_DEVICE.fullmatch(name))
 
 
+def service_host(host: str | None) -> str:
+    """A host without its pool: "n1@lc" of "n1@lc#pool".
+
+    As ``extract_host`` (cinder/volume/volume_utils.py), which is slow to
+    import, and refuses a volume that has no host yet: this returns ''.
+    """
+    return (host or '').partition('#')[0]
+
+
 def backend_of(host: str | None) -> str:
     """The backend in a host, with or without its pool."""
-    return (host or '').partition('#')[0].partition('@')[2]
+    return service_host(host).partition('@')[2]
 
 
 def same_backend(host: str, other: str) -> bool:

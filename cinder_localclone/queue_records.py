@@ -39,7 +39,7 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                            model.replication_driver_data.like(_COPYING))
                        if row.name_id != row.id  # committed
                        and names.same_backend(
-                           records._service(row.host), host)}
+                           names.service_host(row.host), host)}
             if not shadows:
                 return []
             volumes = session.query(model).filter_by(deleted=False).filter(
@@ -50,8 +50,8 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                                           for row in volumes})
             return [queue.Entry(
                 shadow_id=shadows[row.id].id, volume_id=row.id,
-                source=records._service(shadows[row.id].host),
-                destination=records._service(row.host),
+                source=names.service_host(shadows[row.id].host),
+                destination=names.service_host(row.host),
                 attached=row.id in attached,
                 migrating=len(attached.get(row.id, ())) > 1,
                 awaited=row.id in awaited,

@@ -24,7 +24,6 @@ from cinder.common import constants
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
-from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
@@ -32,6 +31,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -96,10 +96,6 @@ def _admin() -> ports.Context:
     return cinder_context.get_admin_context()
 
 
-def _service(host: str) -> str:
-    return volume_utils.extract_host(host)
-
-
 def _target(volume_id: str) -> str:
     return 'target:' + volume_id
 
@@ -107,9 +103,9 @@ def _target(volume_id: str) -> str:
 def _to_move(shadow: Row, volume: Row | None) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
-    here, there, volume_gib = _service(shadow.host), '', 0
+    here, there, volume_gib = names.service_host(shadow.host), '', 0
     if volume is not None:
-        there, volume_gib = _service(volume.host), volume.size
+        there, volume_gib = names.service_host(volume.host), volume.size
     source, destination = (here, there) if committed else (there, here)
     if committed:
         source_lv = shadow.name
@@ -311,7 +307,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
-                    or _service(volume.host) != move.source
+                    or names.service_host(volume.host) != move.source
                     or rows.has_lost_hold(volume, shadow)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
@@ -330,7 +326,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (volume is None
-                    or _service(volume.host) != move.destination):
+                    or names.service_host(volume.host) != move.destination):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
@@ -432,7 +428,7 @@ class Records:
     @staticmethod
     def _service_row(session: Session, host: str) -> Row | None:
         return session.query(models.Service).filter_by(
-            host=_service(host), binary=constants.VOLUME_BINARY,
+            host=names.service_host(host), binary=constants.VOLUME_BINARY,
             deleted=False).first()
 
     @staticmethod

@@ -18,7 +18,6 @@ import dataclasses
 import enum
 import typing
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import crypt_tops
@@ -136,7 +135,7 @@ def _at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether nothing but a guest here has to do with a volume."""
     volume_id = rows.handle_id(volume)
     return bool(
-        volume_utils.extract_host(volume.host) == node.host
+        names.service_host(volume.host) == node.host
         and volume.status in QUIET and not rows.visible_id(volume)
         and node.records.move_of(volume.id) is None
         and not node.stack.survey().metadata(volume.name_id)

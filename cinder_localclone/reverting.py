@@ -13,7 +13,6 @@ thin volume and leave out the zeros (volume/manager.py).
 
 import uuid
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import births
@@ -22,6 +21,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import key_change
 from cinder_localclone.moves import offering
+from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -44,7 +44,7 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
     volume = node.records.volume(volume_id)
     if volume is None:
         raise exceptions.TooLate(what='Volume ' + volume_id)
-    home = volume_utils.extract_host(volume.host)
+    home = names.service_host(volume.host)
     if home == node.host:
         revert_here(reconciler, volume_id, snapshot_id)
     else:

@@ -18,6 +18,7 @@ from typing import Any
 
 from cinder_localclone import decision
 from cinder_localclone import iscsi_names
+from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import state
 from cinder_localclone.state import Phase
@@ -103,7 +104,7 @@ def _both_serve(move: state.Move) -> bool:
 
 
 def _is_home(volume: ports.Volume, host: str) -> bool:
-    home: str = volume.host.partition('#')[0]
+    home = names.service_host(volume.host)
     return home == host
 
 

@@ -15,6 +15,7 @@ from oslo_utils import timeutils
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows as volume_rows
@@ -181,7 +182,7 @@ class SnapshotRecords(records.Records):
             row._name_id = new
             if volume_rows.recorded(row) != encryption:
                 row.provider_id = _text(encryption)
-            if records._service(row.host) != host:
+            if names.service_host(row.host) != host:
                 service = self._service_row(session, host)
                 row.cluster_name = None
                 row.host = volume_utils.append_host(
@@ -214,7 +215,7 @@ class SnapshotRecords(records.Records):
             row = session.query(records.models.Volume).filter_by(
                 id=volume_id).first()
             return row and images.Newborn(
-                row.status, (row.host or '').partition('#')[0], row.name,
+                row.status, names.service_host(row.host), row.name,
                 bool(row.deleted))
 
     def zone_of(self, host: str) -> str | None:
@@ -243,7 +244,7 @@ class SnapshotRecords(records.Records):
                     volume.host.startswith(host + '#', autoescape=True),
                     volume.status != 'creating',
                     volume.service_uuid != uuid).all()
-                if row.host.partition('#')[0] == host]
+                if names.service_host(row.host) == host]
         if not wrong:
             return
         with records.main_context_manager.writer.using(

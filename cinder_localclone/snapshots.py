@@ -9,7 +9,6 @@ nothing is ever derived from where the volume is by now.
 from collections.abc import Callable
 from typing import Any
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 import tenacity
 
@@ -137,7 +136,7 @@ def create(node: nodes.Node, context: ports.Context, snapshot_id: str,
         if volume is None:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
         check_copied(node, volume, progress)
-        home = volume_utils.extract_host(volume.host)
+        home = names.service_host(volume.host)
         if home == node.host:
             create_here(node, context, snapshot_id, progress)
         else:

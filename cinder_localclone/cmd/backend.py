@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from cinder_localclone.cmd import base
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
@@ -297,7 +298,7 @@ def lv_of(volume: typing.Any) -> str | None:
 
 def home_of(volume: typing.Any) -> str | None:
     """The service host of a volume, without the pool."""
-    return volume.host.partition('#')[0] if volume is not None else None
+    return names.service_host(volume.host) if volume is not None else None
 
 
 def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None',

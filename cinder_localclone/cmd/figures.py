@@ -154,7 +154,7 @@ class Figures:
         for host, alive in said.services.items():
             self._add('service_up', alive, service=host)
         own = [row for row in said.volumes
-               if row.host.partition('#')[0] == self._host]
+               if names.service_host(row.host) == self._host]
         self._add('volumes', len(own))
         self._add('volumes_bytes', sum(row.size for row in own) << 30)
         self._add('moves_unreadable', said.unreadable)
@@ -299,7 +299,7 @@ def record_of(host: str, said: sources.Database) -> comparison.Record:
     """What the database says of one node."""
     return comparison.Record(
         host, [row for row in said.volumes
-               if row.host.partition('#')[0] == host],
+               if names.service_host(row.host) == host],
         [each.move for each in said.moves
          if host in (each.move.source, each.move.destination)],
         said.snapshots,

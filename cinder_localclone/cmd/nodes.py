@@ -7,6 +7,7 @@ import typing
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import figures
+from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import queue
 
@@ -74,5 +75,5 @@ class Nodes(base.Command):
 
 
 def _home(row: typing.Any) -> str:
-    home: str = row.host.partition('#')[0]
+    home = names.service_host(row.host)
     return home

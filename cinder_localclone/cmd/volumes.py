@@ -6,6 +6,7 @@ import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone import encryption_types
+from cinder_localclone import names
 from cinder_localclone import state
 
 COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
@@ -40,7 +41,7 @@ class Volumes(base.Command):
         rows, fields, as_json = [], [], parsed_args.formatter == 'json'
         for row in sorted(backend.records.all_volumes(backend.name),
                           key=lambda each: (each.host, each.id)):
-            home, move = row.host.partition('#')[0], moving.get(row.id)
+            home, move = names.service_host(row.host), moving.get(row.id)
             if only in (None, home):
                 rows.append((
                     row.id, row.display_name if as_json

@@ -4,11 +4,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
 from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
@@ -22,7 +22,7 @@ def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether this node is a volume's home."""
     # One that is being scheduled has none.
     return bool(volume.host and (
-        volume_utils.extract_host(volume.host) == node.host))
+        names.service_host(volume.host) == node.host))
 
 
 def check_arrived(node: nodes.Node, volume: ports.Volume,

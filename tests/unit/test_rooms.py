@@ -62,9 +62,9 @@ PURE = ('nova.placement', 'capabilities', 'node', 'listing', 'served',
         'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
         'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'pins',
         'state', 'exceptions')
-HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
-            'hashlib', 'heapq', 'json', 're', 'struct', 'types', 'typing',
-            'xml'}
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'datetime', 'enum',
+            'functools', 'hashlib', 'heapq', 'json', 're', 'struct', 'types',
+            'typing', 'xml'}
 #: Lines of a module, at most.
 LIMIT = 800
 
