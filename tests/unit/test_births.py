@@ -256,6 +256,20 @@ class BirthTest(Base):
         self.bear(world, volume, image)
         self.assertEqual([{volume.id}], held)
 
+    @ddt.data('clone', 'snapshot')
+    def test_the_image_is_locked_while_it_is_copied(self, kind):
+        """Whoever deletes, moves or unmanages it waits until it was."""
+        world, source, _expected = self.begin()
+        image = source.id if kind == 'clone' else self.take(world, source)
+        node, held = world.nodes[A], []
+        stack = node.node.stack._inner
+        create_copy = stack.create_copy
+        stack.create_copy = lambda *args: (
+            held.append(set(node.held)), create_copy(*args))
+        volume = world.row(A, source_volid=source.id)
+        self.bear(world, volume, image)
+        self.assertEqual([{volume.id, image}], held)
+
     def test_a_move_to_another_zone_that_fails(self):
         world, source, _expected = self.begin()
         world.zones = {A: 'here', B: 'there'}

@@ -417,6 +417,7 @@ class ImagesTest(Base, test_births.Base):
 
     @ddt.data(({}, LUKS2), (SPECS, None), (SPECS, COLD), (AEAD, LUKS2),
               ({'localclone:encryption': 'luks9'}, LUKS2),
+              (dict(SPECS, **{'localclone:pace': 'at once'}), LUKS2),
               (SPECS, 'id of another driver'))
     @ddt.unpack
     def test_type_that_says_otherwise(self, specs, provider_id):

@@ -820,6 +820,24 @@ class RestoreTest(Case):
         self.assertFalse(self.is_marked())
         self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
+    def test_outdated_and_cut_short_as_it_is_written(self):
+        """It is marked before the key that was removed is in it again."""
+        added, restore = self.add(), crypt.SimCrypt.restore
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            self.assertRaises(encryption_errors.StaleBackup, self.remove)
+        self.lose()
+
+        def dies(*args):
+            restore(*args)
+            raise KeyboardInterrupt
+        with mock.patch.object(crypt.SimCrypt, 'restore', dies):
+            self.assertRaises(KeyboardInterrupt, self.restore)
+        self.assertTrue(self.opens(added.key))
+        header_backups.Look(self.a.node).look(None)
+        self.assertFalse(self.opens(added.key))
+        self.assert_opens()
+
     def cut_short_and_back_up(self):
         """The service dies after a restore; its keys are too many."""
         self.a.disk.tags[self.volume.name] |= {names.OUTDATED}

@@ -387,6 +387,18 @@ class RepeatTest(test_connections.Base):
             self.a.unserve(self.volume, self.CONNECTOR)
             self.assertNotEqual(again, self.ask())
 
+    def test_another_host_keeps_the_volume(self):
+        """What was offered in vain ends, and nothing else."""
+        properties = self.serve(test_connections.ELSEWHERE)
+        attached, = self.volume.volume_attachment
+        attached.connector = test_connections.ELSEWHERE
+        attached.connection_info = dict(
+            properties['data'], driver_volume_type='iscsi')
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        self.give_up()
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+
 
 @ddt.ddt
 class LiveTest(test_connections.Base):

@@ -150,6 +150,30 @@ class OwnKeyTest(Case):
             self.assert_changed()
         self.fail('it never ends')
 
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_with_a_header_of_other_data(self, of):
+        """It would be pinned, and given out as that of the newborn."""
+        newborn = self.row()
+        self.header.digest = 'of somebody else'
+        self.assertRaises(
+            encryption_errors.ForeignHeader, self.bear, newborn,
+            self.snapshot() if of == SNAPSHOT else None)
+        self.assertNotIn(newborn.name, self.a.lvs)
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_whose_re_encryption_has_ended_unrecorded(self, of):
+        """The newborn has the new pin alone."""
+        reencryption.start(self.a.node, self.volume.id,
+                           reencryption_plan.Wish())
+        self.a.reconciler.converge_node()
+        sim.end(self.a, self.volume.id)
+        newborn = self.born(of)
+        self.assert_own(newborn)
+        recorded = rows.recorded(newborn)
+        self.assertEqual(
+            (self.a.node.crypt.header(newborn.id).pin, None),
+            (recorded.pin, recorded.becoming))
+
     def test_shared_key(self):
         self.of(worlds.World())
         self.world.secrets.kept['ours'] = 'for all', b'K'
@@ -405,8 +429,10 @@ class LateKeyTest(ReencryptedCase):
         self.assertEqual(key, rows.recorded(newborn).key)
         self.assertEqual({self.old, key}, set(self.world.secrets.kept))
 
-    def test_in_use(self):
-        """Its guest keeps it open; its UUID stays."""
+    @ddt.data((True, True), (True, False), (False, True))
+    @ddt.unpack
+    def test_in_use(self, attached, opened):
+        """Its guest keeps it, open or not; its UUID stays."""
         newborn = self.begun()
         newborn.status = 'in-use'
         newborn.volume_attachment = [types.SimpleNamespace(
@@ -415,7 +441,10 @@ class LateKeyTest(ReencryptedCase):
             instance_uuid=None, attach_status='attached')]
         name = names.crypt(newborn.id)
         self.look()
-        self.a.opened.add(name)
+        if opened:
+            self.a.opened.add(name)
+        if not attached:  # who has it open is late
+            newborn.status, newborn.volume_attachment = 'available', []
         sim.end(self.a, newborn.id)
         self.look()
         self.assertNotEqual(self.old, rows.recorded(newborn).key)

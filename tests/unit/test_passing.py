@@ -727,6 +727,20 @@ class EndsTest(Passed):
         self.assertEqual(set(), self.b.passed_handles())
         end('new')  # a repeated one finds nothing
 
+    def test_session_of_whoever_has_it_open_is_not_ended(self):
+        """Though the home should name another secret by now."""
+        told = dict(self.attached.connection_info, auth_username='new')
+        with self.b.lock(self.volume.id):
+            passing.begin(self.b.node, self.volume.id, told)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+        self.b.opened.clear()  # nobody's: it logs in anew, in vain here
+        with self.b.lock(self.volume.id):
+            self.assertRaises(exceptions.LoginFailed, passing.begin,
+                              self.b.node, self.volume.id,
+                              dict(told, auth_username='newer'))
+
     def test_sessions_with_earlier_homes_end(self):
         with mock.patch.object(iscsi.SimSessions, 'end_other_passes',
                                autospec=True) as end:

@@ -2,6 +2,7 @@
 """What guests elsewhere have of a volume at rest, and what nobody has."""
 
 import contextlib
+import dataclasses
 import logging
 from unittest import mock
 
@@ -57,6 +58,23 @@ class SettleTest(test_serving.Base):
                         contextlib.suppress(OSError)):
                     settle(self.volume, None)
             self.assertEqual(set(), self.a.remote)
+
+    def test_what_was_offered_a_moment_ago_stays_at_a_source(self):
+        """But for that of what has followed its instance."""
+        with self.a.lock(self.volume_id):
+            move = self.a.node.records.begin(
+                self.volume, B + '#p', state.Event.MOVE_BEGUN,
+                worlds.GEOMETRY, str, 'CHAP u s', 'i')
+        self.volume.status = 'attaching'
+        for asked_by, committed, expected in (
+                (state.Asked.ATTACH, True, {(self.volume_id, 'iqn.z')}),
+                (state.Asked.FOLLOW, False, {(self.volume_id, 'iqn.z')}),
+                (state.Asked.FOLLOW, True, set())):
+            self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+            with self.a.lock(self.volume_id):
+                self.serving.try_to_withdraw(self.volume, dataclasses.replace(
+                    move, asked_by=asked_by, committed=committed))
+            self.assertEqual(expected, self.a.remote)
 
     def test_what_an_ended_export_has_left_goes(self):
         """The service was killed before it had removed the device."""

@@ -259,6 +259,7 @@ class CreateTest(Base):
             lambda shadow: shadow, 'CHAP u s', 'i')
         snapshot = self.take(world, volume)
         self.assertEqual(expected, self.content(world, snapshot))
+        self.assertEqual({}, world.shadows)
 
     @ddt.data((95.0, 0.0), (0.0, 90.0))
     def test_full_pool(self, usage):
