@@ -54,9 +54,14 @@ def give_back(node: nodes.Node, kind: str, owner: str) -> bool:
     For a caller that holds the lock of the volume, or snapshot.
 
     :returns: False if there is none
+    :raises CommandFailed: if what it was extended by can't be zeroed: it
+        stays adopted
     """
     lv = adopted(node.stack.lvs(), kind).get(owner)
     if lv is None:
         return False
     node.stack.remove_handle(owner)
+    # Managed again, it would be zeroed from where it had ended before, its
+    # owner's data included.
+    node.stack.zero_part(lv.name, seconds=math.inf)
     return node.stack.disown(lv.name, names.facts(lv.tags)[names.WAS])

@@ -225,19 +225,12 @@ def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
     """What is made of an image has all of it, encrypted as its type says.
 
     An image that Cinder has cached may be that of a volume of another type.
-    A volume that was extended after Cinder had the clone's row made is longer
-    than the clone: what would be cut off, the clone would show again when it
-    is extended.
-
     :param encryption: of the image
     :param size_gib: of the image
     :raises ForeignImage: if the type says otherwise; if the volume is to be
         smaller; or if it is to be larger, and is authenticated
     """
-    if volume.size < size_gib:
-        raise exceptions.ForeignImage(image=image, reason=(
-            'it has %d GiB, and the volume is to have %d: it was extended '
-            'after the volume was asked for' % (size_gib, volume.size)))
+    check_size(image, size_gib, volume)
     try:
         wanted = node.snapshots.wanted_encryption(volume, new=True)
     except encryption_types.InvalidType as exc:
@@ -247,6 +240,20 @@ def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
         raise exceptions.ForeignImage(image=image, reason=(
             'it is authenticated and has %d GiB: what is made of it can\'t '
             'have %d' % (size_gib, volume.size)))
+
+
+def check_size(image: str, size_gib: int, volume: ports.Volume) -> None:
+    """What is made of an image has all of it.
+
+    A volume may have been extended since Cinder was asked for a clone.
+
+    :param size_gib: of the image
+    :raises ForeignImage: if the volume would be shorter
+    """
+    if volume.size < size_gib:
+        raise exceptions.ForeignImage(image=image, reason=(
+            'it has %d GiB, and the volume is to have %d' % (
+                size_gib, volume.size)))
 
 
 def check_alike(image: str, encryption: encryption_types.Recorded | None,

@@ -333,6 +333,9 @@ class Connections:
     def _stop_serving(self, handle_id: str, connector: ports.Connector | None
                       ) -> None:
         if connector is None:
+            for key in [each for each in self._in_vain
+                        if each[0] == handle_id]:
+                self._in_vain.pop(key, None)
             removal.stop_serving(self._node, handle_id, None)
         elif connector.get('initiator'):
             self._in_vain.pop((handle_id, connector['initiator']), None)

@@ -112,14 +112,13 @@ class Crypt(typing.Protocol):
     def backup_names(self, volume_id: str) -> list[str]:
         """The backups of a volume's header, the oldest first."""
 
-    def backed_up(self, volume_id: str, name: str
-                  ) -> tuple[headers.Header, str]:
-        """What a backup of a volume's header says, and its LUKS UUID."""
+    def backed_up(self, volume_id: str, name: str) -> headers.Header:
+        """What a backup of a volume's header says."""
 
     def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
         """Prove that a key opens what a backup was made of."""
 
-    def save(self, volume_id: str, uuid: str) -> None:
+    def save(self, volume_id: str) -> None:
         """Copy what a volume has instead of its header into a file."""
 
     def restore(self, volume_id: str, name: str) -> None:

@@ -229,11 +229,12 @@ class LongerThanRecorded(LocalCloneError):
 
     :param found: GiB that users may have seen
     :param size: GiB, as the row says
+    :param kept: GiB that would be left
     """
 
     message = _('Volume %(volume)s has %(found)s GiB on %(host)s and %(size)s '
                 'GiB in Cinder\'s database: an extension has failed. Its data '
-                'beyond %(size)s GiB would be lost. Nothing was changed. '
+                'beyond %(kept)s GiB would be lost. Nothing was changed. '
                 'Extend it again, to %(found)s GiB or more, and repeat this.')
     user_message = 'EXTEND_AGAIN'
 

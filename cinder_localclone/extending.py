@@ -56,8 +56,10 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
     :raises MissingData: if it has no LV
-    :raises NotPossible: if the caller has given up while it was zeroed, an
-        administrator has reset its status, or it is longer already
+    :raises NotPossible: if the caller has given up, also while it was
+        zeroed, an administrator has reset its status, or its row says more
+        already
+    :raises LongerThanRecorded: if its users may have seen more already
     :raises Busy: if its lock can't be had: at first for as long as any
         request waits, later for :data:`PATIENCE`
     :raises LocalCloneError: if a node that has it over iSCSI does not answer
@@ -77,7 +79,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
             if rest:
                 start = rest
                 return False
-            _check(reconciler, volume)
+            _check(reconciler, volume, size_gib)
             _show(reconciler, volume, size_gib)
         return True
     if start:
@@ -136,11 +138,16 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         raise exceptions.StaleMove(volume=volume_id)
     if not checks.is_home(node, volume):
         return volume, 0
+    if volume.status not in ('extending', *rows.BEING_CREATED):
+        raise exceptions.NotPossible(
+            volume=volume_id, reason='its status is "%s": whoever asked to '
+            'extend it to %d GiB has given up. Extend it again.' % (
+                volume.status, size_gib))
     if size_gib < volume.size:  # what its users have would be cut off
         raise exceptions.NotPossible(
             volume=volume_id, reason='it has %d GiB by now: the request to '
             'extend it to %d GiB came too late.' % (volume.size, size_gib))
-    _check(reconciler, volume)
+    _check(reconciler, volume, size_gib)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
     _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
     start = node.stack.zero_part(volume.name, 0, HELD)
@@ -203,8 +210,13 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
             late_requests.attachments(volume))
 
 
-def _check(reconciler: reconcile.Reconciler, volume: ports.Volume) -> None:
-    """See that a volume can be extended in its present state."""
+def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
+           size_gib: int) -> None:
+    """See that a volume can be extended in its present state.
+
+    Its users may have seen, and written, more than its new size: an earlier
+    extension has failed after it had shown them that.
+    """
     node = reconciler.node
     if rows.is_authenticated(volume):
         raise encryption_errors.KeepsSize(volume=volume.id)
@@ -214,6 +226,7 @@ def _check(reconciler: reconcile.Reconciler, volume: ports.Volume) -> None:
             volume=volume.id, what='extended', phase=move.display_phase)
     # What is not encrypted anew yet would not grow with its LV.
     pausing.check_none(node, volume, 'extended')
+    checks.check_length(node, volume, size_gib)
 
 
 def _show(reconciler: reconcile.Reconciler, volume: ports.Volume,

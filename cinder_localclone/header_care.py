@@ -216,7 +216,7 @@ def wrong_with_backup(node: nodes.Node, volume_id: str,
     if not backups:
         yield 'there is none'
         return
-    saved, uuid = node.crypt.backed_up(volume_id, backups[-1])
+    saved = node.crypt.backed_up(volume_id, backups[-1])
     if header and saved.pin != header.pin:
         yield 'the last one, %s, is of other data' % backups[-1]
     elif header and saved.all_keyslots != header.all_keyslots:
@@ -284,14 +284,13 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         backup = backup or (backups[-1] if backups else '')
         if backup not in backups:
             _refuse(volume_id, 'there is no such backup on %s' % node.host)
-        saved, uuid = node.crypt.backed_up(volume_id, backup)
+        saved = node.crypt.backed_up(volume_id, backup)
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
         tops.ensure_closed(node, volume_id)
-        node.crypt.save(volume_id, uuid)
-        is_older = is_outdated(volume, node.stack.lvs())
-        if is_older:
-            node.crypt.mark(volume.name, names.RESTORED)
+        node.crypt.save(volume_id)
+        # Whatever cuts this off: the node's look ends it.
+        node.crypt.mark(volume.name, names.RESTORED)
         node.crypt.restore(volume_id, backup)
         node.crypt.test(volume_id, key)
         before = _recorded(volume).key
@@ -303,17 +302,15 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         if token.key != before:
             remarks.append('secret %s of before the last change of its key '
                            'opens it again: run "rotate"' % token.key)
-        if is_older:
-            remarks += _drop_other_keys(node, volume, token, key)
+        remarks += _drop_removed_keys(node, volume, token, key)
         return Restored(backup, tuple(remarks))
 
 
 def is_outdated(volume: ports.Volume,
                 lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether a key has gone that backups, or the header, may still have."""
+    """Whether a key has gone that backups, or a restored header, may have."""
     lv = lvs.get(volume.name)
-    return lv is not None and bool(
-        {names.OUTDATED, names.RESTORED} & set(lv.tags))
+    return lv is not None and names.OUTDATED in lv.tags
 
 
 def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
@@ -332,20 +329,26 @@ def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
     if token is None:
         _refuse(volume.id, 'its header has no key of the secret that its row '
                 'names')
-    _drop_other_keys(node, volume, token, node.keys.get(
+    own_key.give_uuid(node, volume)
+    if node.crypt.uuid(volume.id) != volume.id:
+        return  # it is in use: a later check
+    _drop_removed_keys(node, volume, token, node.keys.get(
         token.key, token.key_format))
 
 
-def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
-                     token: tokens.Token, key: bytes) -> list[str]:
-    """Empty all slots of a restored header but those of one token.
+def _drop_removed_keys(node: nodes.Node, volume: ports.Volume,
+                       token: tokens.Token, key: bytes) -> list[str]:
+    """Let no key come back with a restored header that has been removed.
 
-    A key was removed, or may have been, since the backup was made. None that
-    was removed may come back: recovery keys have to be added again.
+    If one was removed, or may have been, since the backup was made, all slots
+    are emptied but those of one token: recovery keys have to be added again.
 
     :param token: whose key has been proven
     :returns: what was done, in words
     """
+    if not is_outdated(volume, node.stack.lvs()):
+        node.crypt.unmark(volume.name, names.RESTORED)
+        return []
     slots = [slot for slot in node.crypt.header(volume.id).all_keyslots
              if slot not in token.keyslots]
     for slot in slots:
@@ -355,8 +358,8 @@ def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
                     'was older than its keys: key slots %(slots)s were '
                     'emptied. Add recovery keys again if it needs any.', {
                         'volume': volume.id, 'slots': ', '.join(slots)})
-    key_change.renew_backup(node, volume, key)
     node.crypt.unmark(volume.name, names.RESTORED)
+    key_change.renew_backup(node, volume, key)
     return ['key slots %s were emptied, as keys may have been removed since: '
             'add recovery keys again' % ', '.join(slots)] if slots else []
 

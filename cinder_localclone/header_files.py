@@ -77,7 +77,7 @@ class HeaderFiles:
             name = backups.add(names.handle_path(volume_id), self.backend,
                                self.timeout)
             try:
-                if self.backed_up(volume_id, name)[0] != header:
+                if self.backed_up(volume_id, name) != header:
                     raise encryption_errors.ForeignHeader(
                         path=names.handle_path(volume_id),
                         reason='it was changed after the driver checked it')
@@ -95,16 +95,14 @@ class HeaderFiles:
         return backups.listed(
             self.backend, volume_id) if self.backups else []
 
-    def backed_up(self, volume_id: str, name: str
-                  ) -> tuple[headers.Header, str]:
-        """What a backup of a volume's header says, and its LUKS UUID.
+    def backed_up(self, volume_id: str, name: str) -> headers.Header:
+        """What a backup of a volume's header says.
 
         :raises HeaderDamaged: if it can't be read, or not be understood
         """
-        which = self.backend, volume_id, name, self.timeout
         try:
-            return (headers.parse(backups.dump(*which)),
-                    backups.luks_uuid(*which))
+            return headers.parse(backups.dump(
+                self.backend, volume_id, name, self.timeout))
         except ValueError as exc:
             raise encryption_errors.HeaderDamaged(path=os.path.join(
                 self.backups, volume_id, name), reason=exc)
@@ -117,14 +115,11 @@ class HeaderFiles:
         secrets.test_backup(self.backend, volume_id, name, key,
                             self.timeout)
 
-    def save(self, volume_id: str, uuid: str) -> None:
-        """Copy what a volume has instead of its header into a file.
-
-        :param uuid: LUKS UUID that it should have
-        """
+    def save(self, volume_id: str) -> None:
+        """Copy what a volume has instead of its header into a file."""
         with self._saying_where(volume_id):
             backups.save_beginning(
-                names.handle_path(volume_id), self.backend, uuid,
+                names.handle_path(volume_id), self.backend,
                 encryption_types.HEADER_BYTES, self.timeout)
 
     def restore(self, volume_id: str, name: str) -> None:

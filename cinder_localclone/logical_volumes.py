@@ -267,7 +267,8 @@ class LogicalVolumes:
 
         :param image: the LV whose data it gets
         :param image_bytes: how much of it: that LV is longer if extending it
-            has failed, and nobody sees what it has there. More is zeros
+            has failed, and nobody sees what it has there. More is zeros, and
+            so is what the volume gets when it is extended one day
         :param extra_bytes: by how much the LV is longer than the volume
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
@@ -276,16 +277,16 @@ class LogicalVolumes:
         tags = [*names.volume_tags(volume_id, extra_bytes),
                 *names.newborn(self.host)]
         length = lvs[image].size if image in lvs else image_bytes
-        if length > image_bytes:
-            tags.append(names.shown(image_bytes))
+        copied = min(length, image_bytes, size_bytes)
+        if length > copied:
+            tags.append(names.shown(copied))
         self._snapshot(image, name, True, tags)
-        if size_bytes > min(length, image_bytes):
-            if length > image_bytes:
-                self._zero_rest(name)
-            if length > size_bytes:
-                self.show_lv(name, size_bytes)
-            elif size_bytes > length:
-                lvm.extend(self.group, name, size_bytes, self.timeout)
+        if length > copied and size_bytes > copied:
+            self._zero_rest(name)
+        if size_bytes > length:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        if size_bytes != length:
+            self.show_lv(name, size_bytes)  # extents may be of several GiB
 
     def _snapshot(self, origin: str, name: str, writable: bool,
                   tags: list[str]) -> None:

@@ -56,8 +56,9 @@ FRESH = 'localclone.fresh'
 #: LVM tag of an encrypted volume's LV from before a key goes from its header
 #: until no backup of that has it any more.
 OUTDATED = 'localclone.backups=outdated'
-#: LVM tag of an outdated LV from before a backup is written over its header
-#: until the keys are gone that only the backup has.
+#: LVM tag of an encrypted volume's LV from before a backup is written over
+#: its header until that has its own LUKS UUID, and none of the keys that only
+#: the backup has if the LV is tagged :data:`OUTDATED`, too.
 RESTORED = 'localclone.restored'
 #: LVM tag of an encrypted volume's LV from before it is re-encrypted until
 #: what comes after the end of that is done, too.
@@ -286,12 +287,14 @@ def is_id(text: str) -> bool:
     return bool(re.fullmatch(UUID, text))
 
 
-def header_backup(luks_uuid: str, what: str) -> str:
+def header_backup(volume_id: str, what: str) -> str:
     """The file name of a backup of the header of a volume.
+
+    Never by the header's LUKS UUID: whoever can write the disk chooses that.
 
     :param what: a number, or why it was made
     """
-    return '%s-%s' % (luks_uuid, what)
+    return '%s-%s' % (volume_id, what)
 
 
 def is_header_backup(name: str) -> bool:

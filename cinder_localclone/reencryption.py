@@ -467,7 +467,7 @@ def _has_backup(node: nodes.Node, volume_id: str, header: headers.Header
     """Whether a backup is of the data that a volume has now."""
     for name in node.crypt.backup_names(volume_id):
         with contextlib.suppress(exceptions.LocalCloneError):
-            if node.crypt.backed_up(volume_id, name)[0].pin == header.pin:
+            if node.crypt.backed_up(volume_id, name).pin == header.pin:
                 return True
     return False
 

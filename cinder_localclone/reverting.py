@@ -57,7 +57,8 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
 
     :raises SourceBusy: if something has it open
     :raises MissingData: if there is no such snapshot
-    :raises ForeignImage: if only one of the two is encrypted
+    :raises ForeignImage: if only one of the two is encrypted, or the
+        snapshot is longer
     :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
         before the change of the row failed
     """
@@ -121,6 +122,7 @@ def _encryption(volume: ports.Volume, snapshot: images.Snapshot
     As it was when the snapshot was taken: the header is of that time, too.
     """
     encryption = rows.recorded(snapshot)
+    births.check_size('snapshot ' + snapshot.id, snapshot.size_gib, volume)
     births.check_alike('snapshot ' + snapshot.id, encryption,
                        rows.recorded(volume))
     return encryption

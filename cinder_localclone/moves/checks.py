@@ -66,19 +66,22 @@ def check_in_time(volume: ports.Volume, host: str | None,
             'attachment is gone, and the volume has another one.')
 
 
-def check_length(node: nodes.Node, volume: ports.Volume) -> None:
+def check_length(node: nodes.Node, volume: ports.Volume, size_gib: int = 0
+                 ) -> None:
     """See that a copy of a volume, as long as its row says, has all of it.
 
     For a caller that holds the volume's lock, at its home.
 
+    :param size_gib: how much of it there will be; 0: as its row says
     :raises LongerThanRecorded: if users may have written more
     """
-    body = rows.body_bytes(volume)
+    size_gib = size_gib or volume.size
+    body = rows.body_bytes(volume, size_gib)
     found = node.stack.shown_bytes(volume.id, volume.name, body)
     # LVM rounds up to whole extents, by less than that unless a tag says so.
     if found - body >= state.GIB:
         raise exceptions.LongerThanRecorded(
-            volume=volume.id, host=node.host, size=volume.size,
+            volume=volume.id, host=node.host, size=volume.size, kept=size_gib,
             found=found - rows.extra_bytes(volume) >> 30)
 
 

@@ -118,10 +118,8 @@ def add(path: str, backend: str, timeout: float) -> str:
     :returns: the name of the file
     """
     volume_id = crypt.require_handle(path)
-    luks_uuid = crypt.run(path, 'luksUUID', crypt.LOOK, path,
-                          timeout=timeout).strip()
     with _made_for(backend, volume_id) as folder:
-        name = names.header_backup(luks_uuid, str(
+        name = names.header_backup(volume_id, str(
             1 + max(map(_number, folder.names()), default=0)))
         _copy(path, folder, name, timeout)
     return name
@@ -162,21 +160,20 @@ def remove(backend: str, volume_id: str, name: str) -> None:
 
 
 @privileged.entrypoint
-def save_beginning(path: str, backend: str, luks_uuid: str, size: int,
-                   timeout: float) -> None:
+def save_beginning(path: str, backend: str, size: int, timeout: float
+                   ) -> None:
     """Copy the beginning of a volume, whatever it has, into a new file.
 
     Allows: writes the beginning of a volume, of the length that the caller
     names, into the folder of that volume in the configured directory.
 
     :param backend: section of the backend
-    :param luks_uuid: that it should have
     :param size: bytes
     """
     volume_id = crypt.require_handle(path)
     with _made_for(backend, volume_id) as folder:
         name = next(each for each in (
-            names.header_backup(luks_uuid, 'before-restore-%d' % number)
+            names.header_backup(volume_id, 'before-restore-%d' % number)
             for number in itertools.count(1)) if each not in folder.names())
         with _written(folder, name) as partial:
             folder.file(name + _PARTIAL, 'xb').close()  # for root alone
@@ -284,20 +281,6 @@ def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
     """
     return _look(backend, volume_id, name, 'luksDump',
                  '--dump-json-metadata', timeout=timeout)
-
-
-@privileged.entrypoint
-def luks_uuid(backend: str, volume_id: str, name: str, timeout: float
-              ) -> str:
-    """Return the LUKS UUID in a backup.
-
-    Allows: reads the UUID of any backup in the configured directory.
-
-    :param backend: section of the backend
-    :param name: of the file
-    """
-    return _look(backend, volume_id, name, 'luksUUID',
-                 timeout=timeout).strip()
 
 
 def _look(backend: str, volume_id: str, name: str, *argv: str,

@@ -284,7 +284,7 @@ def backup_is_restored(bench: Bench) -> None:
         kept, = bench.crypt.backup_names(volume)
         same(names.header_backup(volume, '1'), kept)
         same(True, volume in bench.crypt.backed_up_volumes())
-        same((bench.crypt.header(volume), volume),
+        same(bench.crypt.header(volume),
              bench.crypt.backed_up(volume, kept))
         same(None, bench.crypt.test_backup(volume, kept, KEY))
         with refused(encryption_errors.WrongKey):
@@ -295,7 +295,7 @@ def backup_is_restored(bench: Bench) -> None:
         same(volume, bench.crypt.uuid(volume))
         same(None, bench.crypt.test(volume, KEY))
         same([], list(bench.crypt.damaged_copies(volume)))
-        same(bench.crypt.backed_up(volume, kept)[0],
+        same(bench.crypt.backed_up(volume, kept),
              bench.crypt.header(volume))
 
 
@@ -315,8 +315,7 @@ def backup_is_renewed(bench: Bench) -> None:
                 bench.crypt.backup_names(volume)))
         bench.crypt.renew_backup(volume, header, OTHER_KEY)
         kept, = bench.crypt.backup_names(volume)
-        same(bench.crypt.header(volume), bench.crypt.backed_up(
-            volume, kept)[0])
+        same(bench.crypt.header(volume), bench.crypt.backed_up(volume, kept))
         same(None, bench.crypt.test_backup(volume, kept, OTHER_KEY))
         bench.crypt.drop_backups(volume)
         same([], list(bench.crypt.backup_names(volume)))

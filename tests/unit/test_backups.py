@@ -31,7 +31,7 @@ VOLUME, LUKS, HANDLE = (test_privileged_crypt.VOLUME,
 KEY, NEW_KEY = test_privileged_crypt.KEY, test_privileged_crypt.NEW_KEY
 Order = test_privileged_crypt.Order
 BACKEND = configured.BACKEND
-NAME = LUKS + '-1'
+NAME = VOLUME + '-1'
 
 
 class FilesTest(test_privileged_crypt.CaseOfFiles):
@@ -39,24 +39,21 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
 
     def test_backups(self):
         self.format(self.path)
-        files = ['%s-%d' % (LUKS, number) for number in (1, 2)]
+        files = ['%s-%d' % (VOLUME, number) for number in (1, 2)]
         for file in files:
             backups.make(self.path, BACKEND, file, 60)
             backups.make(self.path, BACKEND, file, 60)  # in its place
             self.assertEqual(0o100600, (
                 self.backups / VOLUME / file).stat().st_mode)
-        self.assertEqual(LUKS, backups.luks_uuid(
-            BACKEND, VOLUME, files[1], 60))
         with open(self.path, 'r+b') as file:
             file.write(bytes(16 << 20))
         self.assertRaises(encryption_errors.HeaderDamaged, crypt.dump,
                           self.path, 60)
         for number in (1, 2):
             with self.through_the_cache():
-                backups.save_beginning(self.path, BACKEND, LUKS, 16 << 20,
-                                       60)
+                backups.save_beginning(self.path, BACKEND, 16 << 20, 60)
             saved = self.backups / VOLUME / (
-                '%s-before-restore-%d' % (LUKS, number))
+                '%s-before-restore-%d' % (VOLUME, number))
             self.assertEqual(16 << 20, saved.stat().st_size)
         self.assertEqual(files, backups.listed(BACKEND, VOLUME))
         which = BACKEND, VOLUME, files[1]
@@ -69,9 +66,9 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         secrets.test(self.path, KEY, 60)
         (self.backups / VOLUME / 'notes').touch()
         for number in (3, 4):
-            self.assertEqual('%s-%d' % (LUKS, number), self.renew())
+            self.assertEqual('%s-%d' % (VOLUME, number), self.renew())
             self.assertEqual(
-                {'%s-%d' % (LUKS, number), 'notes'}, {
+                {'%s-%d' % (VOLUME, number), 'notes'}, {
                     path.name for path in (
                         self.backups / VOLUME).iterdir()})
         (self.backups / VOLUME / 'notes').unlink()
@@ -90,7 +87,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         os.link(part, kept)
         self.renew()
         new, = part.parent.iterdir()
-        self.assertEqual(LUKS + '-10', new.name)
+        self.assertEqual(VOLUME + '-10', new.name)
         self.assertEqual(bytes(4), kept.read_bytes())
         secrets.test_backup(BACKEND, VOLUME, new.name, KEY, 60)
 
@@ -163,7 +160,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def test_backups_outlive_a_power_cut(self):
         self.format(self.path)
         directory, first, second = self.backups / VOLUME, *(
-            '%s-%d' % (LUKS, number) for number in (1, 2))
+            '%s-%d' % (VOLUME, number) for number in (1, 2))
         order = self.useFixture(Order())
 
         def written(name):
@@ -398,7 +395,7 @@ class LinksTest(commands.Case):
             pathlib.Path(path).write_bytes(b'* * * * * root id\n')
         with mock.patch.object(process, 'run', write):
             self.assertRaises(OSError, backups.save_beginning, HANDLE,
-                              BACKEND, LUKS, 1 << 20, 30)
+                              BACKEND, 1 << 20, 30)
         self.assertEqual([], list(target.iterdir()))
 
     def test_sealed_key_that_is_a_link(self):
@@ -413,7 +410,6 @@ class LinksTest(commands.Case):
                     (backups.make, HANDLE, BACKEND, name, 30),
                     (backups.restore, HANDLE, BACKEND, name, 30),
                     (backups.dump, BACKEND, VOLUME, name, 30),
-                    (backups.luks_uuid, BACKEND, VOLUME, name, 30),
                     (backups.keep_only, BACKEND, VOLUME, name),
                     (backups.remove, BACKEND, VOLUME, name),
                     (secrets.test_backup, BACKEND, VOLUME, name, KEY, 30)):
@@ -424,7 +420,7 @@ class LinksTest(commands.Case):
             for call, *given in ((backups.make, NAME, 30),
                                  (backups.restore, NAME, 30),
                                  (backups.add, 30),
-                                 (backups.save_beginning, LUKS, 1, 30)):
+                                 (backups.save_beginning, 1, 30)):
                 self.assertRaises(exceptions.Foreign, call, path, BACKEND,
                                   *given)
         self.assertRan()

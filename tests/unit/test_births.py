@@ -10,7 +10,6 @@ import fixtures
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import newborns
@@ -306,7 +305,7 @@ class BirthTest(Base):
         volume.status = 'available'
         self.assert_born(world, volume, expected + ZEROS)
         world.settle()
-        extending.extend(node.reconciler, volume.id, size + 1)
+        worlds.extend(node, volume, size + 1)
         volume.size += 1
         self.assert_born(world, volume, expected + ZEROS * 3)
 
@@ -314,7 +313,7 @@ class BirthTest(Base):
     def test_volume_that_was_extended_since_cinder_asked(self, gib):
         """A clone that has the rest below its end would show it one day."""
         world, source, expected = self.begin()
-        extending.extend(world.nodes[A].reconciler, source.id, 2 * gib)
+        worlds.extend(world.nodes[A], source, 2 * gib)
         source.size = 2 * gib
         world.nodes[A].write(source.id, worlds.REGIONS, 'new')
         volume = world.row(B, gib, source_volid=source.id)

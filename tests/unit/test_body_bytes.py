@@ -15,7 +15,6 @@ import testtools
 
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import images
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
@@ -273,7 +272,7 @@ class ExtendTest(Base):
 
     def extend(self, gib=2):
         home = self.world.home(self.volume)
-        extending.extend(home.reconciler, self.volume.id, gib)
+        worlds.extend(home, self.volume, gib)
         self.volume.size = gib
         self.data += [worlds.ZERO] * worlds.REGIONS
 
@@ -323,7 +322,7 @@ class FollowTest(testtools.TestCase):
         c = guest.nodes[C]
         guest.detach(B)
         guest.attach(C)
-        extending.extend(guest.nodes[B].reconciler, guest.id, 2)
+        worlds.extend(guest.nodes[B], guest.volume, 2)
         self.assertEqual(2 * GIB + EXTRA, c.scanned[guest.id])
         self.assertEqual(2 * GIB + EXTRA,
                          disks.size(c.devices[guest.handle]))
@@ -460,8 +459,8 @@ class ImagesTest(Base, test_births.Base):
 
     def test_revert_of_one_that_was_extended(self):
         snapshot_id = self.taken()
+        worlds.extend(self.a, self.volume, 2)
         self.volume.size = 2
-        extending.extend(self.a.reconciler, self.volume.id, 2)
         self.revert(snapshot_id)
         self.check_body(self.a, 2 * GIB + EXTRA,
                         data=self.data + [worlds.ZERO] * worlds.REGIONS)

@@ -208,9 +208,7 @@ class CryptsetupTest(commands.Case):
         self.room.backend = configured.BACKEND
         self.useFixture(configured.Configured(
             localclone_header_backup_dir=self.room.backups))
-        self.commands.answer('cryptsetup luksUUID', LUKS)
-        for make in (self.renew,
-                     lambda volume: self.room.save(volume, LUKS)):
+        for make in (self.renew, self.room.save):
             error = self.assertRaises(encryption_errors.NoBackup, make,
                                       VOLUME)
             self.assertIn("in /nonexistent/backups can't be changed: "
@@ -220,9 +218,7 @@ class CryptsetupTest(commands.Case):
         self.room.backups = '/b'
         full = OSError(28, 'No space left on device')
         for name, make in (
-                ('add', self.renew),
-                ('save_beginning',
-                 lambda volume: self.room.save(volume, LUKS))):
+                ('add', self.renew), ('save_beginning', self.room.save)):
             with mock.patch.object(backups, name, side_effect=full):
                 error = self.assertRaises(encryption_errors.NoBackup, make,
                                           VOLUME)
@@ -253,7 +249,7 @@ class CryptsetupTest(commands.Case):
         self.assertTrue(self.room.keeps_backups())
         called.dump.return_value = DUMP
         self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
-        self.room.save(VOLUME, LUKS)
+        self.room.save(VOLUME)
         self.room.restore(VOLUME, 'x')
         self.assertIs(called.listed.return_value,
                       self.room.backup_names(VOLUME))
@@ -262,9 +258,8 @@ class CryptsetupTest(commands.Case):
         self.assertEqual([
             mock.call.add(HANDLE, 'lc', 30),
             mock.call.dump('lc', VOLUME, called.add.return_value, 30),
-            mock.call.luks_uuid('lc', VOLUME, called.add.return_value, 30),
             mock.call.keep_only('lc', VOLUME, called.add.return_value),
-            mock.call.save_beginning(HANDLE, 'lc', LUKS, 16 << 20, 30),
+            mock.call.save_beginning(HANDLE, 'lc', 16 << 20, 30),
             mock.call.restore(HANDLE, 'lc', 'x', 30),
             mock.call.listed('lc', VOLUME),
             mock.call.volumes('lc')], called.mock_calls)
@@ -274,19 +269,17 @@ class CryptsetupTest(commands.Case):
         self.room.backups, self.room.backend = '/b', 'lc'
         path = '/b/%s/x' % VOLUME
         with mock.patch.object(backups, 'dump') as dump, mock.patch.object(
-                backups, 'luks_uuid', return_value=LUKS) as luks_uuid, \
-                mock.patch.object(secrets, 'test_backup') as tested:
+                secrets, 'test_backup') as tested:
             dump.return_value = luks_headers.PLAIN
-            header, found = self.room.backed_up(VOLUME, 'x')
+            header = self.room.backed_up(VOLUME, 'x')
             self.room.test_backup(VOLUME, 'x', b'k')
             dump.return_value = '[]'
             error = self.assertRaises(encryption_errors.HeaderDamaged,
                                       self.room.backed_up, VOLUME, 'x')
-        self.assertEqual(('aes-xts-plain64', LUKS), (header.cipher, found))
+        self.assertEqual('aes-xts-plain64', header.cipher)
         self.assertIn(path, str(error))
         which = 'lc', VOLUME, 'x'
         dump.assert_called_with(*which, 30)
-        luks_uuid.assert_called_once_with(*which, 30)
         tested.assert_called_once_with(*which, b'k', 30)
 
     def test_where_backups_are_at_the_moment(self):

@@ -19,6 +19,7 @@ from cinder_localclone import migration
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import reencryption_errors
+from cinder_localclone import restore
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -58,10 +59,11 @@ class ExtendingTest(testtools.TestCase):
     def extend(self, node=None, gib=2):
         """What the driver does, and Cinder then."""
         node = node or self.world.home(self.volume)
+        before, self.volume.status = self.volume.status, 'extending'
         home = extending.extend(node.reconciler, self.volume.id, gib)
         if home != node.host:
             extending.extend_at(node.reconciler, home, self.volume.id, gib)
-        self.volume.size = gib
+        self.volume.size, self.volume.status = gib, before
 
     def content(self, regions=8):
         home = self.world.home(self.volume)
@@ -223,6 +225,7 @@ class ExtendingTest(testtools.TestCase):
             'time.sleep', lambda _seconds: self.world.volumes.pop(
                 self.volume.id, None)))
         self.lock_busy(range(1, 10 ** 9))
+        self.volume.status = 'extending'
         self.assertRaises(exceptions.StaleMove, extending.extend,
                           self.a.reconciler, self.volume.id, 2)
 
@@ -255,6 +258,7 @@ class ExtendingTest(testtools.TestCase):
     def test_home_says_when_all_is_zeroed(self):
         """Whoever has asked would go on for ever."""
         self.zeroed_parts()
+        self.volume.status = 'extending'
         home = handlers.Handlers(types.SimpleNamespace(
             reconciler=self.a.reconciler, node=self.a.node))
         self.assertEqual([False] * 4 + [True], [
@@ -262,6 +266,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_home_loses_power_while_it_is_asked(self):
         parts = self.zeroed_parts()
+        self.volume.status = 'extending'
         for _ in range(2):
             self.assertFalse(extending.extend_part(
                 self.a.reconciler, self.volume.id, 2))
@@ -324,6 +329,7 @@ class ExtendingTest(testtools.TestCase):
             self.world.volumes[self.volume.id].host = B
             return next(ends)
         ends = iter((1, 1, 0))
+        self.volume.status = 'extending'
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.assertRaises(exceptions.StaleMove, extending.extend,
@@ -341,10 +347,76 @@ class ExtendingTest(testtools.TestCase):
         self.assertRaises(exceptions.NotPossible, self.extend)
         self.assertEqual(GIB, self.shown())
 
+    def extended_to_3(self):
+        """An extension that has failed after users have seen it."""
+        worlds.extend(self.a, self.volume, 3)
+        self.a.write(self.volume.id, 10, 'precious')
+
+    def test_extended_to_less_than_users_have_seen(self):
+        self.extended_to_3()
+        error = self.assertRaises(
+            exceptions.LongerThanRecorded, self.extend, gib=2)
+        self.assertIn('beyond 2 GiB', str(error))
+        self.a.stop(power=True)
+        self.world.settle()
+        plan, = restore.plan(self.a.sim_stack.survey())
+        self.assertEqual(3 * GIB, plan.size)
+        self.assertRaises(exceptions.LongerThanRecorded, self.a.move,
+                          self.volume, B)
+        self.extend(gib=3)
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.assertEqual('precious', self.content(12)[10])
+
+    def test_late_part_of_an_extension_to_less(self):
+        """It comes after a later request, before Cinder writes that down."""
+        self.volume.status = 'extending'
+        extending.extend(self.a.reconciler, self.volume.id, 3)
+        self.assertRaises(
+            exceptions.LongerThanRecorded, extending.extend_part,
+            self.a.reconciler, self.volume.id, 2)
+        self.volume.size, self.volume.status = 3, 'available'
+        self.a.stop(power=True)
+        self.world.settle()
+        self.assertEqual(self.data + ['zero'] * 8, self.content(12))
+
+    def test_to_less_that_another_has_shown_while_it_was_zeroed(self):
+        """An administrator has reset its status, and it was asked anew."""
+        def zeroed(this, name, start=0, _seconds=0):
+            if next(ends):
+                return 1
+            self.a.disk.zero(name)
+            disks.Disk.extend(this.node.disk, name, 3 * GIB)
+            disks.Disk.show(this.node.disk, name, 3 * GIB)
+            return 0
+        ends = iter((1, 0))
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.assertRaises(exceptions.LongerThanRecorded, self.extend)
+        self.assertEqual(3 * GIB, self.shown())
+
+    @ddt.data('error_extending', 'available', 'in-use')
+    def test_caller_has_given_up_before_it_began(self, status):
+        """The home stood still; nobody would ever record the new length."""
+        self.world.pool = 'pool'
+        self.volume.status = status
+        error = self.assertRaises(
+            exceptions.NotPossible, extending.extend_part, self.a.reconciler,
+            self.volume.id, 2)
+        self.assertIn('has given up', str(error))
+        self.assertEqual(GIB, self.shown())
+
+    @ddt.data('creating', 'downloading')
+    def test_volume_that_is_being_created(self, status):
+        """Of an image that is smaller, say."""
+        self.volume.status = status
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+        self.assertEqual(2 * GIB, self.shown())
+
     @ddt.data(True, False)
     def test_failed_after_users_have_seen_it(self, live):
         """No move cuts off what they may have written there."""
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        worlds.extend(self.a, self.volume, 2)
         # Cinder's manager, or its database, fails after the driver.
         self.volume.status = 'in-use' if live else 'available'
         self.a.write(self.volume.id, 6, 'precious')
@@ -366,7 +438,7 @@ class ExtendingTest(testtools.TestCase):
     @ddt.data('snapshot or clone', 'migration', 'retype')
     def test_neither_is_it_copied(self, what):
         self.world.pool = 'pool'
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        worlds.extend(self.a, self.volume, 2)
         self.volume.volume_attachment = []
         if what == 'retype':
             # Cinder copies it, and does not ask the driver first.
@@ -539,7 +611,8 @@ class ExtendingTest(testtools.TestCase):
 
         def thick():
             return {name: types.SimpleNamespace(
-                name=name, size=lv.size, number=lv.number, thin=False)
+                name=name, size=lv.size, number=lv.number, shown=lv.shown,
+                thin=False)
                 for name, lv in lvs().items()}
         self.a.node.stack._inner.lvs = thick
         self.a.free = GIB - 1

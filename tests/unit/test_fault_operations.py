@@ -59,7 +59,7 @@ READERS = {
                'stop_sessions'}, 'sealed': {'volumes'},
     'crypt': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
               'version'},
-    'backups': {'dump', 'listed', 'luks_uuid', 'volumes'}}
+    'backups': {'dump', 'listed', 'volumes'}}
 
 
 def privileged():

@@ -14,7 +14,6 @@ import oslo_messaging as messaging
 
 from cinder_localclone import connections
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import iscsi_names
 from cinder_localclone.moves import follow
 from cinder_localclone import names
@@ -28,6 +27,7 @@ from tests.unit import test_move
 from tests.unit import test_passing
 from tests.unit import test_sessions
 from tests.unit import test_stack
+from tests.unit import world as worlds
 from tests.unit.world import iscsi
 from tests.unit.world import nodes
 from tests.unit.world import stack
@@ -137,8 +137,8 @@ class LongerTest(Case):
         """The volume can follow its instance as before."""
         self.there.dead = True
         self.assertRaises(
-            exceptions.LocalCloneError, extending.extend,
-            self.home.reconciler, self.guest.id, 2)
+            exceptions.LocalCloneError, worlds.extend, self.home,
+            self.volume, 2)
         self.there.dead = False
         self.assertEqual(1, self.volume.size)
         self.world.reconcile()
@@ -155,7 +155,7 @@ class ExtendedWhileItCompletesTest(Case):
         self.swap()
         self.there.reconciler.converge(self.guest.id)
         self.there.hydrate()
-        extending.extend(self.there.reconciler, self.guest.id, 2)
+        worlds.extend(self.there, self.volume, 2)
         self.assertEqual(8, self.handle(self.there).get('regions'))
 
 

@@ -16,7 +16,6 @@ import testtools
 from cinder_localclone import deletion
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import front_end
 from cinder_localclone import image_driver
 from cinder_localclone import lvm_errors
@@ -370,7 +369,7 @@ class PathTest(Case):
     def test_extended_under_a_guest(self):
         self.serve('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        worlds.extend(self.a, self.volume, 2)
         self.assertEqual(
             2 * GIB // 512, self.a.sim_stack.devices()[self.guard].sectors)
         self.volume.size = 2

@@ -379,7 +379,7 @@ class RecoveryTest(Case):
         for act in (self.add, self.remove):
             act()
             name, = self.a.node.crypt.backup_names(self.volume.id)
-            found, _uuid = self.a.node.crypt.backed_up(self.volume.id, name)
+            found = self.a.node.crypt.backed_up(self.volume.id, name)
             self.assertEqual(tuple(self.header.slots), found.all_keyslots)
 
     def test_backup_names_no_secret_of_one_that_was_removed(self):
@@ -838,6 +838,41 @@ class RestoreTest(Case):
         self.assertFalse(self.opens(added.key))
         self.assert_opens()
 
+    @ddt.data(True, False)
+    def test_cut_short_before_it_has_its_own_uuid(self, older):
+        """That of a clone that was in use all the time is its image's.
+
+        A key is only emptied if one was removed since the backup.
+        """
+        added, another = self.add(), self.volume.id[:-4] + 'beef'
+        for copy in self.world.copies.values():
+            copy.uuid = another
+        if older:
+            self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        self.lose()
+        with mock.patch.object(crypt.SimCrypt, 'set_uuid',
+                               side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, self.restore)
+        look = header_backups.Look(self.a.node)
+        with mock.patch.object(self.a.node.crypt, 'uuid',
+                               return_value=another):
+            look.look(None)  # it stays another one: somebody has it open
+        self.assertIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+        look.look(None)
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+        self.assertEqual(self.volume.id, self.a.node.crypt.uuid(
+            self.volume.id))
+        self.assertEqual(not older, self.opens(added.key))
+        self.assert_opens()
+
+    def test_backup_with_a_uuid_that_is_none(self):
+        """Whoever can write the disk can write anything there."""
+        for copy in self.world.copies.values():
+            copy.uuid = 'none'
+        self.lose()
+        self.restore()
+        self.assert_opens()
+
     def cut_short_and_back_up(self):
         """The service dies after a restore; its keys are too many."""
         self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
@@ -852,7 +887,7 @@ class RestoreTest(Case):
         """The backup is of its keys then; they are too many all the same."""
         added = self.add()
         self.cut_short_and_back_up()
-        self.assertFalse(self.is_marked())
+        self.assertTrue(self.is_marked())
         self.assertTrue(self.opens(added.key))
         look = header_backups.Look(self.a.node)
         act = self.restore if again else lambda: look.look(None)
@@ -869,7 +904,7 @@ class RestoreTest(Case):
             '1': dataclasses.replace(token, number='1')})
         self.world.secrets.kept['first'] = (
             names.secret(self.volume.id), b'first')
-        self.a.disk.tags[self.volume.name] |= {names.RESTORED}
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED, names.RESTORED}
         header_backups.Look(self.a.node).look(None)
         self.assertEqual({'0'}, set(self.header.slots))
         self.assert_opens()
@@ -1043,7 +1078,7 @@ class RestoreTest(Case):
         """What is there is kept before anything is written."""
         self.lose()
 
-        def unreadable(own, volume_id, uuid):
+        def unreadable(own, volume_id):
             raise exceptions.CommandFailed(command='c', code=4, stderr='EIO')
         self.patch(crypt.SimCrypt, 'save', unreadable)
         self.refused('EIO', error=exceptions.CommandFailed)
@@ -1066,8 +1101,9 @@ class RestoreTest(Case):
                 crypt.SimCrypt, 'renew_backup',
                 side_effect=RecoveryTest.NO_BACKUP):
             look.look(None)
-        self.assertIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+        self.assertTrue(self.is_marked())
         look.look(None)
+        self.assertFalse(self.is_marked())
         self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
     def test_restored_key_manager_away(self):

@@ -4,9 +4,9 @@
 import fixtures
 
 from cinder_localclone import directory
-from cinder_localclone import extending
 from cinder_localclone.state import Phase
 from tests.unit import test_connections
+from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
 
@@ -83,5 +83,5 @@ class KnownByAddressTest(test_connections.Base):
     def test_what_is_extended_is_longer_where_it_is_used(self):
         self.pass_through()
         self.restart(self.a)
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        worlds.extend(self.a, self.volume, 2)
         self.assertEqual(8, self.b.devices[self.handle].get('regions', 4))

@@ -383,9 +383,10 @@ class RepeatTest(test_connections.Base):
             self.assertEqual(first, self.give_up())
             self.assertEqual(first, self.ask())
             self.assertNotEqual(first, self.ask())
-            again = self.give_up()
-            self.a.unserve(self.volume, self.CONNECTOR)
-            self.assertNotEqual(again, self.ask())
+            for connector in (self.CONNECTOR, None):
+                again = self.give_up()
+                self.a.unserve(self.volume, connector)
+                self.assertNotEqual(again, self.ask())
 
     def test_another_host_keeps_the_volume(self):
         """What was offered in vain ends, and nothing else."""

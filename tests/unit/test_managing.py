@@ -6,6 +6,7 @@ import types
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import adoption
@@ -298,6 +299,50 @@ class AdoptionTest(testtools.TestCase):
         adoption.show(node, 'v', 5)
         self.assertEqual([mock.call.zero_part('v', seconds=math.inf),
                           mock.call.show_lv('v', 5)], node.stack.mock_calls)
+
+
+class GivenBackTest(Base):
+    """A thick LV was extended to whole GiB before managing it failed."""
+
+    def fail(self, failures):
+        """Managing fails when it is zeroed; so does zeroing, so often."""
+        world, _content = self.begin()
+        world.pool = None
+        node = world.nodes[A]
+        node.lvs['data'] += ['data4', 'data5']  # 1.5 GiB
+        volume, zero = self.managing(world), worlds.SimStack.zero_part
+
+        def zeroed(*args, **kwargs):
+            failing.append(args)
+            if len(failing) <= failures:
+                raise exceptions.CommandTimeout(command='c', seconds=1)
+            return zero(*args, **kwargs)
+        failing = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.assertRaises(exceptions.CommandTimeout, self.manage, world,
+                          volume)
+        return world, volume
+
+    def test_zeroed_to_its_end_before_it_is_given_back(self):
+        """Managed again, it has what was written to it meanwhile."""
+        world, _volume = self.fail(1)
+        node = world.nodes[A]
+        self.assertEqual(['data4', 'data5', 'zero', 'zero'],
+                         node.lvs['data'][-4:])
+        node.lvs['data'][-1] = 'theirs'
+        again = self.managing(world)
+        self.manage(world, again)
+        self.assertEqual('theirs', node.lvs[again.name][-1])
+
+    def test_kept_as_long_as_it_can_not_be_zeroed(self):
+        world, volume = self.fail(2)
+        node = world.nodes[A]
+        self.assertNotIn('data', node.lvs)
+        with node.lock(volume.id):
+            self.assertTrue(adoption.give_back(
+                node.node, 'volume', volume.id))
+        self.assertEqual('zero', node.lvs['data'][-1])
 
 
 class UnmanageTest(Base):

@@ -13,7 +13,6 @@ from cinder.tests.unit import fake_constants as fake
 
 from cinder_localclone import attachment_records
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import passing
@@ -669,8 +668,7 @@ class EndsTest(Passed):
         self.assertEqual('again', self.a.read(self.volume.id, 0))
 
     def test_extended(self):
-        self.assertEqual(A, extending.extend(
-            self.a.reconciler, self.volume.id, 2))
+        self.assertEqual(A, worlds.extend(self.a, self.volume, 2))
         self.assertEqual({'below': 'disk of ' + self.volume.id,
                           'regions': 8}, self.b.devices[self.handle])
         self.b.write(self.volume.id, 7, 'end')

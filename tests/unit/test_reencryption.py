@@ -35,6 +35,7 @@ from cinder_localclone import tops
 from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
+from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import effects
 from tests.unit.world import records
@@ -916,7 +917,7 @@ class FencesTest(Case):
         reencryption.resume(self.node, self.volume.id)
         self.end()
         self.look()
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        worlds.extend(self.a, self.volume, 2)
 
     def test_deleted(self):
         self.leave()

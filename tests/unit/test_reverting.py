@@ -137,6 +137,19 @@ class RevertTest(Base):
         self.assertEqual(before, repr([(node.disk.lvs, node.devices)
                                        for node in world.nodes.values()]))
 
+    def test_to_what_is_longer(self):
+        """A snapshot of an LV that was managed may be."""
+        world, volume, _expected = self.begin()
+        node = world.nodes[A]
+        worlds.extend(node, volume, 2)
+        volume.size = 2
+        snapshot = self.take(world, volume)
+        short = world.create_volume(A)
+        world.set_snapshot(snapshot, volume_id=short.id)
+        error = self.assertRaises(exceptions.ForeignImage, self.revert, world,
+                                  short, snapshot)
+        self.assertIn('has 2 GiB, and the volume is to have 1', str(error))
+
     def test_what_it_was_is_removed_at_once(self):
         for home in (A, B):
             world, volume, snapshot, _old, _written = self.prepared(home)

@@ -7,7 +7,6 @@ from unittest import mock
 
 from cinder_localclone import copying
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
 from cinder_localclone import names
@@ -277,7 +276,7 @@ class SourceInUseTest(test_follow.Case):
         here = guest.nodes[A]
         move = here.node.records.move_of(guest.id)
         del guest.world.done[:]
-        extending.extend(here.reconciler, guest.id, 2)
+        worlds.extend(here, guest.volume, 2)
         done = [each for _host, each, _what in guest.world.done]
         self.assertLess(done.index('follow_onto_clone'),
                         done.index('show_lv'))

@@ -11,7 +11,6 @@ import fixtures
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone import names
 from cinder_localclone import snapshots
 from cinder_localclone.state import Event
@@ -211,7 +210,7 @@ class CreateTest(Base):
         """What is made of one shorter than its volume would be cut off."""
         world, volume, _expected = self.begin()
         snapshot, node = world.snapshot_row(volume), world.nodes[A]
-        extending.extend(node.reconciler, volume.id, 2)
+        worlds.extend(node, volume, 2)
         volume.size = 2
         error = self.assertRaises(
             exceptions.NotPossible, snapshots.create, node.node, None,

@@ -7,6 +7,7 @@ import math
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone.dm import tables
@@ -664,6 +665,8 @@ class SnapshotTest(Case):
     @ddt.data((GIB, []), (2 * GIB, ['extend']))
     @ddt.unpack
     def test_copy(self, size, more):
+        self.lvs(lv('g-pool', zeroes=True), lv('_snapshot-y', size=GIB),
+                 lv('volume-x', size=size, thin=True))
         self.stack.create_copy('volume-x', '_snapshot-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', *more],
                          self.called())
@@ -683,8 +686,8 @@ class SnapshotTest(Case):
              *names.newborn('b@l')],
             self.ran.lvm.create_snapshot.call_args.args[4])
 
-    @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
-                                    'remove_tag']),
+    @ddt.data((GIB, ['retag']), (2 * GIB, ['number', *['zero'] * 4, 'flush',
+                                           'remove_tag']),
               (3 * GIB, ['number', *['zero'] * 4, 'flush', 'remove_tag',
                          'extend']))
     @ddt.unpack
@@ -694,6 +697,8 @@ class SnapshotTest(Case):
         self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=2 * GIB),
                  lv('volume-x', '253:5', size=2 * GIB, tags=[mark],
                     thin=True))
+        if size > 2 * GIB:  # it is listed when it has been zeroed
+            self.useFixture(fixtures.MockPatchObject(self.stack, 'show_lv'))
         self.ran.block.number.return_value = '253:5'
         self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', *more],
@@ -701,8 +706,30 @@ class SnapshotTest(Case):
         # From its first moment on, wherever that stops.
         self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
         self.assertEqual(
-            [GIB + n * GIB // 4 for n in range(4)] if more else [],
+            [GIB + n * GIB // 4 for n in range(4)] if size > GIB else [],
             [call.args[2] for call in self.ran.lvm.zero.mock_calls])
+
+    @ddt.data(GIB, 2 * GIB)
+    def test_copy_that_is_shorter(self, size):
+        """Extended one day, it has zeros there, not what its image has."""
+        mark = names.shown(size)
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=3 * GIB),
+                 lv('volume-x', size=3 * GIB, tags=[mark], thin=True))
+        self.stack.create_copy('volume-x', 'volume-y', 3 * GIB, size, V1)
+        self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
+        self.assertEqual(['create_snapshot', 'retag'], self.called())
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', 'volume-x', [names.given(size)], [], 30)
+
+    def test_copy_with_extents_of_several_gib(self):
+        """What LVM adds is nobody's, and no reason to refuse a move."""
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=4 * GIB),
+                 lv('volume-x', size=8 * GIB, thin=True))
+        self.stack.create_copy('volume-x', 'volume-y', 4 * GIB, 5 * GIB, V1)
+        self.assertEqual(['create_snapshot', 'extend', 'retag'],
+                         self.called())
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', 'volume-x', [names.given(5 * GIB)], [], 30)
 
     def test_copy_that_would_show_what_others_have_deleted(self):
         self.lvs(lv('g-pool'))

@@ -20,6 +20,7 @@ from tests.unit.world.effects import Stopped
 from tests.unit.world.flows import plain as plain_flows
 from tests.unit.world.iscsi import SimExports
 from tests.unit.world.iscsi import SimSessions
+from tests.unit.world.nodes import extend
 from tests.unit.world.nodes import GEOMETRY
 from tests.unit.world.nodes import SimNode
 from tests.unit.world.nodes import World
@@ -33,4 +34,4 @@ from tests.unit.world.tops import Nova
 __all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
            'Nova', 'REGIONS', 'SimExports',
            'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
-           'Stopped', 'World', 'ZERO', 'plain_flows')
+           'Stopped', 'World', 'ZERO', 'extend', 'plain_flows')

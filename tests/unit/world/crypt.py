@@ -371,7 +371,7 @@ class SimCrypt:
 
     def _keep(self, volume_id, what, copied):
         self.world.copies[volume_id, names.header_backup(
-            copied.uuid or volume_id, what)] = copied
+            volume_id, what)] = copied
 
     def backup_names(self, volume_id):
         return [name for each, name in self.world.copies
@@ -379,14 +379,13 @@ class SimCrypt:
                     volume_id, ())]
 
     def backed_up(self, volume_id, name):
-        kept = self.world.copies[volume_id, name]
-        return _as_header(kept), kept.uuid or volume_id
+        return _as_header(self.world.copies[volume_id, name])
 
     def test_backup(self, volume_id, name, key):
         if key not in self.world.copies[volume_id, name].slots.values():
             raise encryption_errors.WrongKey(path='p')
 
-    def save(self, volume_id, uuid):
+    def save(self, volume_id):
         self.world.saved.append((volume_id, self.world.headers[volume_id]))
 
     def restore(self, volume_id, name):

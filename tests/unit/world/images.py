@@ -254,16 +254,17 @@ class SimSnapshotStack:
     def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
                     extra_bytes=0):
         self._insist_body(volume_id, size_bytes, extra_bytes)
-        longer = self.node.disk.size(image) > image_bytes
+        copied = min(image_bytes, size_bytes)
+        longer = self.node.disk.size(image) > copied
         self._take(image, name, [
             *names.volume_tags(volume_id, extra_bytes),
             *names.newborn(self.node.host),
-            *[names.shown(image_bytes)] * longer])
+            *[names.shown(copied)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
         if size_bytes > image_bytes:
             self.node.disk.zero(name)
             self.node.disk.extend(name, size_bytes)
-            self.node.disk.show(name, size_bytes)
+        self.node.disk.show(name, size_bytes)
 
     def _take(self, origin, name, tags):
         """LVM takes a snapshot in two steps: it may die in between."""

@@ -10,6 +10,7 @@ import typing
 from cinder_localclone import connections
 from cinder_localclone import directory
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import late_requests
 from cinder_localclone.moves import refilling
 from cinder_localclone.moves import removal
@@ -35,6 +36,18 @@ from tests.unit.world import stack
 from tests.unit.world import tops
 
 GEOMETRY = state.Geometry(128, 32, 8)
+
+
+def extend(node, volume, gib):
+    """A home extends a volume, as Cinder has asked; its row says as before.
+
+    :returns: the home
+    """
+    before, volume.status = volume.status, 'extending'
+    try:
+        return extending.extend(node.reconciler, volume.id, gib)
+    finally:
+        volume.status = before
 
 
 def lv_kind(name):
