@@ -25,6 +25,7 @@ from cinder_localclone import passing
 from cinder_localclone import pausing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
+from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone.state import Phase
 from cinder_localclone import tops
@@ -57,8 +58,8 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         thin pool takes no more
     :raises MissingData: if it has no LV
     :raises NotPossible: if the caller has given up, also while it was
-        zeroed, an administrator has reset its status, or its row says more
-        already
+        zeroed, an administrator has reset its status, its row says more
+        already, or Cinder's own migration copies it
     :raises LongerThanRecorded: if its users may have seen more already
     :raises Busy: if its lock can't be had: at first for as long as any
         request waits, later for :data:`PATIENCE`
@@ -220,6 +221,11 @@ def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
     node = reconciler.node
     if rows.is_authenticated(volume):
         raise encryption_errors.KeepsSize(volume=volume.id)
+    if records.is_migrated_by_cinder(volume):
+        raise exceptions.NotPossible(
+            volume=volume.id, reason='Cinder is migrating it, and its copy '
+            'would lack what is new. Extend it again when its migration has '
+            'ended.')
     move = node.records.move_of(volume.id)
     if move and move.phase is Phase.STARTING:
         raise exceptions.VolumeIsMoving(

@@ -406,6 +406,16 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('has given up', str(error))
         self.assertEqual(GIB, self.shown())
 
+    @ddt.data('starting', 'migrating', 'completing')
+    def test_while_cinder_migrates_it(self, status):
+        """Its copy in another backend has the old size."""
+        self.volume.migration_status = status
+        error = self.assertRaises(exceptions.NotPossible, self.extend)
+        self.assertIn('Cinder is migrating it', str(error))
+        self.assertEqual(GIB, self.shown())
+        self.volume.migration_status = 'success'
+        self.extend()
+
     @ddt.data('creating', 'downloading')
     def test_volume_that_is_being_created(self, status):
         """Of an image that is smaller, say."""
