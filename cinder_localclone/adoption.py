@@ -61,7 +61,8 @@ def give_back(node: nodes.Node, kind: str, owner: str) -> bool:
     if lv is None:
         return False
     node.stack.remove_handle(owner)
-    # Managed again, it would be zeroed from where it had ended before, its
-    # owner's data included.
-    node.stack.zero_part(lv.name, seconds=math.inf)
+    if lv.zeroed < lv.size:
+        # Managed again, it would be zeroed from where it had ended before,
+        # its owner's data included.
+        node.stack.zero_part(lv.name, seconds=math.inf)
     return node.stack.disown(lv.name, names.facts(lv.tags)[names.WAS])

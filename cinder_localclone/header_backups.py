@@ -87,7 +87,7 @@ class Look:
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
-                or _is_marked(volume, lvs))
+                or header_care.is_outdated(volume, lvs))
             and volume.status not in UNSETTLED), self._compared, COMPARED)
         return self._compared
 
@@ -140,14 +140,6 @@ def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
 def _known(volume: ports.Volume) -> tuple[str, ...]:
     """What changes when the backups of a volume's header may be wrong."""
     return volume.id, volume.name, volume.provider_id or ''
-
-
-def _is_marked(volume: ports.Volume,
-               lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether something is to be done, by the tags of a volume's LV."""
-    lv = lvs.get(volume.name)
-    return lv is not None and bool(
-        {names.OUTDATED, names.RESTORED} & set(lv.tags))
 
 
 def _is_right(node: nodes.Node, volume_id: str, header: headers.Header

@@ -12,6 +12,7 @@ import typing
 
 from oslo_log import log as logging
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
@@ -289,28 +290,33 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         token, key = _opening(node, volume, backup, saved)
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id)
-        # Whatever cuts this off: the node's look ends it.
-        node.crypt.mark(volume.name, names.RESTORED)
+        is_older = is_outdated(volume, node.stack.lvs())
+        if is_older:
+            node.crypt.mark(volume.name, names.RESTORED)
         node.crypt.restore(volume_id, backup)
         node.crypt.test(volume_id, key)
+        # Its own one, whatever the backup had: the pin and the key have said
+        # whose header it is, and LVM's tag may be wrong. It is closed, and
+        # whoever is to open it waits for its lock.
+        if node.crypt.uuid(volume_id) != volume_id:
+            node.crypt.set_uuid(volume_id, volume_id)
         before = _recorded(volume).key
         _record(node, volume, token.key)
-        # Its own one, whatever the backup had: the pin and the key have said
-        # whose header it is, and LVM's tag may be wrong.
-        own_key.give_uuid(node, node.records.volume(volume_id))
         remarks = []
         if token.key != before:
             remarks.append('secret %s of before the last change of its key '
                            'opens it again: run "rotate"' % token.key)
-        remarks += _drop_removed_keys(node, volume, token, key)
+        if is_older:
+            remarks += _drop_other_keys(node, volume, token, key)
         return Restored(backup, tuple(remarks))
 
 
 def is_outdated(volume: ports.Volume,
                 lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether a key has gone that backups, or a restored header, may have."""
+    """Whether a key has gone that backups, or the header, may still have."""
     lv = lvs.get(volume.name)
-    return lv is not None and names.OUTDATED in lv.tags
+    return lv is not None and bool(
+        {names.OUTDATED, names.RESTORED} & set(lv.tags))
 
 
 def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
@@ -330,25 +336,20 @@ def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
         _refuse(volume.id, 'its header has no key of the secret that its row '
                 'names')
     own_key.give_uuid(node, volume)
-    if node.crypt.uuid(volume.id) != volume.id:
-        return  # it is in use: a later check
-    _drop_removed_keys(node, volume, token, node.keys.get(
+    _drop_other_keys(node, volume, token, node.keys.get(
         token.key, token.key_format))
 
 
-def _drop_removed_keys(node: nodes.Node, volume: ports.Volume,
-                       token: tokens.Token, key: bytes) -> list[str]:
-    """Let no key come back with a restored header that has been removed.
+def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
+                     token: tokens.Token, key: bytes) -> list[str]:
+    """Empty all slots of a restored header but those of one token.
 
-    If one was removed, or may have been, since the backup was made, all slots
-    are emptied but those of one token: recovery keys have to be added again.
+    A key was removed, or may have been, since the backup was made. None that
+    was removed may come back: recovery keys have to be added again.
 
     :param token: whose key has been proven
     :returns: what was done, in words
     """
-    if not is_outdated(volume, node.stack.lvs()):
-        node.crypt.unmark(volume.name, names.RESTORED)
-        return []
     slots = [slot for slot in node.crypt.header(volume.id).all_keyslots
              if slot not in token.keyslots]
     for slot in slots:
@@ -358,8 +359,8 @@ def _drop_removed_keys(node: nodes.Node, volume: ports.Volume,
                     'was older than its keys: key slots %(slots)s were '
                     'emptied. Add recovery keys again if it needs any.', {
                         'volume': volume.id, 'slots': ', '.join(slots)})
-    node.crypt.unmark(volume.name, names.RESTORED)
     key_change.renew_backup(node, volume, key)
+    node.crypt.unmark(volume.name, names.RESTORED)
     return ['key slots %s were emptied, as keys may have been removed since: '
             'add recovery keys again' % ', '.join(slots)] if slots else []
 
@@ -414,7 +415,9 @@ def _record(node: nodes.Node, volume: ports.Volume, key: str) -> None:
         node.keys.consume(key, 'volumes', volume.id)
         node.secrets.record(volume.id, dataclasses.replace(
             recorded, key=key), recorded)
-    key_change.note_key(node, volume, key)
+    lv = node.stack.lvs().get(volume.name)
+    if lv:
+        crypt_tops.name_secret(node, lv, key, luks=volume.id)
 
 
 def _refuse(volume_id: str, reason: str) -> typing.NoReturn:

@@ -461,8 +461,7 @@ def renew_backup(node: nodes.Node, volume: ports.Volume, key: bytes = b''
         return
     copy_header(node, volume, key)
     lv = node.stack.lvs().get(volume.name)
-    # Of a header that was restored, the keys that were removed go first.
-    if lv and names.OUTDATED in lv.tags and names.RESTORED not in lv.tags:
+    if lv and names.OUTDATED in lv.tags:
         node.crypt.unmark(lv.name, names.OUTDATED)
 
 

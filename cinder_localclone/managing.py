@@ -240,8 +240,8 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
     elif lv and lv.zeroed < lv.size:
         # Managed again later, it would be zeroed from there on, whatever was
         # written to it meanwhile.
-        reason = ('its LV is not zeroed to its end, since an extension has '
-                  'failed; extend it again first')
+        reason = ('its LV is not zeroed to its end, since an extension of it, '
+                  'or of what it was made of, has failed; extend it first')
     else:
         others = present.volumes_above(
             node.stack.group, volume.name) - {volume.id}

@@ -50,7 +50,7 @@ class KnownByAddressTest(test_connections.Base):
             node.host, node.node.records, node.node.peers)
         known.know(node.host, [self.ADDRESSES[node.host]])
         object.__setattr__(node.node, 'is_at', known.is_at)
-        node.connections._directory = known
+        node.connections._find = known.find
 
     def look(self):
         self.a.offered.clear()

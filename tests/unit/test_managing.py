@@ -344,6 +344,17 @@ class GivenBackTest(Base):
                 node.node, 'volume', volume.id))
         self.assertEqual('zero', node.lvs['data'][-1])
 
+    def test_lv_that_needs_no_zeroing(self):
+        """It could not be activated, which is why managing it failed."""
+        world, _content = self.begin()
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part',
+            mock.Mock(side_effect=exceptions.WrongDevice(
+                path='p', found='nothing'))))
+        self.assertRaises(exceptions.WrongDevice, self.manage, world,
+                          self.managing(world))
+        self.assertIn('data', world.nodes[A].lvs)
+
 
 class UnmanageTest(Base):
 

@@ -352,7 +352,7 @@ class AtHomeTest(testtools.TestCase):
     def live(self):
         self.a.opened.add(names.handle(self.row.id))
         self.attach(attachment('a'), attachment(None))
-        self.a.connections._directory.find = (
+        self.a.connections._find = (
             lambda context, connector: connector['host'] + '@l')
         return self.a.serve(self.row, {'host': 'b'})
 

@@ -129,7 +129,8 @@ def _insist_on_lock(node, name, subject):
     tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()
     if isinstance(subject, str) and names.is_doomed(subject):
         return  # it is nobody's
-    if {identity, names.facts(tags).get('volume')} & node.held:
+    facts = names.facts(tags)
+    if {identity, facts.get('volume'), facts.get('snapshot')} & node.held:
         return
     volumes = {volume.id for volume in node.world.volumes.values()
                if identity == volume.name_id}
