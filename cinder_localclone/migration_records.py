@@ -56,6 +56,9 @@ class MigrationRecords(records.Records):
     def _end(self, session: records.Session, row: records.Row, host: str
              ) -> bool:
         """Whether it was at work on this one, which is ended then."""
+        if row.attach_status == 'attached' and row.status in rows.MIGRATED:
+            # A retype of what is in use: free, another server would get it.
+            return False
         shadows = list(self._shadows(session, row.id))
         try:
             moves = [records._to_move(shadow, row) for shadow in shadows]

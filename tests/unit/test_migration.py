@@ -688,6 +688,15 @@ class InterruptedTest(Base):
         self.records.commit(self.begin())
         self.assertEqual(('success', 'available', 'success'), self.end())
 
+    def test_attached_after_an_earlier_move_from_here(self):
+        """A retype of what is in use; free, another server would get it."""
+        self.begins('retyping', 'in-use')
+        self.records.commit(self.begin())
+        volume = self.volume()
+        volume.attach_status = 'attached'
+        volume.save()
+        self.assertEqual((None, 'retyping', 'migrating'), self.end())
+
     def test_by_the_new_home_it_is_not_known(self):
         self.begins('available')
         self.records.commit(self.begin())

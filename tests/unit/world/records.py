@@ -271,6 +271,8 @@ class SimRecords(images.SimSnapshotRecords):
                 and self._end(row, host)}
 
     def _end(self, row, host):
+        if row.attach_status == 'attached' and row.status in rows.MIGRATED:
+            return False
         moves = self._of(row.id)
         copied = [move for move in moves
                   if move.committed and not move.is_over]
