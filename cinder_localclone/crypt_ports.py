@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed interfaces of what encrypts volumes; see :mod:`.ports`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import typing
 
 from cinder_localclone.dm import tables
@@ -115,14 +115,16 @@ class Crypt(typing.Protocol):
     def backed_up(self, volume_id: str, name: str) -> headers.Header:
         """What a backup of a volume's header says."""
 
-    def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
+    def test_backup(self, volume_id: str, name: str, key: bytes,
+                    slot: str | None = None) -> None:
         """Prove that a key opens what a backup was made of."""
 
     def save(self, volume_id: str) -> None:
         """Copy what a volume has instead of its header into a file."""
 
-    def restore(self, volume_id: str, name: str) -> None:
-        """Write a backup over a volume's header."""
+    def restore(self, volume_id: str, name: str, drop: Sequence[str]
+                ) -> None:
+        """Write a backup over a volume's header, without some key slots."""
 
     def keeps_backups(self) -> bool:
         """Whether this node keeps backups of headers at all."""

@@ -87,7 +87,7 @@ class Look:
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
-                or header_care.is_outdated(volume, lvs))
+                or key_change.is_outdated(volume, lvs))
             and volume.status not in UNSETTLED), self._compared, COMPARED)
         return self._compared
 
@@ -110,11 +110,7 @@ class Look:
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
-        lv = node.stack.lvs().get(volume.name)
-        if lv and names.RESTORED in lv.tags:
-            header_care.end_restore(node, volume)
-            header = node.crypt.header(volume_id)
-        if (header_care.is_outdated(volume, node.stack.lvs())
+        if (key_change.is_outdated(volume, node.stack.lvs())
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(

@@ -6,11 +6,8 @@ is only ever written over a header of the same data.
 """
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import typing
-
-from oslo_log import log as logging
 
 from cinder_localclone import crypt_tops
 from cinder_localclone import decrypting
@@ -21,18 +18,14 @@ from cinder_localclone import headers_at_rest
 from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
-from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
-from cinder_localclone import own_key
 from cinder_localclone import pausing
 from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import tops
-
-LOG = logging.getLogger(__name__)
 
 #: Statuses in which nobody has a volume.
 DETACHED = ('available', 'error', 'maintenance')
@@ -266,9 +259,11 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
 
     A backup of a header with other keys of the data would make noise of
     them: it is refused, and so is one that nothing opens. Its LUKS UUID says
-    nothing: the header has the volume's id as its UUID afterwards. What was
-    there is kept beside the backups. A key that was removed does not come
-    back, but for that of the volume's secret, if the backup has no other.
+    nothing: the pin and the key say whose header it is, and the one that is
+    written has the volume's id as its UUID. What was there is kept beside the
+    backups. A key that was removed does not come back, but for that of the
+    volume's secret, if the backup has no other: if keys have been removed
+    since, what is written has no slots but those of the secret.
 
     :param backup: its name; '': the last one
     :raises NotAtRest: if anybody else may have the header open
@@ -288,81 +283,26 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         saved = node.crypt.backed_up(volume_id, backup)
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
+        is_older = key_change.is_outdated(volume, node.stack.lvs())
+        slots = [slot for slot in saved.all_keyslots
+                 if slot not in token.keyslots] if is_older else []
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id)
-        is_older = is_outdated(volume, node.stack.lvs())
-        if is_older:
-            node.crypt.mark(volume.name, names.RESTORED)
-        node.crypt.restore(volume_id, backup)
+        node.crypt.restore(volume_id, backup, slots)
         node.crypt.test(volume_id, key)
-        # Its own one, whatever the backup had: the pin and the key have said
-        # whose header it is, and LVM's tag may be wrong. It is closed, and
-        # whoever is to open it waits for its lock.
-        if node.crypt.uuid(volume_id) != volume_id:
-            node.crypt.set_uuid(volume_id, volume_id)
         before = _recorded(volume).key
         _record(node, volume, token.key)
         remarks = []
         if token.key != before:
             remarks.append('secret %s of before the last change of its key '
                            'opens it again: run "rotate"' % token.key)
+        if slots:
+            remarks.append('key slots %s of it were left out, as keys may '
+                           'have been removed since: add recovery keys again'
+                           % ', '.join(slots))
         if is_older:
-            remarks += _drop_other_keys(node, volume, token, key)
+            key_change.renew_backup(node, volume, key)
         return Restored(backup, tuple(remarks))
-
-
-def is_outdated(volume: ports.Volume,
-                lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether a key has gone that backups, or the header, may still have."""
-    lv = lvs.get(volume.name)
-    return lv is not None and bool(
-        {names.OUTDATED, names.RESTORED} & set(lv.tags))
-
-
-def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
-    """Do what is left of a :func:`restore` that was cut short.
-
-    For a caller that holds the volume's lock. Nobody else writes its header.
-
-    :param volume: its row. Its LV is tagged :data:`.names.RESTORED`
-    :raises ForeignHeader: if its header is not the one that its row has pinned
-    :raises KeyNotChanged: if its secret does not open it
-    :raises LocalCloneError: if a step failed: the next check tries again
-    """
-    header = headers_at_rest.to_change(node, volume)
-    token = next((each for each in header.opened_by(tokens.Role.VOLUME)
-                  if each.key == _recorded(volume).key), None)
-    if token is None:
-        _refuse(volume.id, 'its header has no key of the secret that its row '
-                'names')
-    own_key.give_uuid(node, volume)
-    _drop_other_keys(node, volume, token, node.keys.get(
-        token.key, token.key_format))
-
-
-def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
-                     token: tokens.Token, key: bytes) -> list[str]:
-    """Empty all slots of a restored header but those of one token.
-
-    A key was removed, or may have been, since the backup was made. None that
-    was removed may come back: recovery keys have to be added again.
-
-    :param token: whose key has been proven
-    :returns: what was done, in words
-    """
-    slots = [slot for slot in node.crypt.header(volume.id).all_keyslots
-             if slot not in token.keyslots]
-    for slot in slots:
-        node.crypt.kill_slot(volume.id, slot, key)
-    if slots:
-        LOG.warning('The restored backup of the header of volume %(volume)s '
-                    'was older than its keys: key slots %(slots)s were '
-                    'emptied. Add recovery keys again if it needs any.', {
-                        'volume': volume.id, 'slots': ', '.join(slots)})
-    key_change.renew_backup(node, volume, key)
-    node.crypt.unmark(volume.name, names.RESTORED)
-    return ['key slots %s were emptied, as keys may have been removed since: '
-            'add recovery keys again' % ', '.join(slots)] if slots else []
 
 
 def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
@@ -399,7 +339,8 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
             key = node.keys.get(
                 token.key, token.key_format,
                 '' if token.key == _recorded(volume).key else volume.id)
-            node.crypt.test_backup(volume.id, backup, key)
+            for slot in token.keyslots:  # the others may have to go
+                node.crypt.test_backup(volume.id, backup, key, slot)
             return token, key
         except (encryption_errors.KeyRefused,
                 encryption_errors.WrongKey) as exc:

@@ -6,6 +6,7 @@ there is to be one.
 """
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import os
 
@@ -107,13 +108,15 @@ class HeaderFiles:
             raise encryption_errors.HeaderDamaged(path=os.path.join(
                 self.backups, volume_id, name), reason=exc)
 
-    def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
+    def test_backup(self, volume_id: str, name: str, key: bytes,
+                    slot: str | None = None) -> None:
         """Prove that a key opens what a backup was made of.
 
+        :param slot: which slot it has to open; None: any
         :raises WrongKey: if it does not
         """
         secrets.test_backup(self.backend, volume_id, name, key,
-                            self.timeout)
+                            self.timeout, slot)
 
     def save(self, volume_id: str) -> None:
         """Copy what a volume has instead of its header into a file."""
@@ -122,10 +125,15 @@ class HeaderFiles:
                 names.handle_path(volume_id), self.backend,
                 encryption_types.HEADER_BYTES, self.timeout)
 
-    def restore(self, volume_id: str, name: str) -> None:
-        """Write a backup over a volume's header."""
+    def restore(self, volume_id: str, name: str, drop: Sequence[str]
+                ) -> None:
+        """Write a backup over a volume's header.
+
+        :param drop: key slots of the backup that the header is not to have.
+            Its LUKS UUID is the volume's id, whatever the backup's is
+        """
         backups.restore(names.handle_path(volume_id), self.backend, name,
-                        self.timeout)
+                        drop, self.timeout)
 
     @contextlib.contextmanager
     def _saying_where(self, volume_id: str) -> Iterator[None]:

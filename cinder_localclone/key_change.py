@@ -9,6 +9,7 @@ the volume, and so does the one that the row names.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import dataclasses
 import typing
@@ -25,6 +26,7 @@ from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import rotation
 from cinder_localclone.luks import tokens
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pinning
@@ -460,9 +462,15 @@ def renew_backup(node: nodes.Node, volume: ports.Volume, key: bytes = b''
     if not node.crypt.keeps_backups():
         return
     copy_header(node, volume, key)
-    lv = node.stack.lvs().get(volume.name)
-    if lv and names.OUTDATED in lv.tags:
-        node.crypt.unmark(lv.name, names.OUTDATED)
+    if is_outdated(volume, node.stack.lvs()):
+        node.crypt.unmark(volume.name, names.OUTDATED)
+
+
+def is_outdated(volume: ports.Volume,
+                lvs: Mapping[str, reports.LogicalVolume]) -> bool:
+    """Whether backups of a volume's header may have keys that have gone."""
+    lv = lvs.get(volume.name)
+    return lv is not None and names.OUTDATED in lv.tags
 
 
 def note_key(node: nodes.Node, volume: ports.Volume, key: str) -> None:

@@ -56,9 +56,6 @@ FRESH = 'localclone.fresh'
 #: LVM tag of an encrypted volume's LV from before a key goes from its header
 #: until no backup of that has it any more.
 OUTDATED = 'localclone.backups=outdated'
-#: LVM tag of an outdated LV from before a backup is written over its header
-#: until the keys are gone that only the backup has.
-RESTORED = 'localclone.restored'
 #: LVM tag of an encrypted volume's LV from before it is re-encrypted until
 #: what comes after the end of that is done, too.
 REENCRYPTED = 'localclone.reencrypted'

@@ -86,7 +86,7 @@ def give_late(node: nodes.Node, volume_id: str) -> None:
     wanted = _wanted(node, volume)
     change.derivation = options.key_derivation(wanted)
     change.shared |= {wanted.shared_key}
-    give_uuid(node, volume)
+    _give_uuid(node, volume)
     change.go_on()
     if change.recorded.shares_key:
         if change.recorded.key == wanted.shared_key:
@@ -101,11 +101,11 @@ def give_late(node: nodes.Node, volume_id: str) -> None:
     LOG.info('Volume %s has a key of its own.', volume_id)
 
 
-def give_uuid(node: nodes.Node, volume: ports.Volume) -> None:
+def _give_uuid(node: nodes.Node, volume: ports.Volume) -> None:
     """Give a volume's header its own LUKS UUID, unless it is in use.
 
     That of a clone is its image's at first. A call that was cut off is
-    finished by the next one: of :func:`give_late`, or of whoever restores.
+    finished by the next one.
     """
     if node.crypt.uuid(volume.id) != volume.id:
         if volume.volume_attachment:

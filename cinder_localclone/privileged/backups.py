@@ -7,10 +7,12 @@ folder for each volume; see :mod:`.folders`. Errors and time limits as in
 """
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import itertools
 import os
 import re
+import shutil
 
 from cinder_localclone import names
 from cinder_localclone import privileged
@@ -184,22 +186,48 @@ def save_beginning(path: str, backend: str, size: int, timeout: float
 
 
 @privileged.entrypoint
-def restore(path: str, backend: str, name: str, timeout: float) -> None:
+def restore(path: str, backend: str, name: str, drop: Sequence[str],
+            timeout: float) -> None:
     """Write the header in a backup over that of its volume.
 
     Allows: overwrites the header of a volume with a backup in the folder of
-    the same volume, whichever the caller names.
+    the same volume, whichever the caller names, without the key slots that it
+    names.
 
+    All changes are made to a copy in memory: at no moment does the volume
+    have a key slot that it is not to have, or another's UUID. So there is
+    nothing to end if this is cut short; it is repeated.
     :mod:`.header_care` has made the checks before that.
 
     :param backend: section of the backend
     :param name: of the file
+    :param drop: numbers of key slots
+    :param timeout: of each command, seconds
     """
-    with opened(backend, crypt.require_handle(path), name) as (
-            _shown, descriptor):
+    volume_id = crypt.require_handle(path)
+    for slot in drop:
+        crypt.require_number(slot)
+    with opened(backend, volume_id, name) as (shown, descriptor), \
+            _in_memory(descriptor) as copy:
+        device = '/dev/fd/%d' % copy
+        for argv in (*(('luksKillSlot', '--batch-mode', device, slot)
+                       for slot in drop),
+                     ('luksUUID', '--batch-mode', '--uuid', volume_id,
+                      device)):
+            crypt.run(shown, *argv, timeout=timeout, pass_fds=(copy,))
         crypt.run(path, 'luksHeaderRestore', '--batch-mode',
-                  '--header-backup-file', '/dev/fd/%d' % descriptor, path,
-                  timeout=timeout, grace=crypt.GRACE, pass_fds=(descriptor,))
+                  '--header-backup-file', device, path, timeout=timeout,
+                  grace=crypt.GRACE, pass_fds=(copy,))
+
+
+@contextlib.contextmanager
+def _in_memory(descriptor: int) -> Iterator[int]:
+    """Copy a backup to where nobody else sees it; give a descriptor of it."""
+    with open(descriptor, 'rb', closefd=False) as backup, os.fdopen(
+            os.memfd_create('localclone-header'), 'r+b') as copy:
+        shutil.copyfileobj(backup, copy)
+        copy.flush()
+        yield copy.fileno()
 
 
 @privileged.entrypoint

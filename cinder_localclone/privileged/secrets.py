@@ -201,8 +201,8 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
 
 @entrypoint
 def test_backup(backend: str, volume_id: str, name: str, key: bytes,
-                timeout: float) -> None:
-    """Prove that a key opens what a backup of a header was made of.
+                timeout: float, slot: str | None = None) -> None:
+    """Prove that a key opens what a backup was made of, or one slot of it.
 
     Allows: tells whether a key opens any backup in the configured directory.
 
@@ -212,16 +212,19 @@ def test_backup(backend: str, volume_id: str, name: str, key: bytes,
     :raises HeaderDamaged: if it can't be read
     """
     with backups.opened(backend, volume_id, name) as (shown, descriptor):
-        _run(shown, 'open', *_KEY_ON_STDIN, *_PROOF,
+        _run(shown, 'open', *_KEY_ON_STDIN, *_PROOF, *_at(slot),
              '/dev/fd/%d' % descriptor, key=key, timeout=timeout,
              pass_fds=(descriptor,))
 
 
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
-    at = [] if slot is None else ['--key-slot', crypt.require_number(slot)]
     crypt.beside_writer(lambda: _run(
-        path, 'open', *_KEY_ON_STDIN, *_PROOF, *at, path, key=key,
+        path, 'open', *_KEY_ON_STDIN, *_PROOF, *_at(slot), path, key=key,
         timeout=timeout))
+
+
+def _at(slot: str | None) -> list[str]:
+    return [] if slot is None else ['--key-slot', crypt.require_number(slot)]
 
 
 @entrypoint

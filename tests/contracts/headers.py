@@ -290,13 +290,37 @@ def backup_is_restored(bench: Bench) -> None:
         with refused(encryption_errors.WrongKey):
             bench.crypt.test_backup(volume, kept, OTHER_KEY)
         bench.crypt.erase(volume)
-        bench.crypt.set_uuid(volume, '00000000-0000-4000-8000-000000000001')
-        bench.crypt.restore(volume, kept)
+        bench.crypt.restore(volume, kept, ())
         same(volume, bench.crypt.uuid(volume))
         same(None, bench.crypt.test(volume, KEY))
         same([], list(bench.crypt.damaged_copies(volume)))
         same(bench.crypt.backed_up(volume, kept),
              bench.crypt.header(volume))
+
+
+@scenario
+def backup_is_restored_without_a_key(bench: Bench) -> None:
+    """And without the UUID of another, whatever the backup has."""
+    with encrypted(bench) as volume:
+        add(bench, volume)
+        before = bench.crypt.header(volume)
+        bench.crypt.set_uuid(volume, '00000000-0000-4000-8000-000000000001')
+        bench.crypt.back_up(volume)
+        kept, = bench.crypt.backup_names(volume)
+        same(None, bench.crypt.test_backup(volume, kept, OTHER_KEY, '1'))
+        with refused(encryption_errors.WrongKey):
+            bench.crypt.test_backup(volume, kept, OTHER_KEY, '0')
+        bench.crypt.erase(volume)
+        bench.crypt.restore(volume, kept, ('1',))
+        same(volume, bench.crypt.uuid(volume))
+        same(None, bench.crypt.test(volume, KEY))
+        with refused(encryption_errors.WrongKey):
+            bench.crypt.test(volume, OTHER_KEY)
+        found = bench.crypt.header(volume)
+        same((('0',), {'first': ('0',), 'second': ()}, before.digest), (
+            found.all_keyslots, keys_of(found), found.digest))
+        same(('0', '1'), bench.crypt.backed_up(volume, kept).all_keyslots)
+        same([], list(bench.crypt.damaged_copies(volume)))
 
 
 @scenario

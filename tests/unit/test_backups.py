@@ -14,6 +14,7 @@ import testtools
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
 from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import crypt
@@ -34,6 +35,7 @@ BACKEND = configured.BACKEND
 NAME = VOLUME + '-1'
 
 
+@ddt.ddt
 class FilesTest(test_privileged_crypt.CaseOfFiles):
     """Headers of real cryptsetup."""
 
@@ -62,7 +64,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                           *which, NEW_KEY, 60)
         self.assertEqual(
             ('0',), headers.parse(backups.dump(*which, 60)).all_keyslots)
-        backups.restore(self.path, BACKEND, files[1], 60)
+        backups.restore(self.path, BACKEND, files[1], (), 60)
         secrets.test(self.path, KEY, 60)
         (self.backups / VOLUME / 'notes').touch()
         for number in (3, 4):
@@ -76,6 +78,42 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         for _repeated in range(2):
             backups.drop(BACKEND, VOLUME)
             self.assertFalse((self.backups / VOLUME).exists())
+
+    def test_restored_without_a_key_and_the_uuid_of_another(self):
+        """The backup stays as it is, and nothing of its copy is left."""
+        self.format(self.path)
+        secrets.add_key(self.path, KEY, NEW_KEY, '1',
+                        options.RANDOM_KEY, 60)
+        crypt.set_uuid(self.path, LUKS, 60)
+        backups.make(self.path, BACKEND, NAME, 60)
+        file = self.backups / VOLUME / NAME
+        before = file.read_bytes()
+        with open(self.path, 'r+b') as volume:
+            volume.write(bytes(16 << 20))
+        backups.restore(self.path, BACKEND, NAME, ('1',), 60)
+        secrets.test(self.path, KEY, 60)
+        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+                          self.path, NEW_KEY, 60)
+        self.assertEqual(VOLUME, crypt.luks_uuid(self.path, 60))
+        self.assertEqual(before, file.read_bytes())
+        self.assertEqual([file], list(file.parent.iterdir()))
+
+    @ddt.data('luksKillSlot', 'luksUUID')
+    def test_restore_whose_copy_can_not_be_changed(self, step):
+        """Nothing is written over the volume's header then."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        ran = process.run
+
+        def fail(*argv, **more):
+            if step in argv:
+                raise exceptions.CommandFailed(command=step, code=1, stderr='')
+            return ran(*argv, **more)
+        before = pathlib.Path(self.path).read_bytes()
+        with mock.patch.object(process, 'run', fail):
+            self.assertRaises(exceptions.CommandFailed, backups.restore,
+                              self.path, BACKEND, NAME, ('1',), 60)
+        self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     def test_what_a_power_cut_has_left_of_a_backup(self):
         """It has keys as well: it is overwritten, and all others go."""
@@ -377,7 +415,7 @@ class LinksTest(commands.Case):
         for name, *given in (
                 (backups.drop, BACKEND, VOLUME),
                 (backups.make, HANDLE, BACKEND, LUKS + '-9', 30),
-                (backups.restore, HANDLE, BACKEND, NAME, 30),
+                (backups.restore, HANDLE, BACKEND, NAME, (), 30),
                 (backups.dump, BACKEND, VOLUME, NAME, 30),
                 (secrets.test_backup, BACKEND, VOLUME, NAME, KEY, 30)):
             self.assertRaises(OSError, name, *given)
@@ -408,7 +446,7 @@ class LinksTest(commands.Case):
         for name in ('x', '../' + NAME, NAME + '/x', LUKS):
             for call, *given in (
                     (backups.make, HANDLE, BACKEND, name, 30),
-                    (backups.restore, HANDLE, BACKEND, name, 30),
+                    (backups.restore, HANDLE, BACKEND, name, (), 30),
                     (backups.dump, BACKEND, VOLUME, name, 30),
                     (backups.keep_only, BACKEND, VOLUME, name),
                     (backups.remove, BACKEND, VOLUME, name),
@@ -416,9 +454,12 @@ class LinksTest(commands.Case):
                 self.assertRaises(exceptions.Foreign, call, *given)
         for call in (backups.drop, backups.listed):
             self.assertRaises(exceptions.Foreign, call, BACKEND, '..')
+        for slot in ('--help', '', '-1'):
+            self.assertRaises(exceptions.Foreign, backups.restore, HANDLE,
+                              BACKEND, NAME, [slot], 30)
         for path in ('/dev/sda', '/tmp/localclone-' + VOLUME):
             for call, *given in ((backups.make, NAME, 30),
-                                 (backups.restore, NAME, 30),
+                                 (backups.restore, NAME, (), 30),
                                  (backups.add, 30),
                                  (backups.save_beginning, 1, 30)):
                 self.assertRaises(exceptions.Foreign, call, path, BACKEND,

@@ -250,7 +250,7 @@ class CryptsetupTest(commands.Case):
         called.dump.return_value = DUMP
         self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
         self.room.save(VOLUME)
-        self.room.restore(VOLUME, 'x')
+        self.room.restore(VOLUME, 'x', ['1'])
         self.assertIs(called.listed.return_value,
                       self.room.backup_names(VOLUME))
         self.assertIs(called.volumes.return_value,
@@ -260,7 +260,7 @@ class CryptsetupTest(commands.Case):
             mock.call.dump('lc', VOLUME, called.add.return_value, 30),
             mock.call.keep_only('lc', VOLUME, called.add.return_value),
             mock.call.save_beginning(HANDLE, 'lc', 16 << 20, 30),
-            mock.call.restore(HANDLE, 'lc', 'x', 30),
+            mock.call.restore(HANDLE, 'lc', 'x', ['1'], 30),
             mock.call.listed('lc', VOLUME),
             mock.call.volumes('lc')], called.mock_calls)
 
@@ -280,7 +280,7 @@ class CryptsetupTest(commands.Case):
         self.assertIn(path, str(error))
         which = 'lc', VOLUME, 'x'
         dump.assert_called_with(*which, 30)
-        tested.assert_called_once_with(*which, b'k', 30)
+        tested.assert_called_once_with(*which, b'k', 30, None)
 
     def test_where_backups_are_at_the_moment(self):
         place = self.useFixture(fixtures.TempDir()).path

@@ -695,11 +695,27 @@ class RestoreTest(Case):
         self.rotate()
         self.assert_changed()
 
-    @ddt.data('kill', 'cut')
-    def test_stopped_anywhere(self, fault):
+    def remove_with_its_backup_kept(self, slot=''):
+        """A key is removed; a backup has it for now."""
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            self.assertRaises(encryption_errors.StaleBackup, self.remove,
+                              *[slot] * bool(slot))
+
+    @ddt.data(*itertools.product(('kill', 'cut'), (True, False)))
+    @ddt.unpack
+    def test_stopped_anywhere(self, fault, older):
+        """What is there at any moment opens by no key that was removed, and
+        has no UUID but its own; keys that were not removed stay.
+        """
         for stop in itertools.count(1):
             self.of(worlds.World())
             self.volume.status = 'available'
+            added = self.add()
+            if older:
+                self.remove_with_its_backup_kept()
+            for copied in self.world.copies.values():
+                copied.uuid = self.volume.id[:-4] + 'beef'
             self.lose()
             self.world.moment, self.world.acting = 0, None
             self.world.stop_at, self.world.faults = (stop,), (fault,)
@@ -708,8 +724,14 @@ class RestoreTest(Case):
                 return
             except effects.Stopped:
                 self.boot()
+            if self.world.headers[self.volume.id]:
+                self.assertEqual(not older, self.opens(added.key))
+                self.assertEqual(self.volume.id, self.header.uuid)
+            # A key that is added now, or goes, is as it is afterwards.
             self.restore()
-            self.assert_settled()
+            self.assertEqual(not older, self.opens(added.key))
+            self.assertFalse(self.is_marked())
+            self.assert_opens()
 
     def refused(self, words, backup='', error=None):
         before = repr(self.world.headers)
@@ -800,88 +822,12 @@ class RestoreTest(Case):
         self.restore()
         self.assert_opens()
 
-    @ddt.data(exceptions.CommandTimeout(command='c', timeout=1),
-              KeyboardInterrupt())
-    def test_outdated_and_cut_short(self, error):
-        """The look comes before whoever restores it again, if anybody does.
-        """
-        added = self.add()
-        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
-                               side_effect=RecoveryTest.NO_BACKUP):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove)
-        self.lose()
-        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
-                               side_effect=error):
-            self.assertRaises(type(error), self.restore)
-        self.assertTrue(self.opens(added.key))
-        header_backups.Look(self.a.node).look(None)
-        self.assertFalse(self.opens(added.key))
-        self.assert_opens()
-        self.assertFalse(self.is_marked())
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
-
-    def test_outdated_and_cut_short_as_it_is_written(self):
-        """It is marked before the key that was removed is in it again."""
-        added, restore = self.add(), crypt.SimCrypt.restore
-        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
-                               side_effect=RecoveryTest.NO_BACKUP):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove)
-        self.lose()
-
-        def dies(*args):
-            restore(*args)
-            raise KeyboardInterrupt
-        with mock.patch.object(crypt.SimCrypt, 'restore', dies):
-            self.assertRaises(KeyboardInterrupt, self.restore)
-        self.assertTrue(self.opens(added.key))
-        header_backups.Look(self.a.node).look(None)
-        self.assertFalse(self.opens(added.key))
-        self.assert_opens()
-
-    def remove_with_its_backup_kept(self, slot=''):
-        """A key is removed; a backup has it for now."""
-        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
-                               side_effect=RecoveryTest.NO_BACKUP):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove,
-                              *[slot] * bool(slot))
-
     def cut_short(self, step='test'):
         """The service dies before a step, after the header was written."""
         self.lose()
         with mock.patch.object(crypt.SimCrypt, step,
                                side_effect=KeyboardInterrupt):
             self.assertRaises(KeyboardInterrupt, self.restore)
-
-    @ddt.data(True, False)
-    def test_cut_short_before_it_has_its_own_uuid(self, older):
-        """That of a clone that was in use all the time is its image's."""
-        added = self.add()
-        for copy in self.world.copies.values():
-            copy.uuid = self.volume.id[:-4] + 'beef'
-        if older:
-            self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
-        self.cut_short('set_uuid')
-        if older:
-            header_backups.Look(self.a.node).look(None)
-        else:
-            self.restore()
-        self.assertEqual(self.volume.id,
-                         self.a.node.crypt.uuid(self.volume.id))
-        self.assertEqual(not older, self.opens(added.key))
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
-        self.assert_opens()
-
-    def test_cut_short_and_attached(self):
-        """A key that was removed does not open it as long as that lasts."""
-        added = self.add()
-        self.remove_with_its_backup_kept()
-        for copy in self.world.copies.values():
-            copy.uuid = self.volume.id[:-4] + 'beef'
-        self.cut_short('set_uuid')
-        self.volume.status = 'in-use'
-        self.volume.volume_attachment = [test_connections.attachment('a')]
-        header_backups.Look(self.a.node).look(None)
-        self.assertFalse(self.opens(added.key))
 
     def test_attached_while_it_is_written(self):
         """By Cinder's API; the driver has not come to it yet."""
@@ -897,6 +843,25 @@ class RestoreTest(Case):
             self.restore()
         self.assertEqual(self.volume.id,
                          self.a.node.crypt.uuid(self.volume.id))
+
+    def test_cut_short_and_a_key_is_added_afterwards(self):
+        """The look that comes then leaves it."""
+        self.add()
+        self.remove_with_its_backup_kept()
+        self.cut_short()
+        added = self.add()
+        header_backups.Look(self.a.node).look(None)
+        self.assertTrue(self.opens(added.key))
+        self.assertFalse(self.is_marked())
+
+    def test_cut_short_and_moved(self):
+        removed = self.add()
+        self.remove_with_its_backup_kept()
+        self.cut_short()
+        self.a.move(self.volume, B)
+        self.a = self.world.nodes[B]
+        self.assertFalse(self.opens(removed.key))
+        self.assert_opens()
 
     def test_cut_short_and_a_key_goes_afterwards(self):
         """The backup had no key too many: the others stay."""
@@ -915,43 +880,6 @@ class RestoreTest(Case):
         self.lose()
         self.restore()
         self.assert_opens()
-
-    def cut_short_and_back_up(self):
-        """The service dies after a restore; its keys are too many."""
-        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
-        self.lose()
-        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
-                               side_effect=KeyboardInterrupt):
-            self.assertRaises(KeyboardInterrupt, self.restore)
-        header_care.back_up(self.a.node, self.volume.id)
-
-    @ddt.data(True, False)
-    def test_cut_short_and_backed_up_by_hand(self, again):
-        """The backup is of its keys then; they are too many all the same."""
-        added = self.add()
-        self.cut_short_and_back_up()
-        self.assertFalse(self.is_marked())
-        self.assertTrue(self.opens(added.key))
-        look = header_backups.Look(self.a.node)
-        act = self.restore if again else lambda: look.look(None)
-        act()
-        self.assertFalse(self.opens(added.key))
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
-
-    def test_cut_short_beside_the_key_of_another_secret(self):
-        """The secret that the row names goes on to open the volume."""
-        token = self.header.tokens['0']
-        self.header.slots['1'] = b'first'
-        self.header.tokens.update({
-            '0': dataclasses.replace(token, key='first', keyslots=('1',)),
-            '1': dataclasses.replace(token, number='1')})
-        self.world.secrets.kept['first'] = (
-            names.secret(self.volume.id), b'first')
-        self.a.disk.tags[self.volume.name] |= {names.RESTORED}
-        header_backups.Look(self.a.node).look(None)
-        self.assertEqual({'0'}, set(self.header.slots))
-        self.assert_opens()
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
     @ddt.data(True, False)
     def test_backup_that_names_the_secret_of_another_volume(self, in_use):
@@ -1050,8 +978,8 @@ class RestoreTest(Case):
         name = self.backup_of_before()
         found, key = crypt.SimCrypt.restore, self.key()
 
-        def torn(own, volume_id, name):
-            found(own, volume_id, name)
+        def torn(own, *args):
+            found(own, *args)
             self.header.slots['0'] = b'noise'
         self.patch(crypt.SimCrypt, 'restore', torn)
         self.assertRaises(encryption_errors.WrongKey, self.restore, name)
@@ -1135,19 +1063,6 @@ class RestoreTest(Case):
         self.world.secrets.state = ''
         self.assertIsNotNone(rows.recorded(self.volume))
 
-    def test_restored_and_not_backed_up_again(self):
-        """The look that could not goes on: the backup has a key too many."""
-        self.add()
-        self.cut_short_and_back_up()
-        look = header_backups.Look(self.a.node)
-        with mock.patch.object(
-                crypt.SimCrypt, 'renew_backup',
-                side_effect=RecoveryTest.NO_BACKUP):
-            look.look(None)
-        self.assertIn(names.RESTORED, self.a.disk.tags[self.volume.name])
-        look.look(None)
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
-
     def test_restored_key_manager_away(self):
         self.add()
         self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
@@ -1155,4 +1070,3 @@ class RestoreTest(Case):
         with self.away('restore'):
             self.restore()
         self.assertFalse(self.is_marked())
-        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])

@@ -105,6 +105,14 @@ def _as_header(found):
         digest=data.digest)
 
 
+def _kill(found, slot):
+    """Its key goes; the token that names it stays."""
+    del found.slots[slot]
+    for number, token in found.tokens.items():
+        found.tokens[number] = dataclasses.replace(token, keyslots=tuple(
+            each for each in token.keyslots if each != slot))
+
+
 def _all_slots(found):
     """One more keeps what a re-encryption has between both."""
     slots = tuple(found.slots)
@@ -319,10 +327,7 @@ class SimCrypt:
             tokens.Role.RECOVERY) for each in token.keyslots} - {slot}
         if key not in [found.slots[each] for each in others | recovery]:
             raise encryption_errors.WrongKey(path='p')
-        del found.slots[slot]
-        for number, token in found.tokens.items():
-            found.tokens[number] = dataclasses.replace(token, keyslots=tuple(
-                each for each in token.keyslots if each != slot))
+        _kill(found, slot)
 
     def _insist_alone(self, volume_id, what):
         """It is at rest, and nobody else has it open through here."""
@@ -381,21 +386,25 @@ class SimCrypt:
     def backed_up(self, volume_id, name):
         return _as_header(self.world.copies[volume_id, name])
 
-    def test_backup(self, volume_id, name, key):
-        if key not in self.world.copies[volume_id, name].slots.values():
+    def test_backup(self, volume_id, name, key, slot=None):
+        found = self.world.copies[volume_id, name].slots
+        if key not in ([found.get(slot)] if slot else found.values()):
             raise encryption_errors.WrongKey(path='p')
 
     def save(self, volume_id):
         self.world.saved.append((volume_id, self.world.headers[volume_id]))
 
-    def restore(self, volume_id, name):
-        """It is written in two halves."""
+    def restore(self, volume_id, name, drop):
+        """It is written in two halves; the copy is changed in memory."""
         self._insist_alone(volume_id, 'a header')
         self._insist(names.crypt(volume_id) not in self.node.devices, 'open')
         self.world.headers[volume_id] = None
         self.world.tick(self.node, 'half of a header')
-        self.world.headers[volume_id] = copy.deepcopy(
-            self.world.copies[volume_id, name])
+        written = copy.deepcopy(self.world.copies[volume_id, name])
+        for slot in drop:
+            _kill(written, slot)
+        written.uuid = volume_id
+        self.world.headers[volume_id] = written
 
     def place_of_backups(self):
         return self.world.backup_disk
