@@ -383,7 +383,7 @@ class DataTest(testtools.TestCase):
 class MessagesTest(testtools.TestCase):
     """How often, and in which order, casts arrive at a peer."""
 
-    def arrivals(self, *fates):
+    def arrivals(self, *fates, starts_at=None):
         choices = scheduler.Recorded({
             ('sender', number): None for number in range(9)})
         self.world = seeded.World(choices, instances.HOSTS[:2], None)
@@ -396,6 +396,11 @@ class MessagesTest(testtools.TestCase):
             for number in range(len(fates)):
                 self.world.cast(None, 'b@l', 'x', {'n': number})
         self.world.scheduler.spawn('sender', send)
+        if starts_at:
+            node = self.world.nodes['b@l']
+            self.world.scheduler.spawn(
+                'starts', lambda: setattr(node, 'life', object()) or setattr(
+                    node, 'begun', node.life), after=starts_at)
         self.addCleanup(self.world.scheduler.close)
         self.world.scheduler.run()
         return found
@@ -408,8 +413,10 @@ class MessagesTest(testtools.TestCase):
                          self.arrivals(('slow', 5, 900), None))
 
     def test_once_more_much_later(self):
-        self.assertEqual([(0, 0), (0, 400)],
-                         self.arrivals(('twice', 400, 900)))
+        """A process drops what it has seen; the next one has not."""
+        self.assertEqual([(0, 0)], self.arrivals(('twice', 400, 900)))
+        self.assertEqual([(0, 0), (0, 400)], self.arrivals(
+            ('twice', 400, 900), starts_at=90))
 
     def test_lost(self):
         self.assertEqual([], self.arrivals(('request lost',)))
