@@ -134,7 +134,7 @@ def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
     reason = ''
     if volume is None or not records.is_migrated_by_cinder(volume):
         reason = 'Cinder is not migrating it any more.'
-    elif names.service_host(volume.host) == node.host:
+    elif rows.is_home(volume, node.host):
         reason = 'it is there.'
     if reason:
         raise exceptions.NotMovable(

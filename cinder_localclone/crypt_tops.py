@@ -192,8 +192,8 @@ def _note_used(node: nodes.Node, present: surveys.Survey, lv: str) -> None:
 
 def _is_at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether nobody else may have the header open, and it is all here."""
-    return bool(names.service_host(volume.host) == node.host
-                and node.records.move_of(volume.id) is None)
+    return (rows.is_home(volume, node.host)
+            and node.records.move_of(volume.id) is None)
 
 
 def mend(node: nodes.Node, volume: ports.Volume) -> None:

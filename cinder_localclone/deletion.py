@@ -11,7 +11,6 @@ from cinder_localclone import deletion_errors
 from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone import manageable
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -130,7 +129,7 @@ def _is_whole(node: nodes.Node, volume_id: str) -> bool:
     :raises LocalCloneError: if that can't be seen
     """
     volume = node.records.volume(volume_id)
-    if volume is None or not checks.is_home(node, volume):
+    if volume is None or not rows.is_home(volume, node.host):
         return True  # nothing that was here
     lv = node.stack.lvs().get(volume.name)
     return lv is not None and names.DELETING not in lv.tags
@@ -188,7 +187,7 @@ def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
     """
     volume = node.records.volume(volume_id)
     return bool(volume is not None and volume.name == lv
-                and names.service_host(volume.host) == node.host)
+                and rows.is_home(volume, node.host))
 
 
 def _remove(node: nodes.Node, context: ports.Context,

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 
-
 from cinder_localclone.lvm import reports
-from cinder_localclone import names
 from cinder_localclone import operator_records
 from cinder_localclone import ports
 from cinder_localclone import records as cinder_records
@@ -58,7 +56,7 @@ def at_home(records: operator_records.OperatorRecords, host: str
             ) -> list[ports.Volume]:
     """The volumes whose home is a node, in the order in which they go."""
     return sorted((volume for volume in records.volumes_of(host)
-                   if names.service_host(volume.host) == host),
+                   if rows.is_home(volume, host)),
                   key=lambda volume: (volume.size, volume.id))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import dataclasses
 import time
 
-
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import late_requests
@@ -103,7 +102,7 @@ def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
     node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
-        if not checks.is_home(node, volume):
+        if not rows.is_home(volume, node.host):
             raise exceptions.StaleMove(volume=volume_id)
         if start:
             node.stack.note_zeroed(volume.name, start)
@@ -137,7 +136,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     volume = node.records.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
-    if not checks.is_home(node, volume):
+    if not rows.is_home(volume, node.host):
         return volume, 0
     if volume.status not in ('extending', *rows.BEING_CREATED):
         raise exceptions.NotPossible(

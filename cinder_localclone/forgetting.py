@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 
-
 from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import record_ports
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -52,7 +52,7 @@ def plan(records: record_ports.OperatorRecords, host: str, heir: str,
              for step in _of_move(records, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
     for volume in records.volumes_of(host):
-        if names.service_host(volume.host) != host:
+        if not rows.is_home(volume, host):
             continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):

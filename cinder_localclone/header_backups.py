@@ -19,7 +19,6 @@ from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone.lvm import reports
-from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pinning
@@ -172,7 +171,7 @@ def _attempt(node: nodes.Node, volume_id: str,
 def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
     """A volume that is at home here, all of it, and has a header."""
     volume = node.records.volume(volume_id)
-    if (volume is not None and checks.is_home(node, volume)
+    if (volume is not None and rows.is_home(volume, node.host)
             and volume.status not in UNSETTLED
             and node.records.move_of(volume_id) is None
             and not rows.visible_id(volume)
@@ -184,7 +183,7 @@ def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
 def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
     """Of one that has no row, "encryption shred" sees to what is left."""
     volume = node.records.volume(volume_id)
-    if (volume is None or not volume.host or checks.is_home(node, volume)
+    if (volume is None or not volume.host or rows.is_home(volume, node.host)
             or node.records.move_of(volume_id) is not None):
         return
     home = names.service_host(volume.host)

@@ -11,11 +11,11 @@ from oslo_log import log as logging
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
-from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import tops
 from cinder_localclone import unlocking
 
@@ -60,7 +60,7 @@ def _may_have_to_be_opened(node: nodes.Node, volume: ports.Volume) -> bool:
         return passing.may_be_attached(volume) or any(
             node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
-    if checks.is_home(node, volume):
+    if rows.is_home(volume, node.host):
         return tops.is_wanted(node, volume) is not False
     return passing.connection_to(node, volume, node.host) is not None
 

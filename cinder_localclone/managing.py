@@ -23,6 +23,7 @@ from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import tops
 
 CONF = cfg.CONF
@@ -140,7 +141,7 @@ def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
         if (volume is None or volume.status != 'managing'
-                or names.service_host(volume.host) != node.host):
+                or not rows.is_home(volume, node.host)):
             raise exceptions.TooLate(what='Volume ' + volume_id)
         # Two volumes could be made of one LV at the same time.
         with node.allocation_lock():

@@ -148,7 +148,7 @@ def manage(node: nodes.Node, context: ports.Context, snapshot_id: str,
     snapshot = _row(node, snapshot_id)
     volume = node.records.volume(snapshot.volume_id)
     if (volume is None
-            or names.service_host(volume.host) != node.host):
+            or not rows.is_home(volume, node.host)):
         raise exceptions.StaleMove(volume=snapshot.volume_id)
     host, _size = _whereabouts(node, context, snapshot_id, reference)
     if host == node.host:

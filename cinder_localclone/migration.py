@@ -8,7 +8,6 @@ Cinder copies; see :mod:`.copies` for what is copied to here.
 
 import typing
 
-
 from cinder_localclone import decision
 from cinder_localclone import encryption
 from cinder_localclone import exceptions

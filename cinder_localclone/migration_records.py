@@ -10,7 +10,6 @@ be neither deleted nor moved nor, in some of these, attached.
 from cinder import context as cinder_context
 
 from cinder_localclone import exceptions
-from cinder_localclone import names
 from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -66,7 +65,7 @@ class MigrationRecords(records.Records):
             return False  # its volume is left alone
         if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
-        elif (_is_at(row, host) and row.attach_status != 'attached'
+        elif (rows.is_home(row, host) and row.attach_status != 'attached'
                 and not any(map(_is_being_copied, moves))):
             row.migration_status = 'error'
         else:
@@ -98,7 +97,3 @@ class MigrationRecords(records.Records):
 def _is_being_copied(move: state.Move) -> bool:
     """Until that has ended no other migration of its volume gets far."""
     return move.committed and not move.is_over
-
-
-def _is_at(row: records.Row, host: str) -> bool:
-    return names.service_host(row.host) == host

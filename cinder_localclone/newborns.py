@@ -18,7 +18,6 @@ from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -45,7 +44,7 @@ def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
     :raises AlreadyThere: if its LV is there
     """
     row = node.records.volume(volume_id)
-    if (row is None or not checks.is_home(node, row)
+    if (row is None or not rows.is_home(row, node.host)
             or row.status not in rows.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     if row.name in node.stack.lvs():

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
-from cinder_localclone.moves import checks
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
@@ -69,7 +68,7 @@ def _open(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
     problem = _obstacle(node, volume)
     if volume is None or problem:
         return unlocking.Outcome(volume_id, '', unlocking.LOCKED, problem)
-    lv = volume.name if checks.is_home(node, volume) else ''
+    lv = volume.name if rows.is_home(volume, node.host) else ''
     present = node.stack.survey()
     if present.crypt(rows.handle_id(volume)):
         return unlocking.Outcome(volume_id, lv, unlocking.OPEN)
@@ -83,6 +82,6 @@ def _obstacle(node: nodes.Node, volume: ports.Volume | None) -> str:
     """Why a volume is not to be open on this node; '' if it is."""
     if volume is None or not rows.recorded(volume):
         return _NOT_OURS
-    here = (checks.is_home(node, volume)
+    here = (rows.is_home(volume, node.host)
             or passing.connection_to(node, volume, node.host))
     return '' if here and tops.is_wanted(node, volume) else _NOT_USED

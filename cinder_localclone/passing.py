@@ -56,7 +56,7 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties,
     :raises LocalCloneError: if the home can't be reached, or a command fails
     """
     volume = node.records.volume(volume_id)
-    if volume is None or checks.is_home(node, volume):
+    if volume is None or rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     if attachments is not None:
         checks.check_in_time(volume, node.host, None, attachments)
@@ -188,7 +188,7 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
         return  # another service on this node looks after it
-    elif checks.is_home(node, volume):
+    elif rows.is_home(volume, node.host):
         # By now, not when it was listed. And first: with the initiator's
         # record a boot opens it.
         noted = node.crypt.passed().get(volume_id)

@@ -87,7 +87,7 @@ class Reconciler:
         if self.node.records.move_of(volume_id):
             return  # all that a look at moves comes to, but for remains
         volume = self.node.records.volume(volume_id)
-        if volume is not None and checks.is_home(self.node, volume):
+        if volume is not None and rows.is_home(volume, self.node.host):
             self._followers.follow(self.context, volume)
 
     def converge_locked(self, volume_id: str) -> None:
@@ -102,7 +102,7 @@ class Reconciler:
         try:
             self._converge_present(volume_id, volume)
         finally:  # it may take the bus a while
-            if volume is not None and checks.is_home(self.node, volume):
+            if volume is not None and rows.is_home(volume, self.node.host):
                 self._prompt_clean_up(left)
         if failure:
             raise failure
@@ -163,7 +163,7 @@ class Reconciler:
                 self.context, move.source, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: ports.Volume | None) -> None:
-        if volume is None or not checks.is_home(self.node, volume):
+        if volume is None or not rows.is_home(volume, self.node.host):
             self._remove_stray_handle(volume_id)
             return
         if volume.status in ('deleting', 'error_deleting',

@@ -307,7 +307,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
-                    or names.service_host(volume.host) != move.source
+                    or not rows.is_home(volume, move.source)
                     or rows.has_lost_hold(volume, shadow)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
@@ -326,7 +326,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (volume is None
-                    or names.service_host(volume.host) != move.destination):
+                    or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)

@@ -135,7 +135,7 @@ def _at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether nothing but a guest here has to do with a volume."""
     volume_id = rows.handle_id(volume)
     return bool(
-        names.service_host(volume.host) == node.host
+        rows.is_home(volume, node.host)
         and volume.status in QUIET and not rows.visible_id(volume)
         and node.records.move_of(volume.id) is None
         and not node.stack.survey().metadata(volume.name_id)

@@ -12,6 +12,7 @@ import typing
 
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import state
 
 #: A volume of Cinder, or its row.
@@ -27,6 +28,14 @@ MIGRATED = (FREE, 'maintenance', 'retyping')
 BEING_CREATED = ('creating', 'downloading')
 #: Statuses that Cinder's manager ends, and nobody else if its service dies.
 MORTAL = ('extending', 'reverting', 'retyping')
+
+
+def is_home(row: Row, host: str) -> bool:
+    """Whether a node is the home of a volume.
+
+    :param host: service host of the node
+    """
+    return names.service_host(row.host) == host
 
 
 def recorded(row: Row) -> encryption_types.Recorded | None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from cinder_localclone import decision
 from cinder_localclone import iscsi_names
-from cinder_localclone import names
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 
@@ -94,18 +94,13 @@ def serves(volume: ports.Volume, move: state.Move | None, host: str) -> bool:
     """
     if move and _both_serve(move):
         return host in (move.source, move.destination)
-    return _is_home(volume, host)
+    return rows.is_home(volume, host)
 
 
 def _both_serve(move: state.Move) -> bool:
     return move.committed and (
         move.phase is Phase.STARTING
         or move.follows and move.phase is Phase.MIGRATING)
-
-
-def _is_home(volume: ports.Volume, host: str) -> bool:
-    home = names.service_host(volume.host)
-    return home == host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +137,7 @@ def lost(volume: ports.Volume, move: state.Move | None, node: Node
 
     They are with an address that it does not have any more.
     """
-    if move or not _is_home(volume, node.host):
+    if move or not rows.is_home(volume, node.host):
         return []
     return [each for each in connections(volume) if not node.is_meant(each)]
 
@@ -159,7 +154,7 @@ def unnamed(volume: ports.Volume, move: state.Move | None, node: Node,
     :param served: iSCSI names of the volume's remote exports on the node
     """
     both = move is not None and _both_serve(move)
-    alone = _is_home(volume, node.host) and not both
+    alone = rows.is_home(volume, node.host) and not both
     left = bool(move and both and move.follows and node.host == move.source)
     named = (connections(volume) if alone or left
              else wanted(volume, move, node))

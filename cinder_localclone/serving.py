@@ -115,7 +115,7 @@ class Serving:
         move = self._node.records.move_of(volume_id)
         if move and move.source == self._node.host:
             self.as_source(move, volume)
-        elif (volume is not None and checks.is_home(self._node, volume)
+        elif (volume is not None and rows.is_home(volume, self._node.host)
               and self._wanted(volume, move)
               and self._has_handle(volume, move)):
             self.offer(volume, move)

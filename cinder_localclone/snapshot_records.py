@@ -182,7 +182,7 @@ class SnapshotRecords(records.Records):
             row._name_id = new
             if volume_rows.recorded(row) != encryption:
                 row.provider_id = _text(encryption)
-            if names.service_host(row.host) != host:
+            if not volume_rows.is_home(row, host):
                 service = self._service_row(session, host)
                 row.cluster_name = None
                 row.host = volume_utils.append_host(
@@ -244,7 +244,7 @@ class SnapshotRecords(records.Records):
                     volume.host.startswith(host + '#', autoescape=True),
                     volume.status != 'creating',
                     volume.service_uuid != uuid).all()
-                if names.service_host(row.host) == host]
+                if volume_rows.is_home(row, host)]
         if not wrong:
             return
         with records.main_context_manager.writer.using(

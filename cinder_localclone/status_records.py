@@ -82,7 +82,7 @@ class StatusRecords(records.Records):
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             row = self._row(session, volume_id, lock=True)
-            if row is None or names.service_host(row.host) != host:
+            if row is None or not rows.is_home(row, host):
                 return None
             before, after = row.status, rows.after_death(
                 row, sizes.get(row.name), records.is_migrated_by_cinder(row))
@@ -122,7 +122,7 @@ class StatusRecords(records.Records):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,
                     row.migration_status if migrated else row.status,
-                    names.service_host(row.host or ''), _age(session, row),
+                    names.service_host(row.host), _age(session, row),
                     row.attach_status == 'attached')
 
     def _snapshots(self, session, seconds):

@@ -19,6 +19,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone import queue
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import unlocking
 
@@ -154,7 +155,7 @@ class Figures:
         for host, alive in said.services.items():
             self._add('service_up', alive, service=host)
         own = [row for row in said.volumes
-               if names.service_host(row.host) == self._host]
+               if rows.is_home(row, self._host)]
         self._add('volumes', len(own))
         self._add('volumes_bytes', sum(row.size for row in own) << 30)
         self._add('moves_unreadable', said.unreadable)
@@ -299,7 +300,7 @@ def record_of(host: str, said: sources.Database) -> comparison.Record:
     """What the database says of one node."""
     return comparison.Record(
         host, [row for row in said.volumes
-               if names.service_host(row.host) == host],
+               if rows.is_home(row, host)],
         [each.move for each in said.moves
          if host in (each.move.source, each.move.destination)],
         said.snapshots,

@@ -35,7 +35,8 @@ class Nodes(base.Command):
             if not alive.get(host)}).values()
         rows, fields = [], []
         for host, up in alive.items():
-            own = [row for row in volumes if _home(row) == host]
+            own = [row for row in volumes
+                   if names.service_host(row.host) == host]
             free, remark, ready = self._ask(backend, host, up)
             service = records.service(host)
             into = [each for each in turns
@@ -72,8 +73,3 @@ class Nodes(base.Command):
             return None, problem, False
         return (answer['room'], '; '.join(answer['problems']),
                 not answer['problems'])
-
-
-def _home(row: typing.Any) -> str:
-    home = names.service_host(row.host)
-    return home

@@ -4,11 +4,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-
 from cinder_localclone import exceptions
 from cinder_localclone import late_requests
 from cinder_localclone.lvm import reports
-from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
@@ -16,13 +14,6 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone import survey
-
-
-def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
-    """Whether this node is a volume's home."""
-    # One that is being scheduled has none.
-    return bool(volume.host and (
-        names.service_host(volume.host) == node.host))
 
 
 def check_arrived(node: nodes.Node, volume: ports.Volume,
@@ -45,7 +36,7 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
     :raises StaleMove: if it is not (any more), or the volume is gone
     """
     volume = node.records.volume(volume_id)
-    if volume is None or not is_home(node, volume):
+    if volume is None or not rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     return volume
 

@@ -44,8 +44,8 @@ FAULTS = {
         'rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
         'return True\n    if asked_by is state.Asked.ATTACH:'),
     'stale row: home not looked at again': (
-        'moves.checks', 'volume_at_home', 'or not is_home(node, volume)',
-        ''),
+        'moves.checks', 'volume_at_home',
+        'or not rows.is_home(volume, node.host)', ''),
     'stale row: deletion': (
         'deletion', 'delete_here',
         '    with _locked(node, volume_id):\n'

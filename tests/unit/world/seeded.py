@@ -735,7 +735,7 @@ class World(nodes.World):
         """
         scheduler = self.scheduler
         name = '%s of %s on %s' % (name, scheduler.current.name, other.host)
-        seen = []
+        seen: list[object] = []
 
         def begin():
             # oslo.messaging drops what its process has seen (_MsgIdCache).
