@@ -39,7 +39,10 @@ class Handles(top_devices.TopDevices):
             swaps: bool = True) -> bool:
         """The handle of a volume, on an LV from its first byte on.
 
-        A handle that is on something else is swapped over while in use.
+        A handle that is on something else is swapped over while in use. One
+        that is made has all that users have seen, as after a boot: the home
+        of a guest elsewhere may have lost its power, after an extension that
+        failed had been shown.
 
         :param size_bytes: which it has at least: it never gets shorter while
             it is open
@@ -70,7 +73,7 @@ class Handles(top_devices.TopDevices):
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(
                 _seen(present.handle(volume_id), size_bytes,
-                      present.lvs[lv].shown),
+                      present.lvs[lv]),
                 names.lv_path(present.lvs[lv].group, lv)), swaps)
 
     def shown_bytes(self, volume_id: str, name: str, size_bytes: int) -> int:
@@ -80,17 +83,28 @@ class Handles(top_devices.TopDevices):
         anew from time to time, and a boot makes it by the LV.
 
         :param name: of the volume's LV on this node
-        :param size_bytes: as its row says. LVM is asked only if the kernel
-            has an LV that is longer by a GiB: less is what LVM rounds up
+        :param size_bytes: as its row says
         """
         handle = self.devices([names.handle(volume_id)]).get(
             names.handle(volume_id))
         shown = handle.sectors * state.SECTOR if handle else 0
-        if self.number_of(name) and block.size(names.lv_path(
-                self.group, name)) - size_bytes < state.GIB:
-            return max(shown, size_bytes)
-        lv = self.lvs().get(name)
-        return max(shown, lv.shown if lv else 0)
+        if not self.number_of(name):
+            lv = self.lvs().get(name)
+            return max(shown, lv.shown if lv else 0)
+        lv = self._if_longer(name, size_bytes)
+        return max(shown, lv.shown if lv else size_bytes)
+
+    def _if_longer(self, name: str, size_bytes: int
+                   ) -> reports.LogicalVolume | None:
+        """An active LV, if its volume may be longer than its row says.
+
+        LVM is asked only if the LV is longer by a GiB: less is what LVM
+        rounds up.
+        """
+        if block.size(names.lv_path(self.group, name)) - size_bytes < (
+                state.GIB):
+            return None
+        return self.lvs().get(name)
 
     def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
                                ) -> bool:
@@ -106,11 +120,12 @@ class Handles(top_devices.TopDevices):
             names.clone(move.shadow_id)]))
         if present.handle_is_on_clone(move):
             return self._mend_path(move.volume_id)
+        handle = present.handle(move.volume_id)
+        lv = None if handle else self._if_longer(
+            move.destination_lv, move.volume_bytes)
         return self._ensure_handle(
             present.devices, move.volume_id, self._on_clone(
-                move, _seen(present.handle(move.volume_id),
-                            move.volume_bytes)),
-            swaps)
+                move, _seen(handle, move.volume_bytes, lv)), swaps)
 
     def _on_clone(self, move: state.Move, sectors: int) -> str:
         """The table of a handle on the clone of a move.
@@ -446,7 +461,7 @@ def _handle_and_served(volume_id: str) -> list[str]:
 
 
 def _seen(handle: tables.Device | None, size_bytes: int,
-          held_bytes: int = 0) -> int:
+          lv: reports.LogicalVolume | None = None) -> int:
     """Return the sectors of a handle: its users keep the length they saw.
 
     A closed handle, left by an extension that failed, may be longer than
@@ -454,8 +469,12 @@ def _seen(handle: tables.Device | None, size_bytes: int,
 
     :param handle: as it is; None if there is none
     :param size_bytes: the volume's size
-    :param held_bytes: how many bytes the new backing device is known to have
+    :param lv: the LV that it is to be on, if all of it is there
     """
-    longer = handle.sectors if handle and (
-        handle.opened or handle.sectors * state.SECTOR <= held_bytes) else 0
+    if handle is None:
+        longer = (lv.body if lv else 0) // state.SECTOR
+    else:
+        longer = handle.sectors if (
+            handle.opened or handle.sectors * state.SECTOR <= (
+                lv.shown if lv else 0)) else 0
     return max(size_bytes // state.SECTOR, longer)

@@ -79,7 +79,7 @@ def plan(present: survey.Survey) -> list[Local]:
 def _local(volume_id: str, lv: reports.LogicalVolume) -> Local:
     """What the tags of an LV say of its volume."""
     try:
-        size, reason = _size(lv), _reason(lv)
+        size, reason = lv.body, _reason(lv)
     except exceptions.UnreadableTag as exc:
         size, reason = 0, str(exc)
     if not names.is_id(volume_id):
@@ -93,16 +93,6 @@ def _is_preparing_to_follow(present: survey.Survey,
     """Whether a volume would follow to an LV, but is at its source yet."""
     metadata = present.move_into(lv.name)
     return metadata is not None and names.FOLLOWS in metadata.tags
-
-
-def _size(lv: reports.LogicalVolume) -> int:
-    """How long the handle of a volume at rest is, in bytes.
-
-    An LV is as long as whole extents are, of each stripe. What is above the
-    handle of an encrypted volume would show its user all of that.
-    """
-    gib = lv.shown - lv.extra >> 30
-    return state.body_bytes(gib, lv.extra) if gib > 0 else lv.shown
 
 
 def _reason(lv: reports.LogicalVolume) -> str:

@@ -89,6 +89,16 @@ class LogicalVolume:
         return min(self.size, self.zeroed, self.given)
 
     @property
+    def body(self) -> int:
+        """Bytes of its volume's body that users may see: whole GiB and extra.
+
+        An LV is as long as whole extents are, of each stripe. What is above
+        the handle of an encrypted volume would show its user all of that.
+        """
+        gib = self.shown - self.extra >> 30
+        return state.body_bytes(gib, self.extra) if gib > 0 else self.shown
+
+    @property
     def given(self) -> int:
         """Bytes that users have seen; see :func:`.names.given`."""
         return self._number('given', self.size)

@@ -264,6 +264,21 @@ def lv_is_extended(bench: Bench) -> None:
 
 
 @scenario
+def handle_has_what_users_have_seen(bench: Bench) -> None:
+    """Its row says less since an extension has failed."""
+    volume, lv, handle = handled(bench, 'data')
+    same(True, bench.stack.extend_lv(lv, 3 * GIB))
+    same(0, bench.stack.zero_part(lv))
+    bench.stack.show_lv(lv, 2 * GIB)
+    # One that is there is as long as it was.
+    same(False, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(GIB, length(bench, handle))
+    bench.stack.remove_handle(volume)
+    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(2 * GIB, length(bench, handle))
+
+
+@scenario
 def lv_is_deactivated(bench: Bench) -> None:
     volume, lv = created(bench)
     bench.write(lv, 0, 'data')
@@ -663,6 +678,9 @@ def clone_of_a_volume_that_was_extended(bench: Bench) -> None:
         same(['first', '', 'end'], [
             bench.read(found.handle, each) for each in (0, 4, 7)])
         same('end', bench.read(move.destination_lv, 7))
+        stack.remove_handle(move.volume_id)
+        same(True, stack.ensure_handle_on_clone(move))
+        same(2 * GIB, length(bench, found.handle))
 
 
 @scenario

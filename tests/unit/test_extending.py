@@ -438,11 +438,22 @@ class ExtendingTest(testtools.TestCase):
         self.volume.status = 'available'
         self.a.stop(power=True)
         self.world.settle()
+        self.assertEqual('precious', self.content()[6])
         self.assertRaises(exceptions.LongerThanRecorded, self.a.move,
                           self.volume, B)
         self.extend()
         self.a.move(self.volume, B)
         self.world.settle()
+        self.assertEqual('precious', self.content()[6])
+
+    def test_failed_while_it_is_copied_and_then_a_power_cut(self):
+        """A guest elsewhere may have written there; its disk is as long."""
+        self.a.move(self.volume, B)
+        worlds.extend(self.b, self.volume, 2)
+        self.b.write(self.volume.id, 6, 'precious')
+        self.b.stop(power=True)
+        self.b.dead = False
+        self.b.reconciler.converge_node()
         self.assertEqual('precious', self.content()[6])
 
     @ddt.data('snapshot or clone', 'migration', 'retype')

@@ -939,14 +939,37 @@ class HandleTest(Case):
             found.append(device(
                 names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.devices(*found)
+        self.ran.block.size.return_value = 3 * GIB // 2
         self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
-        self.assertEqual([called], self.called())
+        self.assertEqual(called, self.called()[-1])
+
+    def test_handle_on_a_clone_of_what_is_longer_than_its_row(self):
+        """LVM is asked what users have seen of it."""
+        self.devices(device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.lvs(lv('volume-' + SHADOW, '253:5', size=3 * GIB, tags=[
+            names.given(2 * GIB)]))
+        self.ran.block.size.return_value = 3 * GIB
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
+        _name, _uuid, table, *_rest = (
+            self.ran.devicemapper.create.call_args.args)
+        self.assertEqual('2097152 2097152', ' '.join(
+            table.splitlines()[1].split()[:2]))
 
     def test_handle_on_an_lv_that_is_not_active(self):
         self.devices()
         self.lvs(lv('v'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual(['activate', 'create'], self.called())
+
+    def test_handle_on_an_lv_that_is_longer_than_its_row(self):
+        """It has what users have seen, and no more."""
+        self.devices()
+        self.lvs(lv('v', '253:5', size=4 * GIB - 1,
+                    tags=[names.given(3 * GIB)]))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        _name, _uuid, table, *_rest = (
+            self.ran.devicemapper.create.call_args.args)
+        self.assertEqual('0 6291456 linear', ' '.join(table.split()[:3]))
 
     def test_handle_on_an_lv_that_was_just_listed(self):
         """A boot that listed all LVs for each would take the square."""

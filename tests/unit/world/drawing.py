@@ -32,6 +32,7 @@ WORK = {
     ('migrate',): 2, ('migrate', 'drain'): 2,
     ('migrate', 'attach', 'io'): 3, ('drain',): 2,
     ('drain', 'attach', 'io'): 3, ('extend',): 2, ('extend', 'io'): 2,
+    ('extend', 'io', 'extend', 'io'): 2,
     ('retype',): 3, ('restart',): 1, ('cut',): 2, ('kill',): 2}
 #: What a schedule may begin with, so that there is something to disturb.
 RUNNING = ('attach', 'io')

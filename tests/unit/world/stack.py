@@ -486,6 +486,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                        or below == lv
                        and disks.size(before) <= self.node.disk.shown(lv)):
             size = max(size, disks.size(before))
+        if before is None:
+            size = max(size, self.lvs()[lv].body)
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
         changed = self._swap(volume_id, before, disks.sized(

@@ -42,6 +42,11 @@ class Data:
         #: Captures that go on: what they may have of each region.
         self.captures = []
 
+    def grow(self, count):
+        """There are so many regions; what is new reads as zeros."""
+        self.regions += [[disks.ZERO] for _each in range(
+            count - len(self.regions))]
+
     def write(self, region, value):
         self.regions[region].append(value)
         for each in self.captures:
@@ -406,6 +411,11 @@ class Cloud(encrypted.Events, instances.Instances):
                 for each in self.world.snapshots.values()) or (
                 volume.migration_status not in (None, 'success', 'error')):
             return False
+        if any(each.source_volid == volume.id and each.status == 'creating'
+               for each in self.world.volumes.values()):
+            # Its clone has its secret for now, and may not delete it: the
+            # key manager says that it is another volume's.
+            self.world.secrets.missed = True
         volume.status = 'deleting'
         self.world.going.add(volume.id)
         self.say('delete %s', volume.id[:4])
@@ -437,13 +447,16 @@ class Cloud(encrypted.Events, instances.Instances):
                 self.world.destroy(volume)
                 self.say('deleted %s', volume.id[:4])
 
-    def _extend(self, a, _b):
-        volume = self.volume(a, 'available', 'in-use')
+    def _extend(self, a, b):
+        volume = self.volume(a, 'available', 'in-use', 'error_extending')
         if volume is None or volume.size > 2:
             return False
-        before, size = volume.status, volume.size + 1
+        if volume.status == 'error_extending':  # an administrator ends it
+            volume.status = 'in-use' if volume.volume_attachment else (
+                'available')
+        before, size = volume.status, volume.size + 1 + b % 2
         volume.status = 'extending'
-        self.say('extend %s', volume.id[:4])
+        self.say('extend %s to %d GiB', volume.id[:4], size)
 
         def extend(node):
             try:
@@ -457,10 +470,8 @@ class Cloud(encrypted.Events, instances.Instances):
                 self.save(volume, size=size,
                           status=self._usable(volume, before))
             finally:
-                data = self.data[volume.id]
-                data.regions += [[disks.ZERO] for _each in range(
-                    disks.regions(rows.body_bytes(volume))
-                    - len(data.regions))]
+                self.data[volume.id].grow(
+                    disks.regions(rows.body_bytes(volume)))
         self.manager(volume.host.partition('#')[0], extend)
 
     @staticmethod
