@@ -202,11 +202,6 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     """
     found = header = crypt.header(volume_id)
     pinning.check(volume_id, header, expected)
-    if header.foreign_requirements:
-        raise encryption_errors.HeaderDamaged(
-            path=names.handle_path(volume_id), reason='it asks for what this '
-            'version does not know: ' + ', '.join(
-                header.foreign_requirements))
     keeps = readonly or keep_header
     ends = is_complete(header) and (not keeps or recovers and not readonly)
     if header.reencryption and not header.reencryption.interrupted:

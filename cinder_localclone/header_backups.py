@@ -86,7 +86,7 @@ class Look:
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
-                or key_change.is_outdated(volume, lvs))
+                or key_change.is_outdated(lvs.get(volume.name)))
             and volume.status not in UNSETTLED), self._compared, COMPARED)
         return self._compared
 
@@ -109,7 +109,7 @@ class Look:
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
-        if (key_change.is_outdated(volume, node.stack.lvs())
+        if (key_change.is_outdated(node.stack.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(

@@ -6,6 +6,7 @@ is only ever written over a header of the same data.
 """
 
 from collections.abc import Iterator
+import contextlib
 import dataclasses
 import typing
 
@@ -174,9 +175,6 @@ def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
 
 def _wrong_with_slots(volume: ports.Volume, header: headers.Header
                       ) -> Iterator[str]:
-    if header.foreign_requirements:
-        yield 'its header asks for what this version does not know: %s' % (
-            ', '.join(header.foreign_requirements))
     if header.keyslots_without_token:
         yield 'nothing is known of the key of slot %s' % (
             ', '.join(header.keyslots_without_token))
@@ -283,26 +281,47 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         saved = node.crypt.backed_up(volume_id, backup)
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
-        is_older = key_change.is_outdated(volume, node.stack.lvs())
+        before = _recorded(volume).key
+        lv = node.stack.lvs().get(volume.name)
+        # A key that was changed since says so, too.
+        is_older = token.key != before or key_change.is_outdated(lv)
         slots = [slot for slot in saved.all_keyslots
                  if slot not in token.keyslots] if is_older else []
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id)
+        former = [tag for tag in lv.tags if tag.startswith('localclone.luks=')
+                  and tag not in names.tags(luks=volume_id)] if lv else []
+        if former:  # else it opens with neither header if this is cut short
+            node.crypt.note(volume.name, former, key=before)
         node.crypt.restore(volume_id, backup, slots)
         node.crypt.test(volume_id, key)
-        before = _recorded(volume).key
         _record(node, volume, token.key)
-        remarks = []
-        if token.key != before:
-            remarks.append('secret %s of before the last change of its key '
-                           'opens it again: run "rotate"' % token.key)
-        if slots:
-            remarks.append('key slots %s of it were left out, as keys may '
-                           'have been removed since: add recovery keys again'
-                           % ', '.join(slots))
-        if is_older:
+        return Restored(backup, tuple(_remarks(
+            node, volume, token.key if token.key != before else '', slots,
+            key if is_older else b'')))
+
+
+def _remarks(node: nodes.Node, volume: ports.Volume, former: str,
+             slots: list[str], key: bytes) -> Iterator[str]:
+    """Say what has changed with a header that is restored.
+
+    :param former: a secret that opens the volume again; '' if none does
+    :param slots: key slots of the backup that the volume does not have
+    :param key: what the volume is opened by, if the backup is to be replaced
+    """
+    if former:
+        yield ('secret %s of before the last change of its key opens it '
+               'again: run "rotate"' % former)
+    if slots:
+        yield ('key slots %s of it were left out, as keys may have been '
+               'removed since: add recovery keys again' % ', '.join(slots))
+    if key:
+        try:
             key_change.renew_backup(node, volume, key)
-        return Restored(backup, tuple(remarks))
+        except exceptions.LocalCloneError as exc:
+            yield ('the backup could not be replaced by one of the header '
+                   'as it is now; the volume service tries that again: %s'
+                   % exc)
 
 
 def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
@@ -339,14 +358,25 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
             key = node.keys.get(
                 token.key, token.key_format,
                 '' if token.key == _recorded(volume).key else volume.id)
-            for slot in token.keyslots:  # the others may have to go
-                node.crypt.test_backup(volume.id, backup, key, slot)
-            return token, key
+            # The others may have to go; anybody can have named some.
+            opened = tuple(_opened(node, volume.id, backup, key, token))
+            if opened:
+                return dataclasses.replace(token, keyslots=opened), key
+            error = encryption_errors.WrongKey(path=backup)
         except (encryption_errors.KeyRefused,
                 encryption_errors.WrongKey) as exc:
             error = exc
     raise error or encryption_errors.KeyNotChanged(
         volume=volume.id, reason='the backup names no secret')
+
+
+def _opened(node: nodes.Node, volume_id: str, backup: str, key: bytes,
+            token: tokens.Token) -> Iterator[str]:
+    """Yield those slots of a token that its key opens in a backup."""
+    for slot in token.keyslots:
+        with contextlib.suppress(encryption_errors.WrongKey):
+            node.crypt.test_backup(volume_id, backup, key, slot)
+            yield slot
 
 
 def _record(node: nodes.Node, volume: ports.Volume, key: str) -> None:

@@ -55,13 +55,8 @@ def to_change(node: nodes.Node, volume: ports.Volume) -> headers.Header:
     """
     volume_id = volume.id
     header = node.crypt.header(volume_id, mend=True)
-    reason = ''
     if header.reencryption:
-        reason = 'it is being re-encrypted'
-    elif header.foreign_requirements:
-        reason = 'its header asks for what this version does not know: ' + (
-            ', '.join(header.foreign_requirements))
-    if reason:
-        raise encryption_errors.KeyNotChanged(volume=volume_id, reason=reason)
+        raise encryption_errors.KeyNotChanged(
+            volume=volume_id, reason='it is being re-encrypted')
     pinning.check(volume_id, header, pinning.of_row(rows.recorded(volume)))
     return header

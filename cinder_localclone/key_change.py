@@ -9,7 +9,6 @@ the volume, and so does the one that the row names.
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import contextlib
 import dataclasses
 import typing
@@ -462,14 +461,15 @@ def renew_backup(node: nodes.Node, volume: ports.Volume, key: bytes = b''
     if not node.crypt.keeps_backups():
         return
     copy_header(node, volume, key)
-    if is_outdated(volume, node.stack.lvs()):
+    if is_outdated(node.stack.lvs().get(volume.name)):
         node.crypt.unmark(volume.name, names.OUTDATED)
 
 
-def is_outdated(volume: ports.Volume,
-                lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether backups of a volume's header may have keys that have gone."""
-    lv = lvs.get(volume.name)
+def is_outdated(lv: reports.LogicalVolume | None) -> bool:
+    """Whether backups of a volume's header may have keys that have gone.
+
+    :param lv: of the volume
+    """
     return lv is not None and names.OUTDATED in lv.tags
 
 

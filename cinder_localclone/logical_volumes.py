@@ -347,9 +347,14 @@ class LogicalVolumes:
         :returns: False if there is no such LV, or it is not the driver's
         """
         lvs = self.lvs()
-        tags = names.own_tags(lvs[name].tags) if name in lvs else []
-        if not tags:
+        lv = lvs.get(name)
+        tags = names.own_tags(lv.tags) if lv else []
+        if lv is None or not tags:
             return False
+        if lv.zeroed >= lv.size:
+            # Of an extension that failed. When its owner has extended it, it
+            # would have what he wrote there zeroed.
+            tags += [tag for tag in lv.tags if tag == names.shown(lv.zeroed)]
         if new_name not in lvs:
             lvm.rename(self.group, name, new_name, self.timeout)
             name = new_name

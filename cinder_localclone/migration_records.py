@@ -55,8 +55,11 @@ class MigrationRecords(records.Records):
     def _end(self, session: records.Session, row: records.Row, host: str
              ) -> bool:
         """Whether it was at work on this one, which is ended then."""
-        if row.attach_status == 'attached' and row.status in rows.MIGRATED:
-            # A retype of what is in use: free, another server would get it.
+        if row.attach_status == 'attached' and (
+                row.status in rows.MIGRATED
+                or row.previous_status == 'in-use'):
+            # Nova copies what is in use: free, another server would get it;
+            # ended, it would be extended while its copy is not.
             return False
         shadows = list(self._shadows(session, row.id))
         try:
@@ -66,7 +69,7 @@ class MigrationRecords(records.Records):
         if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
         elif (rows.is_home(row, host) and row.attach_status != 'attached'
-                and not any(map(_is_being_copied, moves))):
+                and not any(map(_migrates, moves))):
             row.migration_status = 'error'
         else:
             return False
@@ -89,11 +92,12 @@ class MigrationRecords(records.Records):
             deleted=False,
             migration_status=records._target(row.id)).count()
         return any(
-            move.source == host and (
-                _is_being_copied(move) or ends == len(committed))
+            move.source == host and move.asked_by is state.Asked.MIGRATION
+            and (_migrates(move) or ends == len(committed))
             for move in committed)
 
 
-def _is_being_copied(move: state.Move) -> bool:
-    """Until that has ended no other migration of its volume gets far."""
-    return move.committed and not move.is_over
+def _migrates(move: state.Move) -> bool:
+    """Until such a one has ended no other migration of its volume gets far."""
+    return (move.asked_by is state.Asked.MIGRATION and move.committed
+            and not move.is_over)

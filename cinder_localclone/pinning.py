@@ -71,6 +71,9 @@ def why_not_ours(header: headers.Header) -> str:
     """Say why this driver has not made a header; '' if it may have."""
     if header.odd:
         return header.odd
+    if header.foreign_requirements:
+        return 'it asks for what this version does not know: ' + ', '.join(
+            header.foreign_requirements)
     for each in filter(None, (header.pin, header.becoming)):
         problem = _why_not_offered(each)
         if problem:

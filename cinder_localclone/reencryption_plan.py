@@ -6,12 +6,10 @@ What can't be is refused here, before anything is written.
 
 import dataclasses
 
-from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
-from cinder_localclone import names
 from cinder_localclone import reencryption_errors
 
 
@@ -76,12 +74,7 @@ def own_slot(volume_id: str, header: headers.Header, drops_keys: bool
     :param drops_keys: whether those of all others may be lost
     :raises OtherKeys: if they may not
     :raises CannotReencrypt: if it is not clear which it is
-    :raises HeaderDamaged: if the header asks for what nobody here knows
     """
-    if header.foreign_requirements:
-        raise encryption_errors.HeaderDamaged(
-            path=names.handle_path(volume_id), reason='it asks for what this '
-            'version does not know')
     own = [each for each in header.tokens
            if each.role is tokens.Role.VOLUME]
     slots = [slot for each in own for slot in each.keyslots

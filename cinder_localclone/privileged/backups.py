@@ -14,12 +14,16 @@ import os
 import re
 import shutil
 
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import headers
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import folders
+from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
 
 _PARTIAL = '.partial'
 
@@ -196,13 +200,17 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
 
     All changes are made to a copy in memory: at no moment does the volume
     have a key slot that it is not to have, or another's UUID. So there is
-    nothing to end if this is cut short; it is repeated.
-    :mod:`.header_care` has made the checks before that.
+    nothing to end if this is cut short; it is repeated. What the volume has
+    instead of its header may be anything, also a header that cryptsetup
+    would not write another one over. :mod:`.header_care` has made the checks
+    before that.
 
     :param backend: section of the backend
     :param name: of the file
     :param drop: numbers of key slots
     :param timeout: of each command, seconds
+    :raises HeaderDamaged: if the backup can't be read
+    :raises CommandFailed: if it is not all there
     """
     volume_id = crypt.require_handle(path)
     for slot in drop:
@@ -215,9 +223,25 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
                      ('luksUUID', '--batch-mode', '--uuid', volume_id,
                       device)):
             crypt.run(shown, *argv, timeout=timeout, pass_fds=(copy,))
-        crypt.run(path, 'luksHeaderRestore', '--batch-mode',
-                  '--header-backup-file', device, path, timeout=timeout,
-                  grace=crypt.GRACE, pass_fds=(copy,))
+        size = _header_size(shown, copy, timeout)
+        with header_lock.held(path, timeout) as volume:
+            sysfs.check_opened(volume, path)
+            process.run(
+                'dd', 'if=' + device, 'of=/dev/fd/%d' % volume,
+                'bs=%d' % size, 'count=1', 'iflag=fullblock', 'oflag=direct',
+                'conv=nocreat,notrunc,fsync', 'status=none', timeout=timeout,
+                grace=crypt.GRACE, pass_fds=(copy, volume))
+
+
+def _header_size(shown: str, copy: int, timeout: float) -> int:
+    """How long the header in a copy is: what is after it are data. Bytes."""
+    try:
+        return headers.parse(crypt.run(
+            shown, 'luksDump', '--dump-json-metadata', crypt.LOOK,
+            '/dev/fd/%d' % copy, timeout=timeout,
+            pass_fds=(copy,))).data_offset
+    except ValueError as exc:
+        raise encryption_errors.HeaderDamaged(path=shown, reason=exc)
 
 
 @contextlib.contextmanager

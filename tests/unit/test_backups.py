@@ -64,7 +64,8 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                           *which, NEW_KEY, 60)
         self.assertEqual(
             ('0',), headers.parse(backups.dump(*which, 60)).all_keyslots)
-        backups.restore(self.path, BACKEND, files[1], (), 60)
+        with self.through_the_cache():
+            backups.restore(self.path, BACKEND, files[1], (), 60)
         secrets.test(self.path, KEY, 60)
         (self.backups / VOLUME / 'notes').touch()
         for number in (3, 4):
@@ -90,13 +91,54 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         before = file.read_bytes()
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
-        backups.restore(self.path, BACKEND, NAME, ('1',), 60)
+        with self.through_the_cache():
+            backups.restore(self.path, BACKEND, NAME, ('1',), 60)
         secrets.test(self.path, KEY, 60)
         self.assertRaises(encryption_errors.WrongKey, secrets.test,
                           self.path, NEW_KEY, 60)
         self.assertEqual(VOLUME, crypt.luks_uuid(self.path, 60))
         self.assertEqual(before, file.read_bytes())
         self.assertEqual([file], list(file.parent.iterdir()))
+
+    @ddt.data(('--offset', '16384'),
+              ('--luks2-keyslots-size', '1m', '--offset', '32768'))
+    def test_restored_over_the_header_of_others(self, options):
+        """Whoever can write the disk can have written any header to it."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        with open(self.path, 'r+b') as volume:
+            volume.write(bytes(16 << 20))
+        secrets._run(
+            self.path, 'luksFormat', '--batch-mode', '--key-file', '-',
+            '--type', 'luks2', '--pbkdf', 'pbkdf2',
+            '--pbkdf-force-iterations', '1000', *options, self.path, key=b'x',
+            timeout=60)
+        with self.through_the_cache():
+            backups.restore(self.path, BACKEND, NAME, (), 60)
+        secrets.test(self.path, KEY, 60)
+
+    def test_no_data_are_written_with_a_header(self):
+        """Whatever a backup has at its end."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        with open(self.backups / VOLUME / NAME, 'ab') as file:
+            file.write(b'x' * (1 << 20))
+        before = pathlib.Path(self.path).read_bytes()[16 << 20:]
+        with self.through_the_cache():
+            backups.restore(self.path, BACKEND, NAME, (), 60)
+        self.assertEqual(
+            before, pathlib.Path(self.path).read_bytes()[16 << 20:])
+
+    def test_backup_that_is_cut_off(self):
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        os.truncate(self.backups / VOLUME / NAME, 8 << 20)
+        before = pathlib.Path(self.path).read_bytes()
+        error = self.assertRaises(
+            exceptions.CommandFailed, backups.restore, self.path, BACKEND,
+            NAME, (), 60)
+        self.assertIn('is too small', str(error))
+        self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     @ddt.data('luksKillSlot', 'luksUUID')
     def test_restore_whose_copy_can_not_be_changed(self, step):

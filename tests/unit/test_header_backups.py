@@ -65,7 +65,7 @@ class LookTest(testtools.TestCase):
         node.crypt.place_of_backups.return_value = 8, 2
         node.crypt.header.return_value = mock.Mock(
             reencryption=None, becoming=None, odd='', pin=crypt.PIN,
-            slot_ciphers=frozenset())
+            slot_ciphers=frozenset(), foreign_requirements=())
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             header_care, 'wrong_with_backup', return_value=[])).mock
         self.backups = header_backups.Look(node)
@@ -375,6 +375,18 @@ class HeaderTest(test_own_key.Case):
             self.backups.look(None)
         self.assertEqual(['2'], self.world.backups[self.volume.id])
         self.assertEqual({}, self.wrong())
+
+    def test_header_that_asks_for_what_is_not_known(self):
+        """Nor is a backup of it restored: cryptsetup refuses to change it."""
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        found = crypt.SimCrypt.header
+        with mock.patch.object(
+                crypt.SimCrypt, 'header', lambda *args, **more:
+                dataclasses.replace(found(*args, **more),
+                                    requirements=('foo',))), \
+                mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
+            self.backups.look(None)
+        renewed.assert_not_called()
 
     @ddt.data(False, True)
     def test_header_that_is_not_the_volumes_own(self, marked):

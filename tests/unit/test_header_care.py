@@ -873,6 +873,57 @@ class RestoreTest(Case):
         self.assertFalse(self.opens(one.key))
         self.assertTrue(self.opens(two.key))
 
+    def test_cut_short_and_a_tag_names_the_uuid_of_before(self):
+        """That of a clone that was in use all the time is its image's."""
+        beef = self.volume.id[:-4] + 'beef'
+        self.a.disk.tags[self.volume.name] -= set(names.tags(
+            luks=self.volume.id))
+        self.a.disk.tags[self.volume.name] |= set(names.tags(luks=beef))
+        for copy in self.world.copies.values():
+            copy.uuid = beef
+        self.cut_short()
+        self.assert_opens()
+
+    def test_token_that_names_a_slot_which_its_key_does_not_open(self):
+        """Whoever can write the disk can write any token."""
+        self.header.slots['7'] = b'of nobody'
+        self.header.tokens['0'] = dataclasses.replace(
+            self.header.tokens['0'],
+            keyslots=(*self.header.tokens['0'].keyslots, '7'))
+        header_care.back_up(self.a.node, self.volume.id)  # or a look
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        self.lose()
+        self.restore()
+        self.assert_opens()
+        self.assertEqual({'0'}, set(self.header.slots))
+
+    def test_backup_of_before_the_last_change_of_the_key(self):
+        """Its directory is configured again. That its secret is another one
+        says that it is older, whatever tags say.
+        """
+        added = self.add()
+        what = self.world.backups[self.volume.id][-1]
+        kept = dict(self.world.copies)
+        secret = self.world.secrets.kept[self.old]
+        self.remove(added.slot)
+        self.rotate()
+        self.assertFalse(self.is_marked())
+        self.world.copies.update(kept)
+        self.world.backups[self.volume.id].insert(0, what)
+        self.world.secrets.kept[self.old] = secret
+        self.restore('%s-%s' % (self.volume.id, what))
+        self.assertFalse(self.opens(added.key))
+
+    def test_its_backup_can_not_be_replaced(self):
+        """All that has changed is said all the same, and all of it once."""
+        name = self.backup_of_before()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            remarks = self.restore(name).remarks
+        self.assertIn(self.old + ' of before', remarks[0])
+        self.assertIn('tries that again', remarks[-1])
+        self.assert_opens()
+
     def test_backup_with_a_uuid_that_is_none(self):
         """Whoever can write the disk can write anything there."""
         for copy in self.world.copies.values():

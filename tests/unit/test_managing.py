@@ -24,6 +24,7 @@ from tests.unit import test_connections
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
+from tests.unit.world import disks
 
 A, B = 'a@l', 'b@l'
 ONE, TWO = test_move.ONE, test_move.TWO
@@ -354,6 +355,57 @@ class GivenBackTest(Base):
         self.assertRaises(exceptions.WrongDevice, self.manage, world,
                           self.managing(world))
         self.assertIn('data', world.nodes[A].lvs)
+
+
+class WithoutRoomTest(Base):
+    """A thick LV gets its tags, and then can't be extended."""
+
+    def setUp(self):
+        super().setUp()
+        self.world, _content = self.begin()
+        self.world.pool = None
+        self.node = self.world.nodes[A]
+        self.node.lvs['data'] += ['data4', 'data5']  # 1.5 GiB
+
+    def full(self):
+        """The volume group has no room."""
+        real = disks.Disk.extend
+
+        def extend(disk, name, size, thick=False):
+            if disk.announce(name, size, thick) > 0:
+                raise exceptions.CommandFailed(
+                    command='lvextend', code=5, stderr='no free space')
+            return real(disk, name, size, thick)
+        return mock.patch.object(disks.Disk, 'extend', extend)
+
+    def test_its_owner_extends_it_and_it_is_managed_again(self):
+        """What he has written meanwhile is not zeroed."""
+        with self.full():
+            self.assertRaises(exceptions.CommandFailed, self.manage,
+                              self.world, self.managing(self.world))
+        self.assertFalse(self.node.disk.tags.get('data'))
+        self.node.lvs['data'] += ['theirs6', 'theirs7']
+        again = self.managing(self.world)
+        self.manage(self.world, again)
+        self.assertEqual(['theirs6', 'theirs7'],
+                         self.node.lvs[again.name][-2:])
+
+    def test_unmanaged_since(self):
+        """It was a volume, which could not be extended."""
+        self.node.lvs['data'] += ['data6', 'data7']
+        volume = self.managing(self.world)
+        self.manage(self.world, volume)
+        with self.full(), self.node.lock(volume.id):
+            self.assertRaises(
+                exceptions.CommandFailed, self.node.sim_stack.extend_lv,
+                volume.name, 3 << 30)
+        volume.status = 'unmanaging'
+        managing.unmanage(self.node.node, None, volume.id)
+        self.node.lvs[volume.name] += ['theirs'] * disks.REGIONS
+        self.world.destroy(volume)
+        again = self.managing(self.world)
+        self.manage(self.world, again, {'source-name': volume.name})
+        self.assertEqual('theirs', self.node.lvs[again.name][-1])
 
 
 class UnmanageTest(Base):

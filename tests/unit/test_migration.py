@@ -697,6 +697,27 @@ class InterruptedTest(Base):
         volume.save()
         self.assertEqual((None, 'retyping', 'migrating'), self.end())
 
+    def test_nova_copies_what_an_attach_has_moved_away(self):
+        """That is being copied yet; then it would be extended meanwhile."""
+        self.begins('available')
+        self.records.commit(self.begin())
+        self.attach('b')
+        volume = self.volume()
+        volume.status, volume.attach_status = 'in-use', 'attached'
+        volume.migration_status = 'migrating'
+        volume.previous_status = 'in-use'  # as Cinder's API writes it
+        volume.save()
+        self.assertEqual((None, 'in-use', 'migrating'), self.end())
+
+    def test_copied_by_its_home_after_an_attach_elsewhere(self):
+        """Somebody forces Cinder to copy it. Its new home's service does."""
+        self.move((COLD, None))
+        self.cinder_begins('available', 'migrating')
+        utils.create_volume(
+            self.context, size=1, volume_type_id=None, status='available',
+            host=STOCK + '#x', migration_status='target:' + self.row.id)
+        self.assertEqual((None, 'available', 'migrating'), self.end())
+
     def test_by_the_new_home_it_is_not_known(self):
         self.begins('available')
         self.records.commit(self.begin())

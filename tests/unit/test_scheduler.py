@@ -385,7 +385,7 @@ class MessagesTest(testtools.TestCase):
 
     def arrivals(self, *fates, starts_at=None):
         choices = scheduler.Recorded({
-            ('sender', number): None for number in range(9)})
+            ('sender', number): None for number in range(40)})
         self.world = seeded.World(choices, instances.HOSTS[:2], None)
         left, found = list(fates), []
         choices.fate = lambda _key, _fates: left.pop(0)
@@ -415,6 +415,10 @@ class MessagesTest(testtools.TestCase):
     def test_once_more_much_later(self):
         """A process drops what it has seen; the next one has not."""
         self.assertEqual([(0, 0)], self.arrivals(('twice', 400, 900)))
+        many = self.arrivals(('twice', 400, 900), *[None] * 16)
+        self.assertIn((0, 400), many)
+        few = self.arrivals(('twice', 400, 900), *[None] * 15)
+        self.assertNotIn((0, 400), few)
         self.assertEqual([(0, 0), (0, 400)], self.arrivals(
             ('twice', 400, 900), starts_at=90))
 

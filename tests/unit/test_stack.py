@@ -766,6 +766,16 @@ class SnapshotTest(Case):
             'g', renamed or 'volume-x', [],
             sorted([*names.newborn('b@l'), 'localclone.volume=v']), 30)
 
+    @ddt.data((GIB, GIB, True), (2 * GIB, GIB, False))
+    @ddt.unpack
+    def test_disown_after_an_extension_that_failed(self, size, shown, goes):
+        """All is zeroed: what its owner extends it by is none of ours."""
+        self.lvs(lv('volume-x', size=size, tags=[
+            'localclone.volume=v', names.given(GIB), names.shown(shown)]))
+        self.assertTrue(self.stack.disown('volume-x', 'volume-x'))
+        self.assertEqual(goes, names.shown(shown)
+                         in self.ran.lvm.retag.call_args.args[3])
+
     def test_nothing_to_disown(self):
         self.lvs(lv('data', tags=['x']))
         for name in ('data', 'gone'):

@@ -97,17 +97,25 @@ class Disk:
 
         :param thick: what is new is not zeroed yet
         """
-        missing = size_bytes - self.size(name)
-        facts = names.facts(self.tags.get(name, ()))
-        if missing > 0 or 'shown' in facts:
-            self._fact(name, 'given', self.shown(name))
+        missing = self.announce(name, size_bytes, thick)
         if missing > 0:
-            if thick:
-                self._fact(name, 'shown', facts.get('shown', self.size(name)))
             self.lvs[name] += [DELETED if thick else ZERO] * (
                 regions(size_bytes) - len(self.lvs[name]))
             self.cut(name, size_bytes)
         return missing > 0
+
+    def announce(self, name, size_bytes, thick=False):
+        """Tags say that no more than now is shown of what gets longer.
+
+        :returns: the bytes by which it gets longer
+        """
+        missing = size_bytes - self.size(name)
+        facts = names.facts(self.tags.get(name, ()))
+        if missing > 0 or 'shown' in facts:
+            self._fact(name, 'given', self.shown(name))
+        if missing > 0 and thick:
+            self._fact(name, 'shown', facts.get('shown', self.size(name)))
+        return missing
 
     def _fact(self, name, key, value):
         self.tags[name] = frozenset(

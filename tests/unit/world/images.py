@@ -69,6 +69,7 @@ class WorldImages:
             'replication_driver_data': None, 'volume_attachment': [],
             'name_id': volume_id, 'name': 'volume-' + volume_id,
             'availability_zone': self.zone_of(host), 'source_volid': None,
+            'previous_status': None,
             'service_uuid': self.service_of(host), 'updated_at': None,
             'use_quota': True, 'attach_status': 'detached',
             'provider_id': None, 'extra_specs': {},
@@ -327,6 +328,8 @@ class SimSnapshotStack:
             name = new_name
         self.node.world.tick(self.node, 'after lvrename')
         disk.tags[name] -= set(names.own_tags(disk.tags[name]))
+        if int(facts.get('shown', 0)) >= disk.size(name):
+            disk._fact(name, 'shown', None)
         return True
 
     def protect(self, name):

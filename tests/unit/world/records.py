@@ -271,11 +271,14 @@ class SimRecords(images.SimSnapshotRecords):
                 and self._end(row, host)}
 
     def _end(self, row, host):
-        if row.attach_status == 'attached' and row.status in rows.MIGRATED:
+        if row.attach_status == 'attached' and (
+                row.status in rows.MIGRATED
+                or row.previous_status == 'in-use'):
             return False
         moves = self._of(row.id)
-        copied = [move for move in moves
-                  if move.committed and not move.is_over]
+        copied = [move for move in moves if move.committed
+                  and not move.is_over
+                  and move.asked_by is state.Asked.MIGRATION]
         if self._has_committed(row, moves, host):
             row.migration_status = 'success'
         elif (_service(row.host) == host and not copied
@@ -294,8 +297,9 @@ class SimRecords(images.SimSnapshotRecords):
         ends = len(moves) + sum(
             each.migration_status == 'target:' + row.id
             for each in self.world.volumes.values())
-        return any(move.source == host and (
-            not move.is_over or ends == len(committed))
+        return any(
+            move.source == host and move.asked_by is state.Asked.MIGRATION
+            and (not move.is_over or ends == len(committed))
             for move in committed)
 
     # -- attachments

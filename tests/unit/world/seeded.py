@@ -37,6 +37,8 @@ from tests.unit.world import scheduler as schedulers
 from tests.unit.world import stack
 from tests.unit.world import troubles
 
+#: How many messages a process knows again (_MsgIdCache of oslo.messaging).
+REMEMBERED = 16
 #: Seconds, as the options are by default.
 LOCK, PEER, DOWN, COMMAND = 20, 40, 60, 60
 
@@ -358,6 +360,8 @@ class Node(nodes.SimNode):
     #: What a process of its service is known by; None: there is none. And
     #: the one that was the last to have started to its end.
     life: object = None
+    #: How many messages its services have had.
+    received = 0
     begun: object = None
     #: Whether it has power; when its service died.
     off = False
@@ -735,12 +739,15 @@ class World(nodes.World):
         """
         scheduler = self.scheduler
         name = '%s of %s on %s' % (name, scheduler.current.name, other.host)
-        seen: list[object] = []
+        seen: list[tuple[object, int]] = []
 
         def begin():
-            # oslo.messaging drops what its process has seen (_MsgIdCache).
-            if not any(life is other.life for life in seen):
-                seen.append(other.life)
+            # What a process has not seen for long, it does not know again.
+            other.received += 1
+            if not any(life is other.life
+                       and other.received - number <= REMEMBERED
+                       for life, number in seen):
+                seen.append((other.life, other.received))
                 scheduler.spawn(name, act, self.alive(other))
 
         def arrive():

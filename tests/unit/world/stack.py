@@ -188,6 +188,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def extend_lv(self, name, size):
         self._check_there(name)
+        if self.node.disk.announce(name, size, thick=not self.pool) > 0:
+            self.node.world.tick(self.node, 'before lvextend')
         return self.node.disk.extend(name, size, thick=not self.pool)
 
     def zero_part(self, name, start=0, seconds=0):

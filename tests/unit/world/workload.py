@@ -578,6 +578,7 @@ class Cloud(encrypted.Events, instances.Instances):
             return False
         host = self.other(b, volume.host).host
         volume.migration_status = 'starting'
+        volume.previous_status = volume.status
         self.say('migrate %s to %s', volume.id[:4], host)
         self.manager(volume.host.partition('#')[0],
                      lambda node: self.migrate(node, volume, host))
@@ -611,6 +612,7 @@ class Cloud(encrypted.Events, instances.Instances):
                 volume.migration_status not in (None, 'success', 'error')):
             return False
         before, volume.status = volume.status, 'retyping'
+        volume.previous_status = before
         home = volume.host.partition('#')[0]
         host = home if b % 2 else self.other(b, volume.host).host
         self.say('retype %s at %s', volume.id[:4], host)
