@@ -112,10 +112,15 @@ class Reconciler:
 
         What that lacks keeps nobody from using the volume.
 
+        :raises NotPossible: if it is being deleted: nobody uses it any more
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        self._converge_present(
-            volume_id, self.node.records.volume(volume_id))
+        volume = self.node.records.volume(volume_id)
+        if volume is not None and glance.is_being_deleted(
+                volume, self.node.stack.survey):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it is being deleted.')
+        self._converge_present(volume_id, volume)
 
     def _converge_present(self, volume_id: str, volume: ports.Volume | None
                           ) -> None:

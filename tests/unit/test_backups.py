@@ -83,16 +83,23 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def test_restored_without_a_key_and_the_uuid_of_another(self):
         """The backup stays as it is, and nothing of its copy is left."""
         self.format(self.path)
-        secrets.add_key(self.path, KEY, NEW_KEY, '1',
-                        options.RANDOM_KEY, 60)
+        for slot in '12':
+            secrets.add_key(self.path, KEY, NEW_KEY, slot,
+                            options.RANDOM_KEY, 60)
         crypt.set_uuid(self.path, LUKS, 60)
         backups.make(self.path, BACKEND, NAME, 60)
+        secrets.test_backup(BACKEND, VOLUME, NAME, NEW_KEY, 60, '2')
+        self.assertRaises(encryption_errors.WrongKey, secrets.test_backup,
+                          BACKEND, VOLUME, NAME, KEY, 60, '2')
         file = self.backups / VOLUME / NAME
         before = file.read_bytes()
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
-        with self.through_the_cache():
-            backups.restore(self.path, BACKEND, NAME, ('1',), 60)
+        with self.through_the_cache(), \
+                mock.patch.object(process, 'run', wraps=process.run) as ran:
+            backups.restore(self.path, BACKEND, NAME, ('1', '2'), 60)
+        # If it is killed, it has ended before anybody goes on.
+        self.assertTrue(ran.call_args.kwargs['grace'])
         secrets.test(self.path, KEY, 60)
         self.assertRaises(encryption_errors.WrongKey, secrets.test,
                           self.path, NEW_KEY, 60)
@@ -151,6 +158,8 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             if step in argv:
                 raise exceptions.CommandFailed(command=step, code=1, stderr='')
             return ran(*argv, **more)
+        with open(self.path, 'r+b') as volume:
+            volume.write(bytes(16 << 20))  # it is not the backup's
         before = pathlib.Path(self.path).read_bytes()
         with mock.patch.object(process, 'run', fail):
             self.assertRaises(exceptions.CommandFailed, backups.restore,

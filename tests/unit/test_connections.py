@@ -11,6 +11,7 @@ from oslo_utils import uuidutils
 import testtools
 
 from cinder_localclone import connections
+from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
@@ -478,6 +479,23 @@ class UnserveTest(Base):
         self.assertRaises(exceptions.TargetTimeout, self.unserve, self.b,
                           {'host': 'x', 'initiator': 'iqn.x'})
         self.assertEqual(1, len(self.b.sessions))
+
+    def test_deleted_while_an_attach_waits(self):
+        """Of what goes nothing is made; then nothing is offered."""
+        self.a.move(self.volume, B)
+        self.b.stop(power=True)
+        self.b.dead = False
+
+        def decide(request):
+            self.volume.status = 'deleting'
+            return decided(request)
+        decided = decision.decide
+        with mock.patch.object(decision, 'decide', decide):
+            error = self.assertRaises(
+                exceptions.NotPossible, self.serve,
+                {'host': 'a', 'initiator': 'iqn.a'}, self.b)
+        self.assertIn('is being deleted', str(error))
+        self.assertEqual((set(), {}), (self.b.remote, self.b.devices))
 
     def test_deleted_while_its_source_is_down(self):
         self.a.move(self.volume, B)

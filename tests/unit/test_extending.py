@@ -406,9 +406,14 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('has given up', str(error))
         self.assertEqual(GIB, self.shown())
 
-    @ddt.data('starting', 'migrating', 'completing')
-    def test_while_cinder_migrates_it(self, status):
+    @ddt.data(*itertools.product(
+        ('starting', 'migrating', 'completing'), ('available', 'in-use')))
+    @ddt.unpack
+    def test_while_cinder_migrates_it(self, status, before):
         """Its copy in another backend has the old size."""
+        if before == 'in-use':
+            self.volume.volume_attachment = [
+                test_connections.attachment('a')]
         self.volume.migration_status = status
         error = self.assertRaises(exceptions.NotPossible, self.extend)
         self.assertIn('Cinder is migrating it', str(error))

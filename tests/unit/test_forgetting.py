@@ -20,6 +20,7 @@ from cinder_localclone.state import Phase
 from tests.unit import test_remains
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
+from tests.unit.world import records
 
 A, B, C = test_remains.A, test_remains.B, test_remains.C
 
@@ -48,6 +49,13 @@ class ForgettingTest(test_remains.Base):
     def test_nothing_names_it(self):
         world, _volume, _expected = self.begin()
         self.assertEqual([], self.plan(world, B))
+
+    def test_volumes_of_a_node_of_a_similar_name(self):
+        """The database's match is wider than a node's name."""
+        world, _volume, _expected = self.begin()
+        with mock.patch.object(records.SimRecords, 'volumes_of',
+                               lambda _own, _host: [*world.volumes.values()]):
+            self.assertEqual([], self.plan(world, B))
 
     def test_remains(self):
         world, volume, expected = self.begin()

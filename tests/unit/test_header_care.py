@@ -922,6 +922,7 @@ class RestoreTest(Case):
             remarks = self.restore(name).remarks
         self.assertIn(self.old + ' of before', remarks[0])
         self.assertIn('tries that again', remarks[-1])
+        self.assertEqual(self.old, self.key())
         self.assert_opens()
 
     def test_backup_with_a_uuid_that_is_none(self):
@@ -1069,6 +1070,57 @@ class RestoreTest(Case):
         del secrets.kept[self.old]
         self.restore()
         self.assertEqual('first', self.key())
+
+    def test_the_last_one(self):
+        """Unless another one is named; the others stay where they are."""
+        self.backup_of_before()
+        key, kept = self.key(), list(self.world.backups[self.volume.id])
+        self.lose()
+        self.restore()
+        self.assertEqual(key, self.key())
+        self.assert_opens()
+        self.assertEqual(kept, self.world.backups[self.volume.id])
+
+    def test_with_a_secret_that_others_share(self):
+        """Its name is not the volume's; the row names it."""
+        kept = self.world.secrets.kept
+        kept[self.old] = 'for all', kept[self.old][1]
+        self.lose()
+        self.restore()
+        self.assert_opens()
+
+    def test_outdated_and_its_token_names_a_key_that_was_removed(self):
+        """Whoever can write a backup can have a token name any slot."""
+        added = self.add()
+        self.remove_with_its_backup_kept()
+        for copy in self.world.copies.values():
+            copy.tokens['0'] = dataclasses.replace(
+                copy.tokens['0'], keyslots=('0', added.slot))
+        self.lose()
+        self.restore()
+        self.assertFalse(self.opens(added.key))
+        self.assert_opens()
+
+    def test_stored_recovery_key_does_not_become_its_own(self):
+        self.add(store=True)
+        del self.world.secrets.kept[self.old]
+        self.lose()
+        self.refused(self.old, error=encryption_errors.KeyRefused)
+        self.assertEqual(self.old, self.key())
+
+    def test_key_manager_does_not_answer_for_the_first_of_its_secrets(self):
+        """It may still open it: no older one takes its place."""
+        name, get = self.backup_of_before(), crypt.SimKeys.get
+        for copy in self.world.copies.values():
+            copy.tokens['7'] = dataclasses.replace(
+                copy.tokens[min(copy.tokens)], key=self.key(), number='7')
+
+        def away(own, key, *args):
+            if key == self.key():
+                raise encryption_errors.KeyUnavailable(reason='away')
+            return get(own, key, *args)
+        self.patch(crypt.SimKeys, 'get', away)
+        self.refused('away', name, encryption_errors.KeyUnavailable)
 
     @ddt.data(*header_care.DETACHED)
     def test_whatever_keeps_it_from_being_used(self, status):

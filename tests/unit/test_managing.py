@@ -294,6 +294,11 @@ class RefusedTest(Base):
 
 class AdoptionTest(testtools.TestCase):
 
+    def test_lv_that_the_driver_has_made(self):
+        """It is no other's: it never gets a name of before."""
+        self.assertEqual({}, adoption.adopted({'volume-x': mock.Mock(
+            tags=names.tags(volume='x'))}, 'volume'))
+
     def test_what_it_was_extended_by_is_zeroed_first(self):
         """All of it, however long that takes."""
         node = specs.node()

@@ -688,13 +688,34 @@ class InterruptedTest(Base):
         self.records.commit(self.begin())
         self.assertEqual(('success', 'available', 'success'), self.end())
 
-    def test_attached_after_an_earlier_move_from_here(self):
+    @ddt.data('available', 'maintenance', 'retyping')
+    def test_attached_after_an_earlier_move_from_here(self, status):
         """A retype of what is in use; free, another server would get it."""
-        self.begins('retyping', 'in-use')
+        self.begins(status, 'in-use')
         self.records.commit(self.begin())
         volume = self.volume()
         volume.attach_status = 'attached'
         volume.save()
+        status = self.volume().status
+        self.assertEqual((None, status, 'migrating'), self.end())
+
+    def test_attached_after_the_commit(self):
+        """It has moved, whoever has it by now: else nobody ends that."""
+        self.begins('available')
+        self.records.commit(self.begin())
+        self.attach()
+        volume = self.volume()
+        volume.attach_status = 'attached'
+        volume.save()
+        self.assertEqual(('success', 'in-use', 'success'), self.end())
+
+    def test_move_that_is_not_understood(self):
+        """It may be committed: its volume is left alone."""
+        self.begins('retyping')
+        shadow = objects.Volume.get_by_id(
+            self.context, self.begin().shadow_id)
+        shadow.replication_driver_data = 'lc1:hovering:n:1:2:3'
+        shadow.save()
         self.assertEqual((None, 'retyping', 'migrating'), self.end())
 
     def test_nova_copies_what_an_attach_has_moved_away(self):
