@@ -22,6 +22,7 @@ from cinder_localclone.privileged import folders
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
+from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import test_privileged_crypt
@@ -100,6 +101,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             backups.restore(self.path, BACKEND, NAME, ('1', '2'), 60)
         # If it is killed, it has ended before anybody goes on.
         self.assertTrue(ran.call_args.kwargs['grace'])
+        self.assertIn('conv=nocreat,notrunc,fsync', ran.call_args.args)
         secrets.test(self.path, KEY, 60)
         self.assertRaises(encryption_errors.WrongKey, secrets.test,
                           self.path, NEW_KEY, 60)
@@ -135,6 +137,19 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             backups.restore(self.path, BACKEND, NAME, (), 60)
         self.assertEqual(
             before, pathlib.Path(self.path).read_bytes()[16 << 20:])
+
+    def test_restored_to_nothing_but_what_the_path_names(self):
+        """Others may have turned it elsewhere meanwhile."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        with open(self.path, 'r+b') as volume:
+            volume.write(bytes(16 << 20))
+        before = pathlib.Path(self.path).read_bytes()
+        foreign = exceptions.Foreign(what=self.path)
+        with mock.patch.object(sysfs, 'check_opened', side_effect=foreign):
+            self.assertRaises(exceptions.Foreign, backups.restore, self.path,
+                              BACKEND, NAME, (), 60)
+        self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     def test_backup_that_is_cut_off(self):
         self.format(self.path)

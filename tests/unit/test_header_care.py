@@ -8,6 +8,7 @@ from unittest import mock
 
 import ddt
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -882,7 +883,10 @@ class RestoreTest(Case):
         for copy in self.world.copies.values():
             copy.uuid = beef
         self.cut_short()
-        self.assert_opens()
+        with self.a.node.lock(self.volume.id):
+            crypt_tops.ensure_open(
+                self.a.node, self.volume, self.volume.name)
+        self.assertIn(names.crypt(self.volume.id), self.a.devices)
 
     def test_token_that_names_a_slot_which_its_key_does_not_open(self):
         """Whoever can write the disk can write any token."""

@@ -730,6 +730,12 @@ class InterruptedTest(Base):
         volume.save()
         self.assertEqual((None, 'in-use', 'migrating'), self.end())
 
+    def test_migrated_by_its_home_after_an_attach_elsewhere(self):
+        """What that has left here is no end of the migration."""
+        self.move((COLD, None, Event.HYDRATED, Event.DRAINED))
+        self.cinder_begins('available', 'migrating')
+        self.assertEqual((None, 'available', 'migrating'), self.end())
+
     def test_copied_by_its_home_after_an_attach_elsewhere(self):
         """Somebody forces Cinder to copy it. Its new home's service does."""
         self.move((COLD, None))
