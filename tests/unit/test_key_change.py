@@ -481,18 +481,20 @@ class RotateTest(Case):
         self.assertIn('re-encrypted',
                       self.refused(encryption_errors.KeyNotChanged))
 
-    @ddt.data({'requirements': ('another',)},
-              {'reencryption': headers.Reencryption(
-                  0, 'checksum', False, 'aes-xts-plain64', 512)})
-    def test_header_that_is_not_to_be_written(self, says):
+    @ddt.data(({'requirements': ('another',)},
+               encryption_errors.ForeignHeader),
+              ({'reencryption': headers.Reencryption(
+                  0, 'checksum', False, 'aes-xts-plain64', 512)},
+               encryption_errors.KeyNotChanged))
+    @ddt.unpack
+    def test_header_that_is_not_to_be_written(self, says, error):
         """Whatever for."""
         found = self.a.node.crypt.header(self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'header', return_value=(
                 dataclasses.replace(found, **says))):
-            self.assertRaises(
-                encryption_errors.KeyNotChanged, headers_at_rest.to_change,
-                self.a.node, self.volume)
-            self.refused(encryption_errors.KeyNotChanged)
+            self.assertRaises(error, headers_at_rest.to_change, self.a.node,
+                              self.volume)
+            self.refused(error)
 
     @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
               (crypt.REFUSES, encryption_errors.KeyRefused))

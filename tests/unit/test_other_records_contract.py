@@ -198,10 +198,11 @@ class Contract(records_bench.Contract):
         self.interrupted(A, None, 'in-use', 'migrating')
 
     def test_end_interrupted__while_its_last_move_is_copied(self):
+        """An attach has moved it: its home's service migrates it."""
         self.records.commit(self.begin())
         self.migrating()
-        self.interrupted(B, None, 'available', 'migrating')
-        self.interrupted(A, 'success', 'available', 'success')
+        self.interrupted(A, None, 'available', 'migrating')
+        self.interrupted(B, 'error', 'available', 'error')
 
     def test_end_interrupted__what_its_last_move_has_left(self):
         self.end(self.records.commit(self.begin()))

@@ -50,8 +50,8 @@ ORDER = (
     'capabilities', 'node', 'listing', 'served', 'late_requests',
     'record_ports', 'peer_ports', 'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
-    'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
-    'rows', 'encryption_types', 'pins', 'pace', 'state', 'exceptions',
+    'thin_map', 'luks', 'lvm', 'dm', 'rows', 'iscsi_names', 'host_names',
+    'names', 'encryption_types', 'pins', 'pace', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
