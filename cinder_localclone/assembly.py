@@ -107,7 +107,7 @@ class Service:
             self.stack.release_map()
         except Exception as exc:
             LOG.warning('A metadata snapshot of thin pool %(pool)s may be '
-                        'left; the next move from here releases it: '
+                        'left; the next move from this node releases it: '
                         '%(error)s', {'pool': self.stack.pool,
                                       'error': exc})
 
@@ -115,14 +115,15 @@ class Service:
         try:
             former = self.node.crypt.note_directories()
         except Exception as exc:  # nothing else waits for it
-            LOG.warning('It was not noted where this node keeps backups of '
-                        'headers, or keys: %s', exc)
+            LOG.warning('The directories in which this node keeps header '
+                        'backups and sealed keys could not be recorded: '
+                        '%s', exc)
             return
         for path in former:
-            LOG.warning('This node has kept backups of headers, or sealed '
-                        'keys, in %s before. Nothing removes keys from there '
-                        'any more: move what is still needed, and remove the '
-                        'directory.', path)
+            LOG.warning('This node formerly kept header backups or sealed '
+                        'keys in %s. The driver removes no keys from that '
+                        'directory any more: move the files that you need, '
+                        'and remove the directory.', path)
 
     def readiness(self) -> tuple[reports.FreeSpace, list[str], int | None]:
         """What this node can take in at this moment, and why no move.
@@ -168,7 +169,7 @@ class Service:
         try:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
-            problem = 'its iSCSI target can\'t be looked at: %s' % exc
+            problem = 'its iSCSI target can\'t be checked: %s' % exc
         usage = reports.pool_usage(self.look().lvs, self.stack.pool)
         full = 'its thin pool is full: %s' % usage if usage.is_full else ''
         return [each for each in (problem, full) if each] + serving

@@ -145,8 +145,8 @@ def _give_back(node: nodes.Node, volume_id: str, home: str, asked: str
     try:
         node.snapshots.place(volume_id, home, asked)
     except Exception as exc:  # must not hide why there is no volume
-        LOG.warning('Volume %(volume)s, which was not created, stays one of '
-                    '%(host)s: %(error)s',
+        LOG.warning('Volume %(volume)s was not created, but its row still '
+                    'names %(host)s as its home: %(error)s',
                     {'volume': volume_id, 'host': home, 'error': exc})
 
 
@@ -238,8 +238,8 @@ def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
     check_alike(image, encryption, wanted)
     if encryption and encryption.authenticated and volume.size != size_gib:
         raise exceptions.ForeignImage(image=image, reason=(
-            'it is authenticated and has %d GiB: what is made of it can\'t '
-            'have %d' % (size_gib, volume.size)))
+            'it is authenticated and has %d GiB: a volume of %d GiB can\'t be '
+            'made of it' % (size_gib, volume.size)))
 
 
 def check_size(image: str, size_gib: int, volume: ports.Volume) -> None:
@@ -252,7 +252,7 @@ def check_size(image: str, size_gib: int, volume: ports.Volume) -> None:
     """
     if volume.size < size_gib:
         raise exceptions.ForeignImage(image=image, reason=(
-            'it has %d GiB, and the volume is to have %d' % (
+            'it has %d GiB, and the volume would have %d' % (
                 size_gib, volume.size)))
 
 
@@ -268,7 +268,7 @@ def check_alike(image: str, encryption: encryption_types.Recorded | None,
     has, wants = map(encryption_types.in_words, (encryption, wanted))
     if has != wants:
         raise exceptions.ForeignImage(image=image, reason=(
-            'it is %s, and the volume is to be %s' % (has, wants)))
+            'it is %s, and the volume would be %s' % (has, wants)))
 
 
 def _make(node: nodes.Node, volume: ports.Volume, image: str,
@@ -289,7 +289,7 @@ def _make(node: nodes.Node, volume: ports.Volume, image: str,
     node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
     if body > image_bytes:
         # The header that it has says how long its data is until that ends.
-        pausing.check_none(node, volume, 'larger than what it is made of')
+        pausing.check_none(node, volume, 'larger than its source')
 
 
 # -- the node's look
@@ -305,5 +305,5 @@ def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
         try:
             each()
         except Exception:
-            LOG.exception('A look at snapshots and new volumes failed, will '
-                          'retry.')
+            LOG.exception('A periodic check of snapshots and new volumes '
+                          'failed, will retry.')

@@ -142,7 +142,7 @@ class Connections:
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
                 reason='it is exported to a host that no attachment names. '
-                'That export ends by itself; try again in ten minutes.')
+                'This export ends by itself; try again in ten minutes.')
 
     def _request(self, volume: ports.Volume, connector: ports.Connector,
                  node_of_connector: str | None) -> decision.Request:
@@ -180,7 +180,7 @@ class Connections:
             raise encryption_errors.NotThere(
                 volume=volume.id, host=connector.get('host'), reason='that '
                 'host is no node of this backend, and the volume is '
-                'encrypted: it is decrypted where it is used.')
+                'encrypted: only nodes of this backend can decrypt it.')
         self._reconciler.converge_present(volume.id)
         initiator = connector['initiator']
         # All attachments of a host name one export. With another secret it
@@ -239,8 +239,9 @@ class Connections:
             self._node.exports.withdraw_volume(handle_id, initiator)
             self._node.stack.remove_served(handle_id)
         except Exception:  # must not hide why it was in vain
-            LOG.exception('Volume %s is exported in vain; the next periodic '
-                          'check ends that.', volume.id)
+            LOG.exception('Volume %s is still exported, although its '
+                          'connection failed; the next periodic check ends '
+                          'the export.', volume.id)
 
     def _end_passing(self, context: ports.Context, volume: ports.Volume,
                      connector: ports.Connector) -> None:
@@ -260,8 +261,8 @@ class Connections:
                          volume.id, known.properties['auth_username'])
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from %(host)s, which '
-                        'could not clear up what it had of it; its next '
-                        'periodic check tries again: %(error)s',
+                        'could not remove its devices; its next periodic '
+                        'check tries again: %(error)s',
                         {'volume': volume.id, 'host': host, 'error': exc})
 
     def leaves_source(self, move: state.Move | None,
@@ -293,8 +294,8 @@ class Connections:
             if volume and late_requests.is_late_to_detach(
                     volume, connector, attachments):
                 LOG.info('A request to detach volume %(volume)s from %(host)s '
-                         'came late: it is attached there by another '
-                         'attachment. Nothing was ended.',
+                         'came late: another attachment uses the volume '
+                         'there. Nothing was changed.',
                          {'volume': volume_id, 'host': (
                              connector or {}).get('host', 'all hosts')})
                 return
@@ -362,8 +363,9 @@ class Connections:
             _when_closed(tops.ensure_unopened, self._node,
                          rows.handle_id(volume))
         except exceptions.LocalCloneError as exc:
-            LOG.warning('Volume %(volume)s was detached here, but its guard '
-                        'stays until nothing has it open: %(error)s',
+            LOG.warning('Volume %(volume)s was detached from this node, but '
+                        'its header guard stays until nothing has it open: '
+                        '%(error)s',
                         {'volume': volume.id, 'error': exc})
 
     def _source_released(self, context: ports.Context,
@@ -376,9 +378,9 @@ class Connections:
         try:
             _when_closed(source.source_released, self._node, context, move)
         except Exception as exc:  # also of the database, or of privsep
-            LOG.warning('Volume %(volume)s was detached here, but copying it '
-                        'to %(host)s has to wait; the next periodic check '
-                        'tries again: %(error)s',
+            LOG.warning('Volume %(volume)s was detached from this node, but '
+                        'its copy to %(host)s has to wait; the next periodic '
+                        'check tries again: %(error)s',
                         {'volume': move.volume_id, 'host': move.destination,
                          'error': exc},
                         exc_info=not isinstance(

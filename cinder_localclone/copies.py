@@ -79,8 +79,8 @@ def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
             node.stack.mark_newborn(lv)  # LVM may have accepted it
         newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
-        LOG.error('LV %(lv)s, made for a copy of volume %(volume)s, could '
-                  'not be removed: %(error)s',
+        LOG.error('LV %(lv)s, which was created for a copy of volume '
+                  '%(volume)s, could not be removed: %(error)s',
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 
@@ -135,7 +135,7 @@ def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
     if volume is None or not records.is_migrated_by_cinder(volume):
         reason = 'Cinder is not migrating it any more.'
     elif rows.is_home(volume, node.host):
-        reason = 'it is there.'
+        reason = 'that node is its home already.'
     if reason:
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason=reason)
@@ -152,6 +152,6 @@ def _check_handle(node: nodes.Node, volume_id: str, copy: ports.Volume
     """Nobody else's table is ever replaced."""
     if node.stack.survey().handle(volume_id) and not has_handle(node, copy):
         raise exceptions.NotMovable(
-            volume=volume_id, host=node.host, reason='another backend of '
-            'this driver has it on that node, under the same path. Choose '
+            volume=volume_id, host=node.host, reason='another backend of this '
+            'driver on that node has a volume under the same path. Choose '
             'another node.')

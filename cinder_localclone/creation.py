@@ -48,6 +48,7 @@ def give_up(node: nodes.Node, volume: ports.Volume) -> None:
             newborns.remove_unwanted(node, volume.id, volume.name)
             encryption.give_back(node, volume)
     except Exception as exc:  # Cinder only logs it
-        LOG.warning('What there is of volume %(volume)s, which could not be '
-                    'created, could not be removed, will retry: %(error)s',
+        LOG.warning('The LV or the secret of volume %(volume)s, which could '
+                    'not be created, could not be removed, will retry: '
+                    '%(error)s',
                     {'volume': volume.id, 'error': exc})

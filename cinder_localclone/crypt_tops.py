@@ -90,12 +90,12 @@ def check_readable(node: nodes.Node, snapshot: images.Snapshot,
     where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
     if rows.is_authenticated(snapshot):
         raise exceptions.Refused(
-            **where, reason='a snapshot that is authenticated can\'t be '
-            'read: to open it writes to it. Make a volume of it.')
+            **where, reason='an authenticated snapshot can\'t be read: '
+            'opening it would write to it. Create a volume from the snapshot.')
     if not local:
         raise encryption_errors.NotThere(
-            **where, reason='a snapshot that is encrypted can only be read '
-            'on its own node, %s.' % node.host)
+            **where, reason='an encrypted snapshot can only be read on its '
+            'own node, %s.' % node.host)
 
 
 def note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,

@@ -286,7 +286,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         if not self.sealed:
             raise encryption_errors.NotSealed(
-                path='', reason='localclone_key_cache is none')
+                path='of this node', reason='localclone_key_cache is none')
         return self.backend
 
     def forget_sealed(self, volume_id: str) -> None:

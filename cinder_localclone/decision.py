@@ -140,7 +140,7 @@ def _decide(request: Request) -> Decision:
     if request.node is None:
         return _remotely(request, 'the host does not run this backend')
     if not by_instance:
-        return _remotely(request, 'it is not an instance that connects')
+        return _remotely(request, 'the connection is not for an instance')
     if request.move:
         return _during_move(request, request.move)
     if request.pinned:
@@ -162,7 +162,7 @@ def _under_way(move: state.Move) -> Decision:
 
 def under_way(move: state.Move) -> str:
     """Why a volume that is moving can't be had, in words."""
-    return ('it is being moved (%s); try again when that has ended.'
+    return ('it is being moved (%s); try again when the move has ended.'
             % move.display_phase)
 
 
@@ -182,7 +182,8 @@ def _remotely(request: Request, reason: str,
     if request.initiator:
         return Decision(how, reason)
     return Decision(
-        Verdict.REFUSE, '%s, and it named no iSCSI initiator.' % reason)
+        Verdict.REFUSE, '%s, and the request names no iSCSI '
+        'initiator.' % reason)
 
 
 @dataclasses.dataclass(frozen=True)

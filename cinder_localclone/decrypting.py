@@ -54,7 +54,7 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
             if not is_complete(header):
                 raise
             crypt.test_ended(volume_id, key)
-            raise _not_recovered(volume_id, 'only its end is missing')
+            raise _not_recovered(volume_id, 'only its last step is missing')
 
     with _no_backup_wanted(volume_id, header):
         return _opening(crypt, keys, volume_id, header, expected, luks, test)
@@ -99,8 +99,8 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     damaged = (encryption_errors.NotEnded if is_complete(header)
                else encryption_errors.HeaderDamaged)
     error: Exception = damaged(
-        path=names.handle_path(volume_id), reason='it names no secret whose '
-        'key would open it')
+        path=names.handle_path(volume_id), reason='it names no secret with a '
+        'key that opens it')
     for token in _of_volume(crypt, volume_id, header, expected, luks):
         try:
             # That another secret is the volume's, only the header says; of
@@ -114,7 +114,7 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             return key
         except (encryption_errors.KeyRefused,
                 encryption_errors.WrongKey) as exc:
-            LOG.warning('Volume %(volume)s is not opened by secret %(key)s: '
+            LOG.warning('Secret %(key)s does not open volume %(volume)s: '
                         '%(error)s', {'volume': volume_id, 'key': token.key,
                                       'error': exc})
             error = exc
@@ -137,7 +137,7 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
     own = [token for token in header.tokens if token.key == recorded]
     if not (recorded and own):
         raise encryption_errors.ForeignHeader(
-            path=path, reason='it names %s, and what is on record is %s' % (
+            path=path, reason='it names %s, and the recorded secret is %s' % (
                 ' and '.join(sorted(header.keys())) or 'no secret',
                 recorded or 'none'))
     related = {recorded, *(token.replaces for token in own)}
@@ -174,8 +174,8 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         except encryption_errors.KeyUnavailable:
             if not _is_done_sealed(volume_id, 'recovered', end_sealed):
                 raise
-    LOG.info('The re-encryption of volume %s was cut short in its very end. '
-             'It is over now.', volume_id)
+    LOG.info('The re-encryption of volume %s was interrupted in its last '
+             'step. It is complete now.', volume_id)
 
 
 def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
@@ -210,7 +210,8 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         keeps = True
     elif header.reencryption and keeps:
         if readonly or not recovers:
-            raise _not_recovered(volume_id, 'to open it would write to it')
+            raise _not_recovered(volume_id, 'opening the volume would write '
+                                 'to its header')
         keeps = False
     how = keeps, discards, readonly
     if header.integrity:
@@ -296,8 +297,9 @@ def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     except encryption_errors.KeyUnavailable:
         raise
     except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.warning('The re-encryption of volume %(volume)s, of which only '
-                    'the end is missing, is not over yet: %(error)s',
+        LOG.warning('Only the last step of the re-encryption of volume '
+                    '%(volume)s is missing, and it failed, will retry: '
+                    '%(error)s',
                     {'volume': volume_id, 'error': exc})
         return exc
     return None

@@ -13,18 +13,19 @@ class CannotDelete(exceptions.LocalCloneError, exception.VolumeIsBusy):
     Its base makes Cinder's manager take the volume for available again.
     """
 
-    message = _('Volume %(volume)s can\'t be deleted now: %(reason)s Nothing '
-                'of it was removed; delete it, or its group, again.')
+    message = _('Volume %(volume)s can\'t be deleted now: %(reason)s None of '
+                'its data was removed. Delete the volume, or its group, '
+                'again.')
     user_message = 'NOT_DELETED'
 
 
 class HalfDeleted(exceptions.LocalCloneError):
     """The same of one that has not, or of which that is not sure."""
 
-    message = _('Volume %(volume)s can\'t be deleted to its end now: '
-                '%(reason)s It can\'t be used any more. Delete it again as an '
-                'administrator (openstack volume delete --force); if it is in '
-                'a group, that can be deleted again.')
+    message = _('Volume %(volume)s was not deleted completely: %(reason)s The '
+                'volume can\'t be used any more. Delete it again as an '
+                'administrator (openstack volume delete --force); if the '
+                'volume is in a group, the group can be deleted again.')
     user_message = 'HALF_DELETED'
 
 

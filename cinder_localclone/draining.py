@@ -83,12 +83,12 @@ def holders(records: operator_records.OperatorRecords, host: str,
         yield from _of_move(move, host)
     for snapshot_id, volume_id in sorted(
             records.snapshots_on(host).items()):
-        yield Held(volume_id, 'snapshot', 'its snapshot %s is here. Delete '
-                   'it, or let it hold the node.' % snapshot_id)
+        yield Held(volume_id, 'snapshot', 'its snapshot %s is on this node. '
+                   'Delete the snapshot, or keep the node.' % snapshot_id)
     if doomed:
-        yield Held('', OVERWRITTEN, '%.1f GiB that volumes have left here '
-                   'are yet to be overwritten. If this does not end, run '
-                   '"cinder-localclone doctor" on the node.' % (
+        yield Held('', OVERWRITTEN, '%.1f GiB of volumes that have left the '
+                   'node have still to be overwritten. If this does not end, '
+                   'run "cinder-localclone doctor" on the node.' % (
                        doomed / 2**30))
 
 
@@ -101,17 +101,17 @@ def _under_way(records: operator_records.OperatorRecords, host: str
 def _held(volume: ports.Volume, move: state.Move | None) -> Held | None:
     if volume.volume_attachment:
         return Held(volume.id, 'attached', 'to %s. It follows its instance: '
-                    'migrate that.' % ', '.join(sorted(
+                    'migrate the instance.' % ', '.join(sorted(
                         _instance(each) for each in
                         volume.volume_attachment)))
     if move and move.committed:
-        return Held(volume.id, COPIED_TO, 'from %s. It can depart when '
-                    'that has ended.' % move.source, move.source)
+        return Held(volume.id, COPIED_TO, 'from %s. It can move again when '
+                    'the copy has ended.' % move.source, move.source)
     if move:
         return None  # the home gives up what it did not live to end
     if volume.group_id:
-        return Held(volume.id, 'grouped', 'volumes of a group stay '
-                    'together. Take it out of its group.')
+        return Held(volume.id, 'grouped', 'volumes of a group stay together. '
+                    'Remove the volume from its group.')
     why = rows.why_it_stays(volume, state.Asked.DRAIN,
                             cinder_records.is_migrated_by_cinder(volume))
     return Held(volume.id, 'not available', why) if why else None
@@ -126,10 +126,12 @@ def _instance(attachment: ports.Volume) -> str:
 def _of_move(move: state.Move, host: str) -> Iterator[Held]:
     if move.is_over:
         if move.cleanup_node == host:
-            yield Held(move.volume_id, CLEANED, 'what a move has left here.')
+            yield Held(move.volume_id, CLEANED, 'data that a move has left on '
+                       'this node.')
     elif move.phase is state.Phase.STARTING and move.source == host:
-        yield Held(move.volume_id, 'live migration', 'of its instance, to '
-                   '%s. It is copied when that has ended.' % move.destination)
+        yield Held(move.volume_id, 'live migration', 'of its instance, to %s. '
+                   'It is copied when the live migration has ended.'
+                   % move.destination)
     elif move.committed and move.source == host:
         yield Held(move.volume_id, COPIED_FROM, 'to %s (%s).' % (
             move.destination, move.display_phase), move.destination)

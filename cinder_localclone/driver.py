@@ -133,7 +133,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             move = node.records.get_move(volume.id)
             if move is None:
                 raise exceptions.StaleMove(
-                    volume='with shadow ' + volume.id)
+                    volume='of move record ' + volume.id)
             destination.prepare(node, volume.id, move.token.nonce)
             return
         is_copy = rows.visible_id(volume)
@@ -154,7 +154,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             messages.tell_owner(
                 volume._context, rows.handle_id(volume), exc,
                 messages.MOVE if is_copy else
-                message_field.Action.CREATE_VOLUME_FROM_BACKEND)
+                message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+                'NOT_MOVED' if is_copy else 'CREATE_FAILED')
             raise
         creation.create(node, volume)
 
@@ -172,8 +173,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         """
         if records.is_shadow(volume):
             raise exceptions.NotPossible(
-                volume=volume.id, reason='it can\'t be deleted by itself: '
-                'it records a move and goes when that has ended.')
+                volume=volume.id, reason='it records a move and can\'t be '
+                'deleted: it is removed when the move has ended.')
         if not volume.host:
             creation.give_up(self.service.node, volume)
             return
@@ -330,7 +331,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         node = self.service.node
         recorded = node.records.volume(volume.id)
         if recorded is None:
-            LOG.info('Volume %s is gone, and with it its connections.',
+            LOG.info('Volume %s does not exist any more, and has no '
+                     'connections.',
                      volume.id)
             return
         where = names.service_host(recorded.host)
@@ -350,8 +352,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             if not from_source:
                 raise
             LOG.warning('Could not tell %(host)s that volume %(volume)s was '
-                        'detached there; it will notice at its next periodic '
-                        'check: %(error)s',
+                        'detached there; the next periodic check of that host '
+                        'removes its devices: %(error)s',
                         {'host': where, 'volume': volume.id, 'error': exc})
 
     # Exports belong to connections, not to volumes.

@@ -132,7 +132,8 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
             node.keys.remove(recorded.key)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
-                  'created, stays until that is created or deleted: '
+                  'created, stays in the key manager until the volume is '
+                  'created or deleted: '
                   '%(error)s', {'volume': volume.id, 'error': exc})
 
 
@@ -251,9 +252,10 @@ def check_not_fresh(node: nodes.Node, volume: ports.Volume,
     lv = node.stack.lvs().get(volume.name)
     if lv and names.FRESH in lv.tags:
         raise encryption_errors.WouldReadNoise(
-            volume=volume.id, host=host, reason='what was never written to '
-            'it reads as noise, and a restore leaves out zeros. Restore to a '
-            'volume of another type, or of one with %szeroed=true.'
+            volume=volume.id, host=host, reason='ranges of it that were never '
+            'written do not read as zeros, and a restore leaves zeros out. '
+            'Restore to a volume of another type, or of a type with '
+            '%szeroed=true.'
             % encryption_types.PREFIX)
 
 

@@ -38,10 +38,10 @@ class KeyUnreadable(exceptions.LocalCloneError):
 class EncryptionChange(exceptions.LocalCloneError):
     """A retype or migration that would encrypt a volume, or decrypt it."""
 
-    message = _('Volume %(volume)s can\'t get another encryption by a retype '
-                'or by a migration to another backend. Nothing was changed. '
-                'Make a volume of the new type, and '
-                'copy the data in an instance that has both.')
+    message = _('The encryption of volume %(volume)s can\'t be changed by a '
+                'retype, or by a migration to another backend. Nothing was '
+                'changed. Create a volume of the new type, and copy the data '
+                'in an instance that has both volumes.')
     user_message = 'ENCRYPTION_CHANGE'
 
 
@@ -62,17 +62,16 @@ class KeyUnavailable(exceptions.LocalCloneError):
 class KeyRefused(exceptions.LocalCloneError):
     """The key manager has no such secret, or none for this service."""
 
-    message = _('The key manager does not give secret %(key)s to this '
-                'service: %(reason)s. Nothing was changed. Check that it is '
-                'there, and that the user of localclone_key_auth may read '
+    message = _('Secret %(key)s of the key manager can\'t be used: '
+                '%(reason)s. Nothing was changed. Check that the secret '
+                'exists, and that the user of localclone_key_auth may read '
                 'it.')
 
 
 class NotSealed(exceptions.LocalCloneError):
     """A key that is not kept on this node, or can't be unsealed here."""
 
-    message = _('There is no sealed key in %(path)s that could be used: '
-                '%(reason)s.')
+    message = _('The sealed key %(path)s could not be used: %(reason)s.')
 
 
 class WrongKey(exceptions.LocalCloneError):
@@ -84,19 +83,21 @@ class WrongKey(exceptions.LocalCloneError):
 class HeaderDamaged(exceptions.LocalCloneError):
     """A header that can't be read, or not be understood."""
 
-    message = _('The encryption header of %(path)s can\'t be read: '
-                '%(reason)s. Nothing was written to it. If its disk and its '
-                'source can be read, restore a backup of the header.')
+    message = _('The encryption header of %(path)s can\'t be used: '
+                '%(reason)s. Nothing was written to it. If the header is '
+                'damaged, and the disk and the source of the volume can be '
+                'read, restore a backup of the header ("cinder-localclone '
+                'encryption header-restore").')
     user_message = 'HEADER_DAMAGED'
 
 
 class ForeignHeader(HeaderDamaged):
     """A header that is not the one that the volume is known to have."""
 
-    message = _('The encryption header of %(path)s is not the one that its '
-                'volume is known to have: %(reason)s. The key manager was '
-                'not asked, and nothing was written. Find out who has '
-                'written it before you restore a backup of the header.')
+    message = _('The encryption header of %(path)s is not the one that was '
+                'recorded for its volume: %(reason)s. The key manager was not '
+                'asked, and nothing was written. Find out which program has '
+                'written the header before you restore a backup.')
 
 
 class OpenedOtherwise(ForeignHeader):
@@ -115,29 +116,29 @@ class NotRecovered(HeaderDamaged):
     What must not be done comes first: not everything shows all of a text.
     """
 
-    message = _('Do not restore a backup of the header of %(path)s: it is of '
-                'before, and would make noise of the data. Its re-encryption '
-                'has not ended in order: %(reason)s. Nothing was written to '
-                'it. The home of its volume recovers it, by itself.')
+    message = _('Do not restore a backup of the header of %(path)s: an older '
+                'header would make the data unreadable. The re-encryption was '
+                'interrupted: %(reason)s. Nothing was written. The home of '
+                'the volume recovers it by itself.')
     user_message = 'REENCRYPTING'
 
 
 class NotEnded(HeaderDamaged):
     """A re-encryption that was killed in its very end, which can't be made."""
 
-    message = _('Do not restore any old backup over the header of %(path)s, '
-                'which would make noise of the data. All of that is '
-                're-encrypted, and the end of it can\'t be written: '
-                '%(reason)s. Nothing was written. Keep the volume as it is, '
-                'until its header is mended by hand.')
+    message = _('Do not restore an old backup over the header of %(path)s: '
+                'the data would become unreadable. All data is re-encrypted, '
+                'but the header can\'t be completed: %(reason)s. Nothing was '
+                'written. Keep the volume as it is until its header has been '
+                'repaired by hand.')
 
 
 class HeaderInUse(exceptions.LocalCloneError):
     """A header that other processes have locked, or re-encrypt."""
 
     message = _('The encryption header of %(path)s is in use: %(reason)s. '
-                'Nothing was written to it; the driver will try again. If '
-                'that does not help, see which cryptsetup runs on this node.')
+                'Nothing was written to it. Try again later. If this error '
+                'remains, check which cryptsetup processes run on this node.')
     user_message = 'REENCRYPTING'
 
 
@@ -176,9 +177,9 @@ class StaleBackup(exceptions.LocalCloneError):
     """Backups that may have a key that the header has no more."""
 
     message = _('Key slot %(slot)s of volume %(volume)s is empty now, but '
-                'backups of the header may still have its key, until the '
-                'volume service has replaced them, as soon as it can: '
-                '%(reason)s')
+                'backups of the header may still contain its key. The volume '
+                'service replaces the backups as soon as it can. The backups '
+                'could not be replaced now: %(reason)s')
 
 
 class MovesCold(exceptions.Refused):
@@ -190,27 +191,28 @@ class MovesCold(exceptions.Refused):
 class KeepsSize(exceptions.LocalCloneError):
     """An authenticated volume, whose tags are laid out for its size."""
 
-    message = _('Volume %(volume)s is authenticated: it keeps its size. '
-                'Nothing was changed. Make a larger volume, and copy the '
-                'data in an instance that has both.')
+    message = _('Volume %(volume)s is authenticated and can\'t be extended. '
+                'Nothing was changed. Create a larger volume, and copy the '
+                'data in an instance that has both volumes.')
     user_message = 'KEEPS_SIZE'
 
 
 class OddSize(exceptions.LocalCloneError):
     """What was created is not as large as it is to be."""
 
-    message = _('Volume %(volume)s would have %(found)s bytes instead of '
-                '%(wanted)s: cryptsetup or the kernel lays out the tags of '
-                'authenticated volumes in another way than this version '
-                'knows. It was not created.')
+    message = _('Volume %(volume)s was not created: it would have %(found)s '
+                'bytes instead of %(wanted)s. cryptsetup or the kernel lays '
+                'out authenticated volumes differently than this version of '
+                'the driver expects.')
 
 
 class NotAtRest(exceptions.LocalCloneError):
     """A header that is not to be written before a move has ended."""
 
     message = _('The encryption of volume %(volume)s can\'t be changed while '
-                'it moves, or is passed through to another node. Nothing was '
-                'changed; try again when that has ended.')
+                'the volume is being moved or migrated, or while another node '
+                'uses it over iSCSI. Nothing was changed; try again '
+                'afterwards.')
     user_message = 'NOT_AT_REST'
 
 
@@ -243,7 +245,7 @@ def of_cryptsetup(failed: exceptions.CommandFailed, path: str
     if code == 2 or (code == 1 and _NO_SLOT in text):
         return WrongKey(path=path)
     if code == 1 and _NO_HEADER in text:
-        return HeaderDamaged(path=path, reason='cryptsetup finds none')
+        return HeaderDamaged(path=path, reason='cryptsetup finds no header')
     if code == 1 and _NOT_LUKS2 in text:
-        return HeaderDamaged(path=path, reason='it is none of LUKS2')
+        return HeaderDamaged(path=path, reason='it is no LUKS2 header')
     return failed

@@ -208,8 +208,8 @@ class Recorded:
             return cls(int(header_bytes), key, moves == 'live', pinned,
                        _announced(pinned, becoming), shares_key)
         except ValueError:
-            raise ValueError('it is not known how a volume is encrypted '
-                             'whose row says "%s"' % text) from None
+            raise ValueError('the driver does not know the encryption that '
+                             'the volume\'s row names ("%s")' % text) from None
 
 
 def _announced(pin: pins.Pin | None, text: str) -> pins.Pin | None:
@@ -262,7 +262,7 @@ def parse(extra_specs: Mapping[str, str], new: bool = False
     if how is None:
         if specs:
             raise InvalidType(
-                '%s means nothing without %sencryption=luks2' % (', '.join(
+                '%s has no effect without %sencryption=luks2' % (', '.join(
                     PREFIX + name for name in sorted(specs)), PREFIX))
         return None
     if how != LUKS2:
@@ -303,16 +303,16 @@ def _check_moves(encryption: Encryption, moves: str) -> None:
     """:raises InvalidType: if such a volume would lose data"""
     if encryption.authenticated and moves != 'cold':
         raise InvalidType(
-            'with %sintegrity=%s a live migration would lose data; accept '
-            'with %smoves=cold that volumes of this type only move while '
-            'they are detached' % (PREFIX, encryption.integrity, PREFIX))
+            'with %sintegrity=%s a live migration would lose data: set '
+            '%smoves=cold, and volumes of this type move only while they are '
+            'detached' % (PREFIX, encryption.integrity, PREFIX))
     if moves == 'cold' and not encryption.authenticated:
         raise InvalidType('%smoves=cold is only for types with %sintegrity'
                           % (PREFIX, PREFIX))
     if encryption.authenticated and encryption.discards:
         raise InvalidType(
-            '%sdiscards=true is not possible with %sintegrity: what was '
-            'discarded could not be read any more' % (PREFIX, PREFIX))
+            '%sdiscards=true is not possible with %sintegrity: discarded '
+            'ranges could not be read any more' % (PREFIX, PREFIX))
 
 
 def _shared_key(text: str) -> str:

@@ -59,34 +59,36 @@ def _error(number: int, name: str, text: str) -> Event:
 
 MOVE_BEGUN = _info(
     101, 'move_begun', 'The move of volume %(volume)s from %(source)s to '
-    '%(destination)s begins (asked for by: %(asked_by)s; shadow %(shadow)s).')
-MOVE_COMMITTED = _info(
-    102, 'move_committed', 'Volume %(volume)s is at %(destination)s now, and '
-    'to be copied from %(source)s (asked for by: %(asked_by)s; shadow '
+    '%(destination)s begins (asked for by: %(asked_by)s; move record '
     '%(shadow)s).')
+MOVE_COMMITTED = _info(
+    102, 'move_committed', 'The home of volume %(volume)s is %(destination)s '
+    'now; its data is to be copied from %(source)s (asked for by: '
+    '%(asked_by)s; move record %(shadow)s).')
 MOVE_COMPLETED = _info(
     103, 'move_completed', 'Volume %(volume)s is fully copied to '
-    '%(destination)s; the source on %(source)s can go (asked for by: '
-    '%(asked_by)s; shadow %(shadow)s).')
+    '%(destination)s; the source on %(source)s can be removed (asked for by: '
+    '%(asked_by)s; move record %(shadow)s).')
 MOVE_ROLLED_BACK = _warning(
     104, 'move_rolled_back', 'The move of volume %(volume)s from %(source)s '
-    'to %(destination)s is rolled back: the volume is where it was (asked '
-    'for by: %(asked_by)s; shadow %(shadow)s).')
+    'to %(destination)s is rolled back: the volume stays on the source (asked '
+    'for by: %(asked_by)s; move record %(shadow)s).')
 SOURCE_REMOVED = _info(
     105, 'source_removed', 'A move of volume %(volume)s from this node has '
     'ended: the source on this node was removed.')
 DESTINATION_REMOVED = _info(
     106, 'destination_removed', 'The failed move of volume %(volume)s was '
-    'rolled back: all that it had on this node was removed.')
+    'rolled back: all its devices and LVs on this node were removed.')
 NOT_ROLLED_BACK = _error(
     107, 'move_not_rolled_back', 'The failed move of volume %(volume)s could '
-    'not be rolled back now; the next periodic check does it.')
+    'not be rolled back now; the next periodic check tries again.')
 DESTINATION_LEFT = _warning(
     108, 'destination_left', 'The move of volume %(volume)s has failed; the '
-    'destination %(host)s will remove its part of it later: %(error)s')
+    'destination %(host)s will remove its devices and LVs of the move later: '
+    '%(error)s')
 LIVE_GIVEN_UP = _info(
     109, 'live_migration_given_up', 'The live migration of volume %(volume)s '
-    'to this node was given up: rolling back its move.')
+    'to this node was cancelled: its move is rolled back.')
 SOURCE_LEFT = _info(
     110, 'source_detached', 'Volume %(volume)s is not attached to this node '
     'any more: %(host)s may copy it.')
@@ -94,8 +96,8 @@ FOLLOWS = _info(
     111, 'follows', 'Volume %(volume)s follows its instance to %(host)s.')
 NOT_FOLLOWED = _warning(
     112, 'not_followed', 'Volume %(volume)s could not follow its instance to '
-    '%(host)s, which uses it over the network meanwhile; the next try is in '
-    '%(seconds)d s: %(error)s')
+    '%(host)s. The instance uses the volume over the network meanwhile; the '
+    'next try is in %(seconds)d s: %(error)s')
 
 # -- copies
 
@@ -105,11 +107,11 @@ COPYING = _info(
 CLONE_FAILED = _error(
     202, 'clone_failed', 'The clone of volume %(volume)s is in mode '
     '"%(mode)s": its metadata or its disk failed. The source is kept. Repair '
-    'the disk. The clone is rebuilt as soon as nothing uses the volume: if an '
-    'instance does, stop it.')
+    'the disk. The clone is rebuilt as soon as nothing uses the volume: stop '
+    'an instance that has it.')
 COPYING_FAILS = _error(
     203, 'copying_fails', 'Copying volume %(volume)s fails: the source was '
-    'read, but no region was copied. See dmesg for the disk that fails. The '
+    'read, but no region was copied. See dmesg for the failing disk. The '
     'source is kept; copying is tried again in %(seconds).0f s.')
 STALLED = _warning(
     204, 'stalled', 'The copy of volume %(volume)s from %(source)s has made '
@@ -122,21 +124,20 @@ COPIED_AGAIN = _error(
     'or could not be copied now. What else was written to this node when its '
     'pool failed may be lost as well: see dmesg, and check the file systems.')
 NOT_COMPARED = _warning(
-    206, 'not_compared', 'Whether the thin pool of this node has lost '
-    'anything of the copy of volume %(volume)s can\'t be seen now, or what '
-    'was lost can\'t be copied. That is tried again for %(seconds)d s at '
-    'most. Then the copy goes on, or, if nothing is known to be lost or an '
-    'operator has accepted what is, ends and its source is removed: '
-    '%(error)s')
+    206, 'not_compared', 'It is unknown whether the thin pool of this node '
+    'has lost data of the copy of volume %(volume)s, or lost data can\'t be '
+    'copied again. The driver tries again for at most %(seconds)d s. Then the '
+    'copy continues, or ends and its source is removed, unless a loss is '
+    'known and no operator has accepted it: %(error)s')
 UNCOMPARED = _error(
     207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
-    '%(source)s, and its source may go, although something of it may be '
-    'missing. If a thin pool of this node has failed meanwhile (see dmesg), '
-    'check the file systems of the volume: %(error)s')
+    '%(source)s, and its source may be removed, although data may be missing. '
+    'If a thin pool of this node has failed meanwhile (see dmesg), check the '
+    'file systems of the volume: %(error)s')
 ACCEPTED = _warning(
     208, 'accepted', 'The copy of volume %(volume)s from %(source)s ends '
-    'without what could not be copied again, as an operator has accepted, '
-    'and its source is removed.')
+    'without the data that could not be copied again: an operator has '
+    'accepted its loss. The source is removed.')
 
 # -- connections
 
@@ -144,14 +145,14 @@ REQUESTED = _info(
     301, 'requested', 'Volume %(volume)s requested by host %(host)s: decision '
     '%(decision)s.')
 NOT_DONE = _warning(
-    302, 'not_done', '%(what)s %(id)s: what was asked for was not done '
+    302, 'not_done', 'The request for %(what)s %(id)s was not carried out '
     '(%(cause)s): %(error)s')
 EXPORTS_DIFFER = _error(
     303, 'exports_differ', 'The exports of volume %(volume)s could not be '
     'brought in line with its attachments, will retry: %(error)s')
 NOT_PASSED = _error(
-    304, 'not_passed', 'Volume %(volume)s is not passed through as it should '
-    'be, will retry: %(error)s')
+    304, 'not_passed', 'The remote attachment of volume %(volume)s is not as '
+    'it should be, will retry: %(error)s')
 EXPORTED_AGAIN = _info(
     305, 'exported_again', 'Volume %(volume)s is exported to %(initiator)s '
     'again.')
@@ -170,11 +171,12 @@ PERIODIC_FAILED = _error(
     404, 'periodic_work_failed', 'Periodic work failed; it is tried again in '
     '%(seconds)s s.')
 ENDED_FOR_DEAD = _warning(
-    405, 'ended_for_a_dead_service', 'The service of this node had died at '
-    'work on volume %(volume)s, whose status is "%(status)s" now.')
+    405, 'ended_for_a_dead_service', 'The volume service of this node stopped '
+    'during an operation on volume %(volume)s. The status of the volume is '
+    '"%(status)s" now.')
 DELETE_SENT_AGAIN = _warning(
     406, 'delete_sent_again', 'The request to delete volume %(volume)s has '
-    'not come to this node, which is its home: it is sent again.')
+    'not reached this node, its home: the request is sent again.')
 
 # -- encryption
 
@@ -183,20 +185,20 @@ REENCRYPTION_BEGINS = _info(
     're-encrypted: %(cipher)s, %(bits)d bits.')
 REENCRYPTION_GOES_ON = _info(
     502, 'reencryption_goes_on', 'The re-encryption of volume %(volume)s '
-    'goes on here.')
+    'continues on this node.')
 REENCRYPTION_ENDED = _info(
     503, 'reencryption_ended', 'The re-encryption of volume %(volume)s has '
     'ended: %(cipher)s, %(bits)d bits.')
 REENCRYPTION_STOPPED = _error(
-    504, 'reencryption_stopped', 'The re-encryption of volume %(volume)s '
-    'does not go on, will retry: %(error)s')
+    504, 'reencryption_stopped', 'The re-encryption of volume %(volume)s does '
+    'not continue, will retry: %(error)s')
 REENCRYPTION_NOT_BEGUN = _error(
     506, 'reencryption_not_begun', 'The re-encryption of volume %(volume)s '
-    'has not begun: its header and its data are as they were. Its logs say '
-    'why; ask for it again.')
+    'has not begun: its header and its data are unchanged. See the log of the '
+    're-encryption for the cause, and start it again.')
 NOT_OPEN = _error(
-    505, 'not_open', 'What an instance gets of volume %(volume)s is not as '
-    'it should be on this node, will retry: %(error)s')
+    505, 'not_open', 'The crypt device or header guard of volume %(volume)s '
+    'on this node is not as it should be, will retry: %(error)s')
 
 
 def all_events() -> Iterator[Event]:

@@ -40,15 +40,15 @@ class InvalidToken(LocalCloneError):
     """The column that holds a move's state holds something else."""
 
     message = _('The move record%(of_volume)s can\'t be read: "%(token)s" '
-                '(%(reason)s). It was left as it is.')
+                '(%(reason)s). The driver did not change the record.')
 
 
 class StaleMove(LocalCloneError):
     """What was read of a move is not true any more."""
 
-    message = _('The move of volume %(volume)s was changed by another '
-                'service at the same time. Nothing was changed here; try '
-                'again.')
+    message = _('Volume %(volume)s was moved, changed or deleted by another '
+                'request at the same time. This request was not completed; '
+                'try again.')
     user_message = 'MOVE_BUSY'
 
 
@@ -84,7 +84,7 @@ class FollowsInstance(NotMovable):
     """A volume that is attached goes where its instance goes."""
 
     message = _('Volume %(volume)s cannot be moved to %(host)s: it is '
-                'attached, and follows its instance. Migrate that, or '
+                'attached and follows its instance. Migrate the instance, or '
                 'detach the volume. Nothing was changed.')
     user_message = 'FOLLOWS_INSTANCE'
 
@@ -106,7 +106,7 @@ class BeingCopied(LocalCloneError):
 
     message = _('Volume %(volume)s is still being copied to %(host)s '
                 '(%(progress)s), so no snapshot or clone of it can be made '
-                'yet. Nothing was changed; try again when that has ended.')
+                'yet. Nothing was changed; try again when the copy has ended.')
     user_message = 'BEING_COPIED'
 
 
@@ -141,8 +141,9 @@ class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
     Cinder is to try no other node: it would take its home off a volume.
     """
 
-    message = _('%(what)s is not being made (any more). Nothing was done.')
-    user_message = 'CREATE_FAILED'
+    message = _('%(what)s was changed or deleted before this request was '
+                'carried out. The request came too late and was not '
+                'completed.')
 
 
 class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
@@ -171,9 +172,9 @@ class UnreadableTag(LocalCloneError):
     """
 
     message = _('LV %(lv)s can\'t be used: the driver can\'t read its tags '
-                '%(tags)s. Nothing was changed. Somebody else has set one of '
-                'them: correct that with lvchange --deltag and --addtag; '
-                '/etc/lvm/archive has what it was.')
+                '%(tags)s. Nothing was changed. Another program has set one '
+                'of these tags: correct the tag with lvchange --deltag and '
+                '--addtag. The earlier value is in /etc/lvm/archive.')
 
 
 class PeerUnreachable(LocalCloneError):
@@ -184,15 +185,16 @@ class PeerUnreachable(LocalCloneError):
     """
 
     message = _('The volume service %(host)s did not answer "%(method)s" '
-                'within %(seconds)s s. Check that it is running and can '
-                'reach the message bus.')
+                'within %(seconds)s s. Check that the service is running and '
+                'can reach the message bus.')
     user_message = 'PEER_UNREACHABLE'
     #: What goes to the volume's home, or to the node that has a snapshot;
     #: all else to the destination of a move.
     _ASKED = {
         **dict.fromkeys((
             'initialize_connection', 'terminate_connection',
-            'create_snapshot', 'create_from_volume', 'unmanage'),
+            'create_snapshot', 'create_from_volume', 'unmanage', 'extend',
+            'revert'),
             'HOME_UNREACHABLE'),
         **dict.fromkeys((
             'create_from_snapshot', 'create_body', 'serve_snapshot',
@@ -202,7 +204,8 @@ class PeerUnreachable(LocalCloneError):
         if message is None and kwargs.get('method') == 'heartbeat':
             message = _('The volume service %s is down: Cinder has had no '
                         'heartbeat of it for longer than service_down_time. '
-                        'Nothing was changed. Start it, or check its clock.'
+                        'Nothing was changed. Start the service, or check the '
+                        'clock of its node.'
                         ) % kwargs.get('host')
         super().__init__(message, **kwargs)
         self.user_message = self._ASKED.get(
@@ -216,8 +219,8 @@ class VolumeIsMoving(LocalCloneError):
     """
 
     message = _('Volume %(volume)s can\'t be %(what)s while it is being moved '
-                '(%(phase)s). Nothing was changed; try again when that has '
-                'ended.')
+                '(%(phase)s). Nothing was changed; try again when the move '
+                'has ended.')
     user_message = 'MOVE_BUSY'
 
 
@@ -235,7 +238,8 @@ class LongerThanRecorded(LocalCloneError):
     message = _('Volume %(volume)s has %(found)s GiB on %(host)s and %(size)s '
                 'GiB in Cinder\'s database: an extension has failed. Its data '
                 'beyond %(kept)s GiB would be lost. Nothing was changed. '
-                'Extend it again, to %(found)s GiB or more, and repeat this.')
+                'Extend the volume to %(found)s GiB or more, and repeat the '
+                'request.')
     user_message = 'EXTEND_AGAIN'
 
 
@@ -251,26 +255,24 @@ class NoFreeSpace(LocalCloneError):
     """The destination of a move is too full."""
 
     message = _('%(host)s has not enough free space for a volume of %(size)s '
-                'GiB and the metadata of its move: %(reason)s. Nothing was '
-                'created.')
+                'GiB: %(reason)s. Nothing was created.')
     user_message = 'NO_FREE_SPACE'
 
 
 class PoolDoesNotZero(LocalCloneError):
     """New volumes of a thin pool would have the bytes of deleted ones."""
 
-    message = _('Thin pool %(pool)s on %(host)s does not zero blocks before '
-                'it hands them out: the volume would show the data of '
-                'deleted ones. Nothing was created. Run "lvchange -Zy '
-                '%(pool)s" there.')
+    message = _('Thin pool %(pool)s on %(host)s does not zero new blocks: the '
+                'volume would show data of deleted volumes. Nothing was '
+                'created. Run "lvchange -Zy %(pool)s" on that host.')
     user_message = 'NOT_READY'
 
 
 class NotReady(LocalCloneError):
     """The destination of a move lacks something."""
 
-    message = _('%(host)s can\'t be the destination of a move: %(reason)s. '
-                'Nothing was changed. Run "cinder-localclone doctor" there.')
+    message = _('%(host)s can\'t take the volume: %(reason)s. Nothing was '
+                'changed. Run "cinder-localclone doctor" on that host.')
     user_message = 'NOT_READY'
 
 
@@ -278,8 +280,8 @@ class SourceBusy(LocalCloneError):
     """Something on the source still uses the volume."""
 
     message = _('Volume %(volume)s is still open on %(host)s (open count of '
-                '%(device)s: %(count)s). Close it there first. Nothing was '
-                'changed.')
+                '%(device)s: %(count)s). Nothing was changed. Close the '
+                'volume on that host, and try again.')
     user_message = 'SOURCE_BUSY'
 
 
@@ -287,10 +289,10 @@ class DestinationWritten(LocalCloneError):
     """Rolling a live move back would lose data."""
 
     message = _('The live move of volume %(volume)s can\'t be rolled back: '
-                'it was already written on %(host)s (%(regions)s regions), '
-                'and these writes would be lost. Nothing was changed. If the '
-                'instance runs on %(host)s, close the volume on the source, '
-                'then run "cinder-localclone resume".')
+                'the volume was already written on %(host)s (%(regions)s '
+                'regions), and these writes would be lost. Nothing was '
+                'changed. If the instance runs on %(host)s, close the volume '
+                'on the source, then run "cinder-localclone resume".')
     user_message = 'DESTINATION_WRITTEN'
 
 
@@ -300,26 +302,26 @@ class CloneFailed(LocalCloneError):
     message = _('The clone of volume %(volume)s on %(host)s is in mode '
                 '"%(mode)s": its metadata or its disk failed, so it is '
                 'unknown which regions were written. Nothing was changed. '
-                'Repair the disk and stop the instance; the clone is then '
-                'rebuilt.')
+                'Repair the disk and stop the instance; the volume service '
+                'then rebuilds the clone.')
     user_message = 'CLONE_FAILED'
 
 
 class WrongSource(LocalCloneError):
     """A login gave another disk than the source of the move."""
 
-    message = _('What %(iqn)s delivered as %(device)s is not the source of '
-                'the move%(of_volume)s: %(reason)s. It was not used. Check '
-                'which targets export that name.')
+    message = _('%(iqn)s exports another disk (%(device)s) than the expected '
+                'one%(of_volume)s: %(reason)s. The driver did not use the '
+                'disk. Check which targets export that name.')
     user_message = 'WRONG_SOURCE'
 
 
 class MissingData(LocalCloneError):
     """Something that must exist is gone; it is never created again."""
 
-    message = _('%(what)s of volume %(volume)s is missing on %(host)s. It '
-                'was not created again, because it would be empty. See '
-                '"Losing a disk" in the administration guide.')
+    message = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
+                'driver did not create an empty replacement. See "Losing a '
+                'disk" in the administration guide.')
     user_message = 'DATA_MISSING'
 
 
@@ -343,18 +345,18 @@ class WrongDevice(LocalCloneError):
     """A path does not lead to the device that it names."""
 
     message = _('%(path)s does not lead to the device of that name but to '
-                '%(found)s. Nothing was changed. See what has made it so '
-                '("ls -l %(path)s", "dmsetup info -c").')
+                '%(found)s. Nothing was changed. Find out which program '
+                'changed the path ("ls -l %(path)s", "dmsetup info -c").')
     user_message = 'DATA_MISSING'
 
 
 class MetadataTooSmall(LocalCloneError):
     """The metadata LV of a move was shrunk."""
 
-    message = _('%(device)s, which records what of volume %(volume)s has '
-                'been copied, has %(found)s bytes but needs %(needed)s: the '
-                'kernel crashes when it is full. The volume was not made '
-                'available. Extend the LV ("lvextend -L %(needed)sb '
+    message = _('%(device)s, which records the copied regions of volume '
+                '%(volume)s, has %(found)s bytes but needs %(needed)s: the '
+                'kernel crashes when this metadata is full. The volume was '
+                'not made available. Extend the LV ("lvextend -L %(needed)sb '
                 '%(device)s"), then run "cinder-localclone repair".')
     user_message = 'METADATA_TOO_SMALL'
 
@@ -362,11 +364,11 @@ class MetadataTooSmall(LocalCloneError):
 class MetadataLost(LocalCloneError):
     """The metadata LV of a committed move was overwritten."""
 
-    message = _('%(device)s, which records what of volume %(volume)s has '
-                'been copied, is blank: something has overwritten it. The '
-                'volume was not made available, because all that was written '
-                'since its move began would read as it was before. See '
-                '"Losing a disk" in the administration guide.')
+    message = _('%(device)s, which records the copied regions of volume '
+                '%(volume)s, is blank: another program has overwritten it. '
+                'The volume was not made available, because writes since its '
+                'move began would be hidden by older data. See "Losing a '
+                'disk" in the administration guide.')
     user_message = 'METADATA_LOST'
 
 
@@ -390,8 +392,9 @@ class Busy(LocalCloneError):
     :param what: such as "Volume <id>"
     """
 
-    message = _('%(what)s is in use by another request on %(host)s; gave up '
-                'after %(seconds)s s. Nothing was changed; try again.')
+    message = _('%(what)s is locked by another request on %(host)s. This '
+                'request gave up after %(seconds)s s and was not completed; '
+                'try again.')
     user_message = 'MOVE_BUSY'
 
 
@@ -399,7 +402,9 @@ class ExportFailed(LocalCloneError):
     """The kernel refused a change of the iSCSI target."""
 
     message = _('The iSCSI target of this node could not be changed: '
-                '%(reason)s. The driver will try again.')
+                '%(reason)s. The next periodic check repairs the exports. If '
+                'this error remains, run "cinder-localclone doctor" on this '
+                'node.')
 
 
 class LoginFailed(LocalCloneError):
@@ -415,8 +420,9 @@ class SourceUnreachable(LocalCloneError):
     """The source of a move accepts no iSCSI connection."""
 
     message = _('The iSCSI portal %(portal)s of the source accepts no '
-                'connection: %(reason)s. The driver will try again; until it '
-                'answers only data that was already copied can be read.')
+                'connection: %(reason)s. Until the portal answers, this node '
+                'can read only data that was already copied. Check that the '
+                'source node is up and that this node can reach it.')
     user_message = 'SOURCE_UNREACHABLE'
 
 
@@ -424,16 +430,16 @@ class TargetTimeout(CommandTimeout):
     """A change of this node's iSCSI target hangs in the kernel."""
 
     message = _('The iSCSI target of this node could not be changed within '
-                '%(seconds)s s: this change, or one before it, hangs in the '
-                'kernel, where it cannot be killed. What is not exported is '
-                'not touched by it. See its kernel log.')
+                '%(seconds)s s: this change, or an earlier one, hangs in the '
+                'kernel and can\'t be killed. Volumes that are not exported '
+                'are not affected. See the kernel log of this node.')
 
 
 class TargetHangs(TargetTimeout):
     """The same, known from an earlier change: this one was not begun."""
 
-    message = _('The iSCSI target of this node was not changed: work on '
-                '%(target)s has been stuck in the kernel since %(since)s, '
-                'where it cannot be killed. It can be changed again when '
-                'that has ended: a device that it waits for has to answer, '
-                'or to fail. See its kernel log.')
+    message = _('The iSCSI target of this node was not changed: an earlier '
+                'change of %(target)s has hung in the kernel since %(since)s '
+                'and can\'t be killed. It ends when the device that it waits '
+                'for answers or fails. See the kernel log of this node for '
+                'the device.')

@@ -256,9 +256,9 @@ class Exports:
             return False
         if not iscsi_names.is_remote_to(iqn, volume_id, initiator):
             raise exceptions.NotPossible(
-                volume=volume_id, reason='an attachment names %s, which is '
-                'not the name of its export to %s. Detach the volume there '
-                'and attach it again.' % (iqn, initiator))
+                volume=volume_id, reason='its attachment names %s, which is '
+                'not the name of its export to %s. Detach the volume on that '
+                'host and attach it again.' % (iqn, initiator))
         return self._export(
             iqn, device or names.handle_path(volume_id), volume_id, False,
             initiator, iscsi_target.auth(properties),
@@ -346,8 +346,8 @@ class Exports:
                 _attempt('', name)
             self._unused = unused
         except (exceptions.LocalCloneError, OSError) as exc:
-            LOG.error('Looking for exports of moves that are over failed; '
-                      'the next periodic check tries again: %s', exc)
+            LOG.error('The search for exports of ended moves failed; the next '
+                      'periodic check tries again: %s', exc)
         return strays
 
     def _withdraw_stray(self, target: dict[str, Any],
@@ -438,8 +438,9 @@ def _attempt(iqn: str, store: str) -> bool:
     try:
         lio.unexport(iqn, store if names.is_backstore(store) else '')
     except exceptions.LocalCloneError as exc:
-        LOG.error('%(what)s is exported in vain and could not be withdrawn; '
-                  'the next periodic check tries again: %(error)s',
+        LOG.error('%(what)s is exported without need, and the export could '
+                  'not be removed; the next periodic check tries again: '
+                  '%(error)s',
                   {'what': iqn or store, 'error': exc})
         return False
     return True

@@ -140,12 +140,12 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         return volume, 0
     if volume.status not in ('extending', *rows.BEING_CREATED):
         raise exceptions.NotPossible(
-            volume=volume_id, reason='its status is "%s": whoever asked to '
-            'extend it to %d GiB has given up. Extend it again.' % (
+            volume=volume_id, reason='its status is "%s": the request to '
+            'extend it to %d GiB was given up. Extend it again.' % (
                 volume.status, size_gib))
     if size_gib < volume.size:  # what its users have would be cut off
         raise exceptions.NotPossible(
-            volume=volume_id, reason='it has %d GiB by now: the request to '
+            volume=volume_id, reason='it already has %d GiB: the request to '
             'extend it to %d GiB came too late.' % (volume.size, size_gib))
     _check(reconciler, volume, size_gib)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
@@ -192,9 +192,9 @@ def _check_status(before: ports.Volume, volume: ports.Volume | None) -> None:
         raise exceptions.StaleMove(volume=before.id)
     if volume.status != before.status:
         raise exceptions.NotPossible(
-            volume=before.id, reason='its status became "%s" while '
-            'its LV was zeroed, so its users do not see the new '
-            'length. Extend it again.' % volume.status)
+            'Volume %s: its status became "%s" while its LV was zeroed. Its '
+            'LV is larger, but its users do not see the new size. Extend it '
+            'again.' % (before.id, volume.status))
 
 
 def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
@@ -223,7 +223,7 @@ def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
     if records.is_migrated_by_cinder(volume):
         raise exceptions.NotPossible(
             volume=volume.id, reason='Cinder is migrating it, and its copy '
-            'would lack what is new. Extend it again when its migration has '
+            'would lack the new space. Extend it again when the migration has '
             'ended.')
     move = node.records.move_of(volume.id)
     if move and move.phase is Phase.STARTING:

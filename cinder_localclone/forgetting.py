@@ -87,14 +87,15 @@ def _of_move(records: record_ports.OperatorRecords, host: str,
     elif _goes_back(move, host):
         yield Step(
             move.volume_id, 'destination of a live migration',
-            'what was written there', 'at %s again' % move.source,
+            'writes on the lost node', 'at %s again' % move.source,
             lambda: _finish(records, records.roll_back(move)))
     elif move.source == host != move.destination:
         starting = move.phase is Phase.STARTING
         yield Step(
             move.volume_id, 'source of a move', _not_copied(
                 move, copied(move)),
-            'what is local can be used on %s' % move.destination,
+            'data that was already copied can be used on '
+            '%s' % move.destination,
             (lambda: records.advance(move, Event.SOURCE_DETACHED))
             if starting else None)
 
@@ -108,15 +109,15 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     if move.phase is Phase.COMPLETING or percent == 100:
         return NOTHING
     if percent is None:
-        return 'what is not copied yet (unknown how much)'
-    return 'what is not copied yet (%.1f %%)' % (100 - percent)
+        return 'data that is not copied yet (unknown how much)'
+    return 'data that is not copied yet (%.1f %%)' % (100 - percent)
 
 
 def _of_volume(records: record_ports.OperatorRecords, volume: ports.Volume,
                move: state.Move | None, heir: str) -> Step:
-    lost = 'all of it'
+    lost = 'the whole volume'
     if move and move.committed:
-        lost = ('what was written since its move began; the LV %s on %s is '
+        lost = ('writes since its move began; the LV %s on %s is '
                 'older' % (move.source_lv, move.source))
     return Step(
         volume.id, 'home of the volume (%s)' % volume.status, lost,
@@ -133,6 +134,6 @@ def _of_snapshots(records: record_ports.OperatorRecords, host: str
         if snapshot.status not in ('error', 'deleting'):
             yield Step(
                 snapshot.volume_id, 'has its snapshot %s' % snapshot.id,
-                'all of the snapshot', 'in status "error", to be deleted',
+                'the whole snapshot', 'in status "error", to be deleted',
                 functools.partial(records.give_up_snapshot, snapshot.id,
                                   host))

@@ -85,7 +85,7 @@ def wanted(node: nodes.Node, volume: ports.Volume) -> Header | None:
         cinder_context.get_admin_context(), volume.id)
     reason = why_not(metadata)
     if not reason and encryption.wanted(node, volume):
-        reason = 'this driver is to encrypt it, too'
+        reason = 'its type also asks for encryption by this driver'
     if reason:
         raise exceptions.EncryptionUnsupported(
             volume=volume.id, reason=reason)
@@ -186,8 +186,8 @@ def copy_image(reconciler: reconcile.Reconciler, context: ports.Context,
     except processutils.ProcessExecutionError as exc:
         if any(text in str(exc.stderr) for text in TOO_SMALL):
             raise exception.ImageTooBig(
-                image_id=image_id, reason='its volume is encrypted: it takes '
-                'less than its size by the length of its header')
+                image_id=image_id, reason='the volume is encrypted, and its '
+                'header leaves less space than the size of the volume')
         raise
     finally:
         with node.lock(volume.id):

@@ -78,8 +78,8 @@ def served_on(node: nodes.Node, moves: Collection[state.Move]) -> set[str]:
         ) if found else {}
         remote = node.exports.remote() if devices else {}
     except Exception as exc:  # whatever it is: all is looked at then
-        LOG.warning('What is copied from here could not be looked at '
-                    'together: %s', exc)
+        LOG.warning('The copies from this node could not be read together: '
+                    '%s', exc)
         return set()
     return {move.volume_id for move in found
             if _is_source(devices.get(names.source(move.shadow_id)), move)

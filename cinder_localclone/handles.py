@@ -66,9 +66,9 @@ class Handles(top_devices.TopDevices):
                 host=self.host)
         if present.lvs[lv].shown < min(size_bytes, present.lvs[lv].size):
             raise exceptions.NotPossible(
-                volume=volume_id, reason='its LV %s may still have what '
-                'others have deleted: it was not zeroed to its end. Delete '
-                'the volume.' % lv)
+                volume=volume_id, reason='its LV %s was not zeroed completely '
+                'and may contain data of deleted volumes. Delete the '
+                'volume.' % lv)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(
@@ -301,9 +301,9 @@ class Handles(top_devices.TopDevices):
         name = names.handle(volume_id)
         if name in devices and not swaps:
             raise exceptions.NotPossible(
-                'Volume %s was not restored: a handle for it has appeared '
-                'meanwhile and was left as it is. The volume service checks '
-                'it when it runs.' % volume_id)
+                'Volume %s was not restored: another process created its '
+                'handle meanwhile. That handle was not changed. The volume '
+                'service checks the handle when it runs.' % volume_id)
         self._put(devices, name, table, disk)
         if names.served(volume_id) in devices:
             self.ensure_served(volume_id)  # as long as it is

@@ -116,8 +116,8 @@ class Look:
                     tokens.Role.VOLUME)):
                 return
             key_change.renew_backup(node, volume)
-            LOG.info('The backup of the header of volume %s was of another '
-                     'one, or of before a change; it was made anew.',
+            LOG.info('The header backup of volume %s did not match the '
+                     'header; a new backup was made.',
                      volume_id)
         self._right.add(_known(volume))
 
@@ -190,6 +190,6 @@ def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
     # One of a version that does not say it keeps what is here.
     if node.peers.inspect(context, home, volume_id).get('header_backup'):
         node.crypt.drop_backups(volume_id)
-        LOG.info('The backup of the header of volume %(volume)s is on '
-                 '%(host)s by now; the one on this node was removed.',
+        LOG.info('The header backup of volume %(volume)s is on %(host)s now; '
+                 'the backup on this node was removed.',
                  {'volume': volume_id, 'host': home})

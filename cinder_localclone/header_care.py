@@ -163,14 +163,15 @@ def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
     opening = node.keys.get(key, token.key_format)
     if decrypting.is_complete(header):
         node.crypt.test_ended(volume.id, opening)
-        yield ('only the end of its re-encryption is missing: if nothing '
-               'writes that now, the next check of this node does')
+        yield ('only the last step of its re-encryption is missing: unless '
+               'another process writes it now, the next check of this node '
+               'does')
         return
     for slot in token.keyslots:
         node.crypt.test(volume.id, opening, slot)
     if _recorded(volume).shares_key:
-        yield ('its secret belongs to the volume that it was made of; it gets '
-               'its own when its re-encryption has ended')
+        yield ('its secret is that of its source; the volume gets its own '
+               'secret when its re-encryption has ended')
 
 
 def _wrong_with_slots(volume: ports.Volume, header: headers.Header
@@ -210,11 +211,11 @@ def wrong_with_backup(node: nodes.Node, volume_id: str,
         return
     saved = node.crypt.backed_up(volume_id, backups[-1])
     if header and saved.pin != header.pin:
-        yield 'the last one, %s, is of other data' % backups[-1]
+        yield 'the last backup, %s, belongs to other data' % backups[-1]
     elif header and saved.all_keyslots != header.all_keyslots:
-        yield 'the last one, %s, has other key slots' % backups[-1]
+        yield 'the last backup, %s, has other key slots' % backups[-1]
     elif header and saved.keys() != header.keys():
-        yield 'the last one, %s, names other secrets' % backups[-1]
+        yield 'the last backup, %s, names other secrets' % backups[-1]
 
 
 def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
@@ -310,11 +311,12 @@ def _remarks(node: nodes.Node, volume: ports.Volume, former: str,
     :param key: what the volume is opened by, if the backup is to be replaced
     """
     if former:
-        yield ('secret %s of before the last change of its key opens it '
-               'again: run "rotate"' % former)
+        yield ('secret %s, which was replaced, opens it again: run '
+               '"cinder-localclone encryption rotate"' % former)
     if slots:
-        yield ('key slots %s of it were left out, as keys may have been '
-               'removed since: add recovery keys again' % ', '.join(slots))
+        yield ('key slots %s of the backup were not restored, because their '
+               'keys may have been removed since: add recovery keys again'
+               % ', '.join(slots))
     if key:
         try:
             key_change.renew_backup(node, volume, key)
@@ -330,19 +332,19 @@ def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
     :raises KeyNotChanged: if it is not
     """
     if saved.reencryption:
-        _refuse(volume.id, 'the backup is of a header whose volume was being '
+        _refuse(volume.id, 'the backup was made while the volume was being '
                 're-encrypted')
     recorded = _recorded(volume)
     # As long as its new key is not pinned, nothing is encrypted with that. A
     # header that has the new key alone is of after the end.
     if (recorded.becoming and recorded.becoming.digest
             and saved.pin != recorded.becoming):
-        _refuse(volume.id, 'it was being re-encrypted: what is encrypted anew '
-                'already can\'t be read by a header of before')
+        _refuse(volume.id, 'the volume was being re-encrypted: an older '
+                'header can\'t decrypt re-encrypted data')
     problem = pinning.why_not(saved, pinning.of_row(recorded))
     if problem:
-        _refuse(volume.id, 'the backup is not of the header that its row has '
-                'pinned, so of other data: %s' % problem)
+        _refuse(volume.id, 'the backup is not of the header that is recorded '
+                'for the volume, but of other data: %s' % problem)
 
 
 def _opening(node: nodes.Node, volume: ports.Volume, backup: str,

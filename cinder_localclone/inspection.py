@@ -179,7 +179,7 @@ def _not_removed(report: Report, remains: Sequence[state.Move]
     for move in remains:
         left = _lvs_of_remains(move, report['host']) & lv_names(report)
         if left:
-            yield 'what a move that is over has left is still there: ' + (
+            yield 'an ended move has left: ' + (
                 ', '.join(sorted(left)))
 
 
@@ -212,7 +212,8 @@ def _as_copying_destination(report: Report,
 def _not_on_clone(report: Report, shadow_id: str) -> Iterator[str]:
     on = _body(report)
     if report.get('passed'):  # an older peer does not say it
-        yield 'the volume is passed through still, though it is here'
+        yield ('the volume is still attached remotely, although its home is '
+               'this node')
     elif on != ['clone ' + names.clone(shadow_id)]:
         yield 'the handle is on %s, not on the clone' % on[0]
 
@@ -252,7 +253,8 @@ def _as_source(report: Report, move: state.Move) -> Iterator[str]:
         yield _MISSING % move.source_lv
     elif 'LV %s' % move.source_lv in _body(report) and not (
             move.follows and report['served']):
-        yield 'the handle is still on the LV, though the volume is not here'
+        yield ('the handle is still on the LV, although the home of the '
+               'volume is another node')
     if move.committed and not (
             report['source'] and report['source']['exported']):
         yield 'the source is not exported'
@@ -260,7 +262,7 @@ def _as_source(report: Report, move: state.Move) -> Iterator[str]:
 
 def _as_any_other(report: Report) -> Iterator[str]:
     if report['handle'] and not report.get('passed'):
-        yield 'there is a handle, though the volume is not here'
+        yield 'there is a handle, although the volume is not on this node'
 
 
 _MISSING = 'the LV %s is missing'

@@ -31,8 +31,8 @@ def look(node: nodes.Node) -> None:
         kept = node.crypt.sealed_volumes()
         unused = kept and kept - _in_use(node, kept)
     except exceptions.LocalCloneError as exc:
-        LOG.error('No key that this node keeps was removed: which of them '
-                  'are still in use could not be found out, will retry: %s',
+        LOG.error('This node removed no kept keys: it could not find out '
+                  'which of them are still in use, will retry: %s',
                   exc)
         return
     for volume_id in sorted(unused):

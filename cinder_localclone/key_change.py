@@ -67,7 +67,7 @@ def rotate(node: nodes.Node, volume_id: str,
             for snapshot_id, recorded in encrypted_snapshots(node, volume_id)
             if recorded.key != change.recorded.key]
         remarks += left_behind(node)
-    LOG.info('Volume %s has another key.', volume_id)
+    LOG.info('The key of volume %s was changed.', volume_id)
     return remarks
 
 
@@ -76,8 +76,8 @@ def left_behind(node: nodes.Node) -> list[str]:
 
     See :meth:`.crypt_ports.Crypt.former_directories`.
     """
-    return ['%s, which this node used before, may have the old key, or '
-            'backups of the header that it opens: remove what is there' % path
+    return ['%s, a former directory of this node, may have the old key, or '
+            'header backups that it opens: remove them there' % path
             for path in node.crypt.former_directories()]
 
 
@@ -181,9 +181,9 @@ class Change:
                 if key not in known:
                     self._remove_secret(key)
         except exceptions.LocalCloneError as exc:
-            LOG.warning('Secrets of volume %(volume)s that open nothing may '
-                        'be left: %(error)s', {'volume': self.volume.id,
-                                               'error': exc})
+            LOG.warning('Unused secrets of volume %(volume)s may be left in '
+                        'the key manager: %(error)s', {
+                            'volume': self.volume.id, 'error': exc})
 
     def go_back(self) -> None:
         """What was recorded is lost, and what it replaces is not yet.
@@ -197,8 +197,8 @@ class Change:
             and token.key == current.replaces), None)
         if current and former and not self._opens(current) and (
                 self._opens(former)):
-            LOG.error('Secret %(key)s of volume %(volume)s is lost: it goes '
-                      'back to the one of before.', {
+            LOG.error('Secret %(key)s of volume %(volume)s is lost: the '
+                      'volume uses its previous secret again.', {
                           'key': current.key, 'volume': self.volume.id})
             self._record(former, current)
 
@@ -231,8 +231,8 @@ class Change:
                     encryption_errors.WrongKey) as exc:
                 if step.do in (Do.DROP_SLOTS, Do.DROP_TOKEN):
                     raise
-                LOG.error('The new key of volume %(volume)s is no good, it '
-                          'keeps the old one: %(error)s', {
+                LOG.error('The new key of volume %(volume)s can\'t be used. '
+                          'The volume keeps its old key: %(error)s', {
                               'volume': self.volume.id, 'error': exc})
                 failed = exc
             self.look()
@@ -333,8 +333,8 @@ class Change:
             # Else whoever restores it would have that trace again.
             renew_backup(self.node, self.volume, stays)
         except (exceptions.LocalCloneError, OSError) as exc:
-            LOG.warning('The last backup of the header of volume %(volume)s '
-                        'names a secret that is gone: %(error)s', {
+            LOG.warning('The last header backup of volume %(volume)s names a '
+                        'secret that does not exist any more: %(error)s', {
                             'volume': self.volume.id, 'error': exc})
 
     # -- their parts
@@ -393,8 +393,9 @@ class Change:
         try:
             self.node.keys.remove(key, self.volume.id)
         except encryption_errors.KeyRefused as exc:
-            LOG.warning('Secret %(key)s of volume %(volume)s, which opens it '
-                        'no more, could not be deleted: %(error)s', {
+            LOG.warning('Secret %(key)s of volume %(volume)s does not open '
+                        'the volume any more, but could not be deleted: '
+                        '%(error)s', {
                             'key': key, 'volume': self.volume.id,
                             'error': exc})
 

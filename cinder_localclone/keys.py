@@ -116,7 +116,7 @@ class Keys:
         key = str(self._ask('', 'store', kept))
         if not encryption_types.is_reference(key):
             raise encryption_errors.KeyRefused(
-                key=key, reason='its reference can\'t be kept on record')
+                key=key, reason='the driver can\'t record its reference')
         return key
 
     def get(self, key: str, key_format: encryption_types.KeyFormat,
@@ -166,8 +166,8 @@ class Keys:
         name = self._ask(key, 'get', key, True).name or ''
         if names.is_secret(name):
             raise encryption_errors.KeyRefused(
-                key=key, reason='it is the secret of volume %s, so a type '
-                'can\'t have it; store another one for the type' % (
+                key=key, reason='it is the secret of volume %s and can\'t be '
+                'that of a type; store another secret for the type' % (
                     name[-_ID:]))
 
     def remove(self, key: str, volume_id: str = '') -> None:
@@ -243,8 +243,8 @@ class Keys:
                 'resource_id': resource_id})
         except NotImplementedError:
             self._consumers = False
-            LOG.info('The key manager does not keep who uses a secret: '
-                     'nothing but the database keeps one from being deleted.')
+            LOG.info('The key manager does not record who uses a secret: only '
+                     'Cinder\'s database protects secrets from deletion.')
 
     # -- an owner's secret
 
@@ -438,7 +438,7 @@ def _meaning(error: BaseException, key: str) -> BaseException:
         return error
     reason = '%s: %s' % (type(error).__name__, error)
     if isinstance(error, castellan_exception.ManagedObjectNotFoundError):
-        return _Gone(key=key, reason='there is none')
+        return _Gone(key=key, reason='the secret does not exist')
     attribute, status = _status(error)
     if status == 404 and key:
         return _NotFound(key=key, reason=reason)

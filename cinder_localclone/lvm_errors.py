@@ -40,8 +40,9 @@ class NoArchive(exceptions.LocalCloneError):
     """LVM changes nothing while it can't archive a group's metadata."""
 
     message = _('LVM on %(host)s can\'t write its archive: %(directory)s has '
-                '%(room)s KiB of free space. It creates and changes nothing '
-                'until there is room for it.')
+                '%(room)s KiB of free space. LVM creates and changes nothing '
+                'until more space is free there. Remove old files from that '
+                'directory.')
     user_message = 'NOT_READY'
 
 
@@ -52,7 +53,7 @@ class AlreadyThere(exceptions.LocalCloneError,
     Cinder is to try no other node: it would take its home off a volume.
     """
 
-    message = _('Volume %(volume)s was not created: LV %(lv)s is on %(host)s '
-                'already, and may have somebody\'s data. Nothing was changed. '
-                'Create another volume.')
+    message = _('Volume %(volume)s was not created: LV %(lv)s already exists '
+                'on %(host)s and may contain data of another user. Nothing '
+                'was changed. Create another volume.')
     user_message = 'CREATE_FAILED'

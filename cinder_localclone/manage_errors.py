@@ -23,12 +23,12 @@ class CannotUnmanage(exceptions.LocalCloneError, exception.VolumeIsBusy):
     """
 
     message = _('Volume %(volume)s can\'t be unmanaged: %(reason)s. Nothing '
-                'was changed; try again when that has ended.')
+                'was changed.')
     user_message = 'NOT_UNMANAGED'
 
 
 class SnapshotInUse(exceptions.LocalCloneError, exception.SnapshotIsBusy):
     """The same, of a snapshot."""
 
-    message = _('Snapshot %(snapshot)s can\'t be unmanaged: it is being '
-                'read. Nothing was changed; try again when that has ended.')
+    message = _('Snapshot %(snapshot)s can\'t be unmanaged: a host is reading '
+                'it. Nothing was changed; try again when the read has ended.')

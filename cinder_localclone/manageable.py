@@ -18,7 +18,7 @@ _GIB = 1 << 30
 UNSETTLED = ('managing', 'error_managing', 'error_managing_deleting',
              'unmanaging', 'error_unmanaging')
 MANAGED = 'it is managed already'
-DOOMED = 'it is to be overwritten and removed'
+DOOMED = 'the driver is about to overwrite and remove it'
 
 #: LVs by name.
 LVs: typing.TypeAlias = Mapping[str, reports.LogicalVolume]

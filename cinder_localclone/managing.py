@@ -68,7 +68,7 @@ def no_such_lv(node: nodes.Node, reference: Reference,
     :param elsewhere: the nodes that have one
     :param silent: those of which it is not known
     """
-    reason = 'there is none in volume group ' + node.stack.group
+    reason = 'no such LV exists in volume group ' + node.stack.group
     if elsewhere:
         reason += ', and %s elsewhere: on %s' % (
             'one' if len(elsewhere) == 1 else 'more than one',
@@ -213,7 +213,7 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
     node.stack.disown(volume.name, volume.name)
-    LOG.info('Volume %(volume)s is not managed any more; its data are in '
+    LOG.info('Volume %(volume)s is not managed any more; its data is in '
              'logical volume %(lv)s.',
              {'volume': volume.id, 'lv': volume.name})
 
@@ -232,7 +232,7 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
     present = node.stack.survey()
     lv = present.lvs.get(volume.name)
     if waiting and waiting.is_over:
-        reason = 'what a move has left on %s is to be removed first' % (
+        reason = '%s has still to clean up after a move' % (
             waiting.cleanup_node)
     elif waiting:
         reason = 'it is being moved (%s)' % waiting.display_phase
@@ -241,12 +241,13 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
     elif lv and lv.zeroed < lv.size:
         # Managed again later, it would be zeroed from there on, whatever was
         # written to it meanwhile.
-        reason = ('its LV is not zeroed to its end, since an extension of it, '
-                  'or of what it was made of, has failed; extend it first')
+        reason = ('its LV is not zeroed completely, because an extension of '
+                  'the volume or of its source has failed; extend the volume '
+                  'first')
     else:
         others = present.volumes_above(
             node.stack.group, volume.name) - {volume.id}
         if not others:
             return
-        reason = 'volume %s has its data, too' % sorted(others)[0]
+        reason = 'volume %s uses the same data' % sorted(others)[0]
     raise manage_errors.CannotUnmanage(volume=volume.id, reason=reason)

@@ -217,5 +217,5 @@ def unmanage_here(node: nodes.Node, snapshot_id: str) -> None:
         node.stack.remove_handle(snapshot_id)
         lv = names.snapshot_lv(snapshot_id)
         node.stack.disown(lv, lv)
-    LOG.info('Snapshot %(snapshot)s is not managed any more; its data are '
-             'in logical volume %(lv)s.', {'snapshot': snapshot_id, 'lv': lv})
+    LOG.info('Snapshot %(snapshot)s is not managed any more; its data is in '
+             'logical volume %(lv)s.', {'snapshot': snapshot_id, 'lv': lv})

@@ -32,29 +32,28 @@ DETAILS = {
         'The volume service of the destination host does not answer; the '
         'volume stays where it was.')),
     'NO_FREE_SPACE': ('LC03', _(
-        'The destination host has not enough free storage for the volume; '
-        'the volume stays where it was.')),
+        'The host that was to take the volume has not enough free storage. No '
+        'data was changed.')),
     'NOT_READY': ('LC04', _(
-        'The destination host is not able to take volumes at present; the '
-        'volume stays where it was.')),
+        'The host that was to take the volume is not able to do so at '
+        'present. No data was changed.')),
     'SOURCE_BUSY': ('LC05', _(
         'The volume is still in use on the host it was attached to.')),
     'WRONG_SOURCE': ('LC06', _(
-        'The data that the destination host was offered is not that of this '
-        'volume; it was not used and the volume stays where it was.')),
+        'The disk that was offered to the host is not that of this volume. '
+        'The host did not use it, and the volume is unchanged.')),
     'MOVE_BUSY': ('LC07', _(
-        'The volume is being moved by another request; try again when that '
-        'has ended.')),
+        'The volume is being moved, or is used by another request; try again '
+        'later.')),
     'DATA_MISSING': ('LC08', _(
         'The data of the volume was not found on its host.')),
     'TIMEOUT': ('LC09', _(
-        'The storage of a host did not answer in time; the volume stays '
-        'where it was.')),
+        'The storage of a host did not answer in time. Try again later.')),
     'ATTACHED_ELSEWHERE': ('LC10', _(
         'The volume is attached to another instance.')),
     'HOME_UNREACHABLE': ('LC11', _(
-        'The volume service of the host that the volume is on does not '
-        'answer; try again when that host is back.')),
+        'The volume service of a host that has the volume does not answer; '
+        'try again when that host is back.')),
     'SOURCE_UNREACHABLE': ('LC12', _(
         'The host could not reach the data of the volume on the host that '
         'it comes from; try again later.')),
@@ -81,7 +80,7 @@ DETAILS = {
     'NOT_EXTENDED': ('LC19', _(
         'The volume could not be extended; its data is unchanged.')),
     'CREATE_FAILED': ('LC20', _(
-        'It could not be created; what it was to be made of is unchanged.')),
+        'Nothing was created. The source is unchanged.')),
     'BEING_COPIED': ('LC21', _(
         'The volume is still being copied to the host that it was moved to; '
         'try again when that has ended.')),
@@ -91,8 +90,9 @@ DETAILS = {
         'The storage of the host that the volume is on is too full for '
         'snapshots and clones.')),
     'FOREIGN_IMAGE': ('LC24', _(
-        'This storage cannot make a volume of that snapshot or volume, which '
-        'is on another one.')),
+        'This storage cannot make the volume of that snapshot or volume: the '
+        'source is on other storage, or its size or encryption does not '
+        'match.')),
     'SNAPSHOT_UNREACHABLE': ('LC25', _(
         'The volume service of the host that the snapshot is on does not '
         'answer; try again when that host is back.')),
@@ -107,11 +107,11 @@ DETAILS = {
         'The volume was not reverted to the snapshot; its data is '
         'unchanged.')),
     'NOT_MANAGED': ('LC30', _(
-        'What was named could not be made a volume of this storage; it is '
+        'The named logical volume could not be managed by this storage; it is '
         'unchanged.')),
     'NOT_UNMANAGED': ('LC31', _(
-        'The volume is being moved or in use, or its storage failed: it is '
-        'still managed.')),
+        'The volume is still managed: it is in use, being moved, encrypted or '
+        'incomplete, or its storage failed.')),
     'ENCRYPTION_TYPE': ('LC32', _(
         'The volume type asks for an encryption that this storage does not '
         'have; an administrator has to correct the type.')),
@@ -128,37 +128,39 @@ DETAILS = {
         'The key manager does not answer; the volume is unchanged. Try again '
         'later.')),
     'HEADER_DAMAGED': ('LC37', _(
-        'The encryption header of the volume cannot be read; nothing was '
-        'written to it. An administrator has to look at it.')),
+        'The encryption header of the volume cannot be used; nothing was '
+        'written to it. An administrator has to examine it.')),
     'MOVES_COLD': ('LC38', _(
         'A volume of this type moves only while it is detached.')),
     'NOT_AT_REST': ('LC39', _(
-        'The volume is being moved; try again when that has ended.')),
+        'The volume is being moved, or another host uses it over the network; '
+        'try again afterwards.')),
     'FRESH_ENCRYPTED': ('LC40', _(
         'A backup cannot be restored to a volume of this type that was never '
         'attached; attach it once, or choose another type.')),
     'REENCRYPTING': ('LC41', _(
         'The volume is being re-encrypted; try again when that has ended.')),
     'KEEPS_SIZE': ('LC42', _(
-        'A volume of this type keeps its size; copy it to a larger one.')),
+        'A volume of this type cannot be extended; copy the data to a larger '
+        'volume.')),
     'PACE_TYPE': ('LC43', _(
         'The volume type asks for a pace of copies that this storage does '
         'not have; an administrator has to correct the type.')),
     'NOT_DELETED': ('LC44', _(
         'The volume is in use or is being moved, or its storage did not '
-        'answer in time. Nothing of it was removed: delete it, or its group, '
-        'again.')),
+        'answer in time. None of its data was removed: delete the volume, or '
+        'its group, again.')),
     'HALF_DELETED': ('LC45', _(
-        'The volume could not be deleted completely, and it can\'t be used '
-        'any more. Have an administrator delete it again; if it is in a '
-        'group, you can delete that again.')),
+        'The volume could not be deleted completely and can\'t be used any '
+        'more. Ask an administrator to delete it again; if the volume is in a '
+        'group, you can delete the group again.')),
     'DELETE_FAILED': ('LC46', _(
-        'The volume could not be deleted; an administrator has to look at '
+        'The volume could not be deleted; an administrator has to examine '
         'it.')),
     'EXTEND_AGAIN': ('LC47', _(
-        'An extension of the volume has failed halfway. Have an '
-        'administrator reset its status, extend it again, and repeat '
-        'this.')),
+        'An earlier extension of the volume has failed. Ask an administrator '
+        'to reset the status of the volume, extend it again, and repeat the '
+        'request.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))
@@ -206,8 +208,9 @@ def tell_owner(context, volume_id: str, error: Exception,
         api.API().create(context, action, resource_type=resource,
                          resource_uuid=volume_id, detail=DETAILS[key])
     except Exception as exc:  # a context without a project, for one
-        LOG.warning('The owner of %(resource)s could not be told: %(error)s '
-                    '(because %(cause)s)', {
+        LOG.warning('No message could be recorded for the owner of '
+                    '%(resource)s about this error: %(error)s (because '
+                    '%(cause)s)', {
                         'resource': volume_id, 'error': error, 'cause': exc})
 
 

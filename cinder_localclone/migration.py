@@ -99,7 +99,7 @@ def _check(node: nodes.Node, volume: ports.Volume, peer: str,
     reason = rows.why_it_stays(
         volume, asked_by, records.is_migrated_by_cinder(volume))
     if peer == node.host:
-        reason = 'it is there.'
+        reason = 'that node is its home already.'
     if reason:
         raise exceptions.NotMovable(
             volume=volume.id, host=peer, reason=reason)

@@ -75,8 +75,8 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
         removal.discard_lv(node, volume.name)
     except Exception as exc:
         LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
-                  'created, could not be removed. That is tried again when '
-                  'the volume is there, or deleted: %(error)s', {
+                  'created, could not be removed. The driver tries again when '
+                  'the volume is created or deleted: %(error)s', {
                       'lv': volume.name, 'volume': volume.id, 'error': exc})
 
 
@@ -96,7 +96,7 @@ def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
         try:
             node.stack.accept(lv.name)
         except exceptions.LocalCloneError as exc:
-            LOG.warning('Volume %(volume)s counts as newborn until the next '
+            LOG.warning('Volume %(volume)s stays uncommitted until the next '
                         'periodic check: %(error)s',
                         {'volume': volume.id, 'error': exc})
 
@@ -133,8 +133,8 @@ def _each(newborns: Iterable[tuple[str, reports.LogicalVolume]],
         except exceptions.Busy:
             pass
         except Exception as exc:
-            LOG.error('LV %(lv)s of volume %(volume)s, which is newborn, '
-                      '%(what)s, will retry: %(error)s', {
+            LOG.error('Uncommitted LV %(lv)s of volume %(volume)s %(what)s, '
+                      'will retry: %(error)s', {
                           'lv': lv.name, 'volume': volume_id, 'what': what,
                           'error': exc})
 

@@ -33,9 +33,9 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
             destination.roll_back_live(node, reconciler.context, move)
         else:
             raise exceptions.NotPossible(
-                volume=volume_id, reason='the volume is at %s already, with '
-                'all that was written since: its move only goes forward '
-                '(it is %s).' % (move.destination, move.display_phase))
+                volume=volume_id, reason='its home is %s already, with all '
+                'later writes: its move can only go forward (it is '
+                '%s).' % (move.destination, move.display_phase))
 
 
 def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
@@ -104,4 +104,4 @@ def _check_here(reconciler: reconcile.Reconciler, move: state.Move,
     if host != reconciler.node.host:
         raise exceptions.NotPossible(
             volume=move.volume_id,
-            reason='this has to be done on %s.' % host)
+            reason='run the command on %s.' % host)

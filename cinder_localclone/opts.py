@@ -42,9 +42,9 @@ localclone_opts = [
             ('yield', '64 KiB in flight while the guest reads or writes its '
              'volume, 2 MiB once it has been idle for 0.6 s, and 8 MiB after '
              '5 s'),
-            ('full', 'all that localclone_hydration_threshold allows, '
-             'whatever the guest does: the shortest copies, and slow '
-             'synchronous writes beside them'),
+            ('full', 'as many regions as localclone_hydration_threshold '
+             'allows, whatever the guest does: the shortest copies, but slow '
+             'synchronous writes'),
             ('spare', 'as yield, but 2 MiB only once the guest has been '
              'idle for 5 s, and 8 MiB after 30 s: for guests that would '
              'rather have longer copies than bursts in their pauses')],
@@ -119,17 +119,14 @@ localclone_opts = [
     cfg.IntOpt(
         'localclone_max_copies_in', default=queue.Limits.into, min=0,
         max=1000,
-        help='Maximum number of volumes copied to a node at a time. The '
-             'others that move there wait for their turn: they can be used, '
-             'and are not copied yet. Volumes for which a snapshot or a clone '
-             'waits come first, then attached ones, then those that wait '
-             'longest. '
-             'One copy alone fills most links; a second one uses the moments '
-             'in which the guest\'s I/O keeps the first from going on. More '
-             'make all of them slower, with the guests beside them. Each '
-             'node decides by itself which copies run: set this, '
-             'localclone_max_copies_out and localclone_max_copies to the '
-             'same values on all nodes. 0: no limit.'),
+        help='Maximum number of volumes copied to a node at a time. The other '
+        'volumes that move to the node wait in a queue; they can be used '
+        'meanwhile. Volumes for which a snapshot or a clone waits come first, '
+        'then attached ones, then those that have waited longest. One copy '
+        'fills most links; a second one uses pauses of the first. More copies '
+        'slow down each other and the guests. Each node decides by itself '
+        'which copies run: set this, localclone_max_copies_out and '
+        'localclone_max_copies to the same values on all nodes. 0: no limit.'),
     cfg.IntOpt(
         'localclone_max_copies_out', default=queue.Limits.out_of, min=0,
         max=1000,
@@ -171,9 +168,9 @@ localclone_opts = [
              'volume to end.'),
     cfg.IntOpt(
         'localclone_snapshot_wait', default=300, min=0, max=86400,
-        help='Seconds that a snapshot or a clone of a volume waits for the '
-             'volume to be copied to its new home. Then it fails. What is '
-             'captured is the moment when the wait ends.'),
+        help='Seconds that a snapshot or a clone waits for the volume to be '
+        'copied to its new home. After this time the request fails. The '
+        'snapshot or clone has the data of the end of the wait.'),
     cfg.IntOpt(
         'localclone_source_timeout', default=86400, min=30, max=2147483,
         help='How long (in seconds) reads of data that is not copied yet '
@@ -186,11 +183,11 @@ localclone_opts = [
             ('key_manager', 'those in the section [key_manager], with '
              'auth_type = keystone_password'),
             ('keystone_authtoken', 'those of Cinder\'s own user')],
-        help='Whose credentials store and read the secrets of volumes that '
-             'the driver encrypts (extra spec localclone:encryption). Every '
-             'node needs them: it opens its volumes before anybody has sent '
-             'it a token. Whoever has them can read all of these secrets, and '
-             'so can every user with a role in the same project.'),
+        help='Credentials with which the driver stores and reads the secrets '
+        'of volumes that it encrypts (extra spec localclone:encryption). '
+        'Every node needs them: it opens its volumes before any user has sent '
+        'it a token. These credentials can read all of these secrets, and so '
+        'can every user with a role in the same project.'),
     cfg.IntOpt(
         'localclone_key_timeout', default=15, min=1, max=300,
         help='Seconds to wait for an answer of the key manager. Keep it well '
@@ -230,15 +227,13 @@ localclone_opts = [
              'completely when they are created.'),
     cfg.IntOpt(
         'localclone_compare_timeout', default=3600, min=0, max=604800,
-        help='Seconds that a copy waits, before it ends, or goes on after a '
-             'restart, for the volume service of its source, if that is '
-             'down, for the map of a thin pool, or for what can\'t be copied '
-             'again. The source is asked what it has: a thin pool that could '
-             'not write its metadata may have lost regions that had been '
-             'copied, and has reported success; they are copied again. After '
-             'this time the copy goes on, and is taken at its word when it '
-             'ends, unless something is known to be lost that no operator '
-             'has accepted.'),
+        help='Seconds that a copy waits, before it ends or after a restart, '
+        'for the volume service of its source, for the map of a thin pool, or '
+        'for lost data that can\'t be copied again. A thin pool that could '
+        'not write its metadata may have lost regions that had been copied, '
+        'although it reported success; the source is asked for its data, and '
+        'these regions are copied again. After this time the copy continues '
+        'and may end, unless a loss is known that no operator has accepted.'),
     cfg.StrOpt(
         'localclone_key_cache', default='none',
         choices=[

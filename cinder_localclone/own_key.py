@@ -98,7 +98,7 @@ def give_late(node: nodes.Node, volume_id: str) -> None:
         _replace(change, current, wanted)
     change.note_key()
     change.drop_unknown_secrets()
-    LOG.info('Volume %s has a key of its own.', volume_id)
+    LOG.info('Volume %s has its own key now.', volume_id)
 
 
 def _give_uuid(node: nodes.Node, volume: ports.Volume) -> None:

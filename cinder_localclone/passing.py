@@ -107,7 +107,7 @@ def end_one(node: nodes.Node, volume_id: str, user: str) -> None:
         end(node, volume_id)
     else:
         LOG.info('A request to end an earlier attachment of volume %s came '
-                 'late; nothing was ended.', volume_id)
+                 'late; nothing was changed.', volume_id)
 
 
 def end(node: nodes.Node, volume_id: str) -> None:

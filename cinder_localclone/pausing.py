@@ -58,7 +58,7 @@ def settle(node: nodes.Node, volume: ports.Volume) -> None:
         header = node.crypt.header(volume_id)
     except encryption_errors.HeaderDamaged as exc:
         # Who opens it says so. It may be read, and is recovered, elsewhere.
-        LOG.warning('It is not known whether volume %(volume)s was being '
+        LOG.warning('It is unknown whether volume %(volume)s was being '
                     're-encrypted: %(error)s',
                     {'volume': volume_id, 'error': exc})
         return
@@ -97,8 +97,8 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
                 node, volume_id, header):
             node.runner.start(volume_id)
     except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.warning('The re-encryption of volume %(volume)s does not go on '
-                    'before the next check of this node: %(error)s',
+        LOG.warning('The re-encryption of volume %(volume)s continues only '
+                    'after the next check of this node: %(error)s',
                     {'volume': volume_id, 'error': exc})
 
 
@@ -146,7 +146,8 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
     decrypting.open_volume(
         node.crypt, node.keys, volume_id, pinning.of_row(recorded),
         discards=crypt_tops.takes_discards(node, volume))
-    LOG.info('Volume %s, whose re-encryption was interrupted, was recovered.',
+    LOG.info('Volume %s was recovered after its re-encryption was '
+             'interrupted.',
              volume_id)
 
 

@@ -194,8 +194,8 @@ class Client:
                 context, method.name, **arguments)
         except messaging.MessagingException as exc:
             LOG.warning('Could not send "%(method)s" %(arguments)s to '
-                        '%(host)s, which will notice at its next periodic '
-                        'check: %(error)s',
+                        '%(host)s. The next periodic check of that host does '
+                        'the work: %(error)s',
                         {'method': method.name, 'arguments': arguments,
                          'host': host, 'error': exc})
 

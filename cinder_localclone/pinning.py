@@ -72,8 +72,8 @@ def why_not_ours(header: headers.Header) -> str:
     if header.odd:
         return header.odd
     if header.foreign_requirements:
-        return 'it asks for what this version does not know: ' + ', '.join(
-            header.foreign_requirements)
+        return ('it needs features that this version of the driver does not '
+                'know: ' + ', '.join(header.foreign_requirements))
     for each in filter(None, (header.pin, header.becoming)):
         problem = _why_not_offered(each)
         if problem:
@@ -110,7 +110,7 @@ def why_not(header: headers.Header, expected: Expected) -> str:
     if problem or not expected.by_row:
         return problem
     if expected.pin is None:
-        return 'its row has no pin of a header'
+        return 'its row records no header'
     found, becoming = header.pin, header.becoming
     if found not in (expected.pin, expected.becoming):
         return expected.pin.difference(found)
@@ -171,7 +171,7 @@ def why_not_opened(pin: pins.Pin | None, becoming: pins.Pin | None,
     The parameters are those of :func:`check_opened`.
     """
     if pin is None or opened is None or not opened.segments:
-        return 'nothing decrypts it'
+        return 'no device decrypts it'
     for segment in opened.segments:
         # Only a running re-encryption has other devices in between. Its
         # header is authenticated by both keys.

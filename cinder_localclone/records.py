@@ -208,8 +208,8 @@ class Records:
                     moves.append(_to_move(shadow, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
-                    LOG.error('The move recorded in volume row %(shadow)s '
-                              'is left alone: %(error)s',
+                    LOG.error('The move record %(shadow)s can\'t be read and '
+                              'is not changed: %(error)s',
                               {'shadow': shadow.id, 'error': exc})
         return moves
 

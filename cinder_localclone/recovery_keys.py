@@ -91,7 +91,7 @@ def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
         except (exceptions.LocalCloneError, OSError) as exc:
             # Whoever asks has to be shown a key that is there by now.
             LOG.warning('The recovery key of volume %(volume)s does not open '
-                        'what the backup of its header would restore: '
+                        'the header that its backup would restore: '
                         '%(error)s', {'volume': volume_id, 'error': exc})
         return Added(token.slot, shown, token.key)
 
@@ -159,8 +159,9 @@ def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> list[str]:
                     node.crypt.test(volume_id, key, slot)
                     return key
         raise encryption_errors.KeyNotChanged(
-            volume=volume_id, reason='that is none of its recovery keys'
-            if typed else 'the key manager has no recovery key of it')
+            volume=volume_id, reason='the given key is none of its recovery '
+            'keys'
+            if typed else 'the key manager has no recovery key of the volume')
     return key_change.rotate(node, volume_id, proven)
 
 
@@ -217,8 +218,8 @@ class _Work:
             tokens.Role.RECOVERY) for slot in token.keyslots]
         if len(found) != 1:
             self.refuse('it has no recovery key' if not found else
-                        'it has more than one recovery key; choose its slot '
-                        'of %s' % ', '.join(found))
+                        'it has more than one recovery key; choose one of the '
+                        'slots %s' % ', '.join(found))
         return found[0]
 
     def check_removable(self, slot: str) -> None:
@@ -227,8 +228,9 @@ class _Work:
         if any(slot in (*token.keyslots, token.slot)
                for token in self.header.tokens
                if token.role is tokens.Role.VOLUME):
-            self.refuse('key slot %s is that of its own key, which "rotate" '
-                        'replaces' % slot)
+            self.refuse('key slot %s has the key of its secret; '
+                        '"cinder-localclone encryption rotate" replaces that '
+                        'key' % slot)
 
     def refuse(self, reason: str) -> typing.NoReturn:
         raise encryption_errors.KeyNotChanged(

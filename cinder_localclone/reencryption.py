@@ -154,8 +154,8 @@ def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
     volume = checks.volume_at_home(node, volume_id)
     if _recorded(volume).authenticated:
         raise reencryption_errors.CannotReencrypt(
-            volume=volume_id, reason='cryptsetup can\'t re-encrypt what is '
-            'authenticated')
+            volume=volume_id, reason='cryptsetup can\'t re-encrypt '
+            'authenticated volumes')
     if not _at_rest(node, volume):
         raise encryption_errors.NotAtRest(volume=volume_id)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
@@ -423,8 +423,8 @@ def _has_own_key(node: nodes.Node, volume_id: str) -> bool:
         if volume and _recorded(volume).shares_key:
             own_key.give_late(node, volume_id)
     except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.warning('Volume %(volume)s still shares the secret of the volume '
-                    'that it was made of, will retry: %(error)s',
+        LOG.warning('Volume %(volume)s still shares the secret of its source, '
+                    'will retry: %(error)s',
                     {'volume': volume_id, 'error': exc})
         return False
     return True
@@ -442,7 +442,7 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     if not header.opened_by(tokens.Role.VOLUME):
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '
-            'whose key would open it')
+            'with a key that opens it')
     recorded = _recorded(volume)
     pinning.check(volume.id, header, pinning.of_row(recorded))
     begun = header.pin != recorded.pin

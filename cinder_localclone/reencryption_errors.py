@@ -16,44 +16,44 @@ class CannotReencrypt(exceptions.LocalCloneError):
 class OtherKeys(exceptions.LocalCloneError):
     """Keys that would be lost: only that of the service is taken over."""
 
-    message = _('Volume %(volume)s has other keys than that of its secret '
-                '(key slots %(slots)s), such as recovery keys. No '
-                're-encryption keeps them. Nothing was changed. With '
-                '--drop-other-keys they are dropped; add recovery keys again '
-                'afterwards.')
+    message = _('Volume %(volume)s has other keys than its secret (key slots '
+                '%(slots)s), such as recovery keys. A re-encryption does not '
+                'keep these keys. Nothing was changed. Run the command with '
+                '--drop-other-keys to remove them, and add recovery keys '
+                'again afterwards.')
 
 
 class NoRoomToReencrypt(exceptions.LocalCloneError):
     """A thin volume that would become full, in a pool that has no room."""
 
-    message = _('Volume %(volume)s can\'t be re-encrypted on %(host)s: all '
-                'of it is written anew, for which up to %(needed)d MiB are '
-                'needed; %(free)d MiB are free in the thin pool. Nothing was '
-                'changed.')
+    message = _('Volume %(volume)s can\'t be re-encrypted on %(host)s: a '
+                're-encryption writes the whole volume and needs up to '
+                '%(needed)d MiB; %(free)d MiB are free in the thin pool. '
+                'Nothing was changed. Extend the thin pool.')
 
 
 class Reencrypting(exceptions.LocalCloneError):
     """What can't be done to a volume that is being re-encrypted."""
 
-    message = _('Volume %(volume)s can\'t be %(what)s before its '
-                're-encryption has ended, whether that runs or is paused. '
-                'Nothing was changed. See "cinder-localclone encryption '
-                'resume".')
+    message = _('Volume %(volume)s can\'t be %(what)s until its re-encryption '
+                'has ended. Nothing was changed. If the re-encryption is '
+                'paused, run "cinder-localclone encryption resume".')
     user_message = 'REENCRYPTING'
 
 
 class StillReencrypting(exceptions.SourceBusy):
     """A re-encryption that has not paused in time."""
 
-    message = _('The re-encryption of volume %(volume)s on %(host)s was '
-                'asked to pause, and has not done so within %(seconds)d s. '
-                'It goes on; nothing else was changed.')
+    message = _('The re-encryption of volume %(volume)s on %(host)s did not '
+                'pause within %(seconds)d s. The re-encryption continues; '
+                'nothing else was changed. Try again later.')
 
 
 class Interrupted(exceptions.SourceBusy):
     """A re-encryption that was killed under a running guest."""
 
-    message = _('What re-encrypted volume %(volume)s on %(host)s was killed, '
-                'and an instance still has the volume open. Nothing was '
-                'changed. Stop that instance, or detach the volume: then it '
-                'is recovered, and goes on.')
+    message = _('The process that re-encrypted volume %(volume)s on %(host)s '
+                'was killed, and an instance still has the volume open. '
+                'Nothing was changed. Stop the instance, or detach the '
+                'volume: the driver then recovers the volume and continues '
+                'its re-encryption.')

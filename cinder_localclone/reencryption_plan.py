@@ -38,8 +38,8 @@ def check_same(volume_id: str, found: headers.Reencryption, wish: Wish
     if (wish.cipher not in ('', found.cipher)
             or wish.key_bits not in (0, found.key_bits)):
         raise reencryption_errors.CannotReencrypt(
-            volume=volume_id, reason='that has begun, with %s and %d bits; '
-            'it has to end first' % (found.cipher, found.key_bits))
+            volume=volume_id, reason='a re-encryption with %s and %d bits has '
+            'begun and has to end first' % (found.cipher, found.key_bits))
 
 
 def new_cipher(volume_id: str, header: headers.Header, wish: Wish
@@ -50,13 +50,14 @@ def new_cipher(volume_id: str, header: headers.Header, wish: Wish
     """
     if wish.resilience not in ('', *options.RESILIENCES):
         raise reencryption_errors.CannotReencrypt(
-            volume=volume_id, reason='%s would not outlive a power cut' %
+            volume=volume_id, reason='resilience "%s" would not survive a '
+            'power cut' %
             wish.resilience)
     cipher = wish.cipher or header.cipher
     known = encryption_types.CIPHERS.get(cipher)
     if header.integrity or known is None or 'none' not in known.integrity:
         raise reencryption_errors.CannotReencrypt(
-            volume=volume_id, reason='%s is no cipher for that' % (
+            volume=volume_id, reason='%s is no cipher for a re-encryption' % (
                 header.integrity or cipher))
     key_bits = wish.key_bits or (
         header.key_bits if cipher == header.cipher else known.key_bits[-1])
@@ -81,8 +82,9 @@ def own_slot(volume_id: str, header: headers.Header, drops_keys: bool
              if slot in header.keyslots]
     if len(own) != 1 or len(slots) != 1 or own[0].slot:
         raise reencryption_errors.CannotReencrypt(
-            volume=volume_id, reason='its key is being changed, or it has '
-            'none of its own; have "encryption rotate" end first')
+            volume=volume_id, reason='its key is being changed, or its header '
+            'does not name exactly one key of the volume; run '
+            '"cinder-localclone encryption rotate" first')
     others = set(header.keyslots) - set(slots)
     if others and not drops_keys:
         raise reencryption_errors.OtherKeys(

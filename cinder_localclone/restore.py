@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 #: Why an LV is not given out that no guest has: it may be what a revert has
 #: replaced. Nobody waits for it.
-NEWBORN = 'newborn: nobody was given it yet'
+NEWBORN = 'uncommitted: Cinder has not taken it yet'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _reason(lv: reports.LogicalVolume) -> str:
     """Why an LV of a volume is never given out at boot; '' if it may be."""
     if names.NEWBORN in lv.tags:
         return NEWBORN
-    return '' if lv.shown else 'it was not created to its end'
+    return '' if lv.shown else 'it was not created completely'
 
 
 def _arriving(present: survey.Survey
@@ -123,7 +123,7 @@ def _of_move(local: Local, shadow_id: str,
     # A destination LV is named after the shadow (see records.py).
     if shadow_id not in local.lv:
         return dataclasses.replace(
-            local, reason='its move was not prepared to the end')
+            local, reason='its move was not prepared completely')
     facts = names.facts(metadata.tags)
     try:
         geometry = state.Geometry.parse(facts['geometry'])
@@ -146,7 +146,7 @@ def _of_move(local: Local, shadow_id: str,
 def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, reason='two LVs here claim to be it')
+        local, reason='two LVs of this node have the tag of this volume')
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 

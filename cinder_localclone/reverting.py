@@ -90,7 +90,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
-                          'does what is left.', volume_id)
+                          'completes the clean-up.', volume_id)
     if host != node.host:
         node.peers.converge_soon(context, host, volume_id)
 
@@ -106,11 +106,12 @@ def _tell_of_keys(volume: ports.Volume, reverted: ports.Volume,
     if before is None or after is None:
         return
     LOG.warning(
-        'Volume %(volume)s has the key slots of when snapshot %(snapshot)s '
-        'was taken: recovery keys that were removed since open it again, and '
-        '%(secret)s. See "cinder-localclone encryption status".', {
+        'Volume %(volume)s has the key slots of snapshot %(snapshot)s again: '
+        'recovery keys that were removed since open it, and %(secret)s. See '
+        '"cinder-localclone encryption status".', {
             'volume': volume.id, 'snapshot': snapshot_id, 'secret': (
-                'so does secret %s, which was replaced: run "encryption '
+                'so does secret %s, which was replaced: run '
+                '"cinder-localclone encryption '
                 'rotate"' % after.key if after.key != before.key
                 else 'its secret is the same')})
 

@@ -87,7 +87,7 @@ def extra_of_move(shadow: Row) -> int:
         return extra_bytes(shadow)
     except exceptions.NotPossible:
         raise exceptions.InvalidToken(
-            token=shadow.provider_id, reason='no encryption known here')
+            token=shadow.provider_id, reason='unknown encryption')
 
 
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
@@ -122,7 +122,7 @@ def _why_unknown(row: Row) -> str:
     try:
         recorded(row)
     except exceptions.NotPossible:
-        return 'it is not known how it is encrypted.'
+        return 'its encryption is unknown to this driver.'
     return ''
 
 

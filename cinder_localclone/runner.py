@@ -57,8 +57,8 @@ class Runner:
         self._ends = True
         for volume_id in runner.stop_sessions(STOPPING):
             LOG.error('The re-encryption of volume %(volume)s has not paused '
-                      'within %(seconds)d s. If it is killed now, it leaves '
-                      'the volume\'s I/O suspended.', {
+                      'within %(seconds)d s. If it is killed now, I/O of the '
+                      'volume stays suspended.', {
                           'volume': volume_id, 'seconds': STOPPING})
 
     def is_running(self, volume_id: str) -> bool:

@@ -338,8 +338,8 @@ def _refuse(volume: ports.Volume, to: served.Connection) -> None:
     """
     raise exceptions.NotPossible(
         volume=volume.id, reason='%s uses it at %s, an address that this node '
-        'does not have any more. Give the node that address again, or '
-        'detach the volume there and attach it again.' % (
+        'does not have any more. Give the node that address again, or detach '
+        'the volume from that host and attach it again.' % (
             to.initiator, to.portal))
 
 

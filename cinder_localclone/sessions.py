@@ -180,8 +180,9 @@ class Sessions:
         if not iscsi.is_down(iqn):
             return False
         self._check_portal(portal)
-        LOG.warning('%(iqn)s is at %(portal)s now: the session with %(known)s '
-                    'is ended. I/O that waits for it fails.',
+        LOG.warning('The portal of %(iqn)s is %(portal)s now: the session '
+                    'with %(known)s is ended. I/O that waits for that session '
+                    'fails.',
                     {'iqn': iqn, 'portal': portal, 'known': known})
         iscsi.end_session(iqn, self.command_timeout)
         return True
@@ -316,8 +317,8 @@ class Sessions:
     def _look_after(self, path: str) -> None:
         iscsi.set_recovery_timeout(path, self.source_timeout)
         if iscsi.bring_back(path, SCAN_TIMEOUT):
-            LOG.warning('The kernel had set %s, a source, offline; it is '
-                        'used again.', path)
+            LOG.warning('The kernel had set %s, the disk of a source, '
+                        'offline; the driver uses it again.', path)
 
     def login_from_records(self, move: state.Move) -> str:
         """Log in with what this node's own iSCSI records know.
@@ -339,7 +340,7 @@ class Sessions:
         if not portal:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='this node\'s iSCSI records do not '
-                'know %s; the volume service logs in to it.' % iqn)
+                'contain %s; the volume service logs in to it.' % iqn)
         self._check_portal(portal)
         return self._disk_once_logged_in(iqn, portal)
 
@@ -419,8 +420,8 @@ def _identify(volume_id: str, iqn: str, path: str) -> int:
             block.identity, path)
     if not (size and serial):
         raise exceptions.LoginFailed(
-            iqn=iqn, portal=path, reason='it does not say its size and '
-            'serial number (yet)')
+            iqn=iqn, portal=path, reason='the disk does not report its size '
+            'and serial number (yet)')
     if serial != volume_id:
         raise exceptions.WrongSource(
             iqn=iqn, device=path, reason='serial number "%s" instead of '

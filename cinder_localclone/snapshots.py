@@ -164,7 +164,7 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
             # What is made of it would lack the rest.
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it was extended to %d GiB after '
-                'snapshot %s of %d GiB was asked for. Take another snapshot.'
+                'snapshot %s of %d GiB was requested. Take another snapshot.'
                 % (volume.size, snapshot.id, snapshot.size_gib))
         check_pool(node)
         with node.lock(snapshot_id):
@@ -191,8 +191,8 @@ def delete(node: nodes.Node, context: ports.Context, snapshot_id: str
         else:
             node.peers.delete_snapshot(context, snapshot.node, snapshot_id)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('Snapshot %(snapshot)s is deleted; its data will be '
-                    'removed by %(host)s, which could not do it now: '
+        LOG.warning('Snapshot %(snapshot)s is deleted, but %(host)s could not '
+                    'remove its data now and tries again later: '
                     '%(error)s', {'snapshot': snapshot_id,
                                   'host': snapshot.node, 'error': exc})
 
@@ -266,7 +266,7 @@ def serve_here(node: nodes.Node, snapshot_id: str,
         if not (local or connector.get('initiator')):
             raise exceptions.Refused(
                 volume=snapshot.volume_id, host=connector.get('host'),
-                reason='it named no iSCSI initiator.')
+                reason='the request names no iSCSI initiator.')
         if rows.recorded(snapshot):
             crypt_tops.check_readable(node, snapshot, connector, local)
         node.exports.note_offered(snapshot_id)
@@ -311,7 +311,7 @@ def unserve(node: nodes.Node, context: ports.Context, snapshot_id: str,
                                         connector)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The connection of snapshot %(snapshot)s could not be '
-                    'ended now, %(host)s will do it: %(error)s',
+                    'ended now; %(host)s tries again: %(error)s',
                     {'snapshot': snapshot_id, 'host': snapshot.node,
                      'error': exc})
 
@@ -410,9 +410,8 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
             try:
                 with node.try_lock(owner):  # while nothing takes one
                     if node.stack.resume(lv.name):
-                        LOG.error('LV %s was left suspended by an LVM '
-                                  'command that did not end; it was '
-                                  'resumed.', lv.name)
+                        LOG.error('LV %s was left suspended by an interrupted '
+                                  'LVM command; it was resumed.', lv.name)
             except exceptions.Busy:
                 pass
             except exceptions.LocalCloneError as exc:

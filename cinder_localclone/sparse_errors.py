@@ -19,9 +19,9 @@ def end(group: str, lv: str) -> str:
 class SourceWritten(exceptions.LocalCloneError):
     """What was a hole of the source may be none any more."""
 
-    message = _('Volume %(volume)s was written on %(host)s after it was '
-                'closed there, while it was about to move. Close it there '
-                'first. Nothing was changed.')
+    message = _('Volume %(volume)s was written on %(host)s after its handle '
+                'was closed, while its move began. Nothing was changed. Close '
+                'the volume on that host, and try again.')
     user_message = 'SOURCE_BUSY'
 
 
@@ -50,39 +50,39 @@ class SourceUnread(exceptions.LocalCloneError):
 class TakesLong(exceptions.LocalCloneError):
     """Something goes on, but not at once."""
 
-    message = _('it takes longer than %(seconds)d s')
+    message = _('the operation takes longer than %(seconds)d s')
 
 
 class Lacking(exceptions.LocalCloneError):
     """A copy that may lack something."""
 
-    message = _('Volume %(volume)s may lack on %(host)s what its source on '
-                '%(source)s has: that was lost, and it is not known that all '
-                'of it was copied again. The source is kept. Check the file '
-                'system, and restore what is damaged. Then let the copy end '
-                'as it is: %(end)s')
+    message = _('The copy of volume %(volume)s on %(host)s may lack data that '
+                'its source on %(source)s has: a thin pool lost data, and it '
+                'is unknown whether all of it was copied again. The source is '
+                'kept. Check the file system, and restore damaged files. Then '
+                'end the copy as it is: %(end)s')
 
 
 class NotAllCopied(exceptions.LocalCloneError):
     """The source has what its copy has not, although that was copied."""
 
     message = _('%(size)d KiB of volume %(volume)s that its source has are '
-                'missing on %(host)s still, although they were written again. '
-                'The source is kept. See dmesg for what is wrong with the '
-                'thin pool. To let the copy end as it is: %(end)s')
+                'still missing on %(host)s, although they were copied again. '
+                'The source is kept. See dmesg for errors of the thin pool. '
+                'To end the copy as it is: %(end)s')
 
 
 class NotRefilled(exceptions.LocalCloneError):
     """What was lost of a copy can't be copied again now."""
 
-    message = _('Not all that the thin pool of %(host)s has lost of volume '
-                '%(volume)s could be copied again from %(source)s: '
-                '%(reason)s. The source is kept, and that is tried again. If '
-                'it is in vain, check the file system, restore what is '
-                'damaged, and let the copy end as it is: %(end)s')
+    message = _('The thin pool of %(host)s has lost data of volume '
+                '%(volume)s, and not all of it could be copied again from '
+                '%(source)s: %(reason)s. The source is kept, and the driver '
+                'tries again. If every try fails, check the file system, '
+                'restore damaged files, and end the copy as it is: %(end)s')
 
 
 class Forgotten(exceptions.LocalCloneError):
     """A source that can't be asked any more."""
 
-    message = _('Its node %(host)s was forgotten.')
+    message = _('the source node %(host)s was forgotten')

@@ -241,8 +241,8 @@ class Stack(handles.Handles):
                     min(DISCARDING, self.timeout / 2), self.timeout)
         except (exceptions.CommandFailed, thin_map.OddMap) as exc:
             LOG.warning(
-                'What was never written of volume %(volume)s is copied, '
-                'too: %(error)s', {'volume': move.volume_id, 'error': exc})
+                'Holes of volume %(volume)s are copied, too: '
+                '%(error)s', {'volume': move.volume_id, 'error': exc})
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied, under a guest.

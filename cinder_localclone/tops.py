@@ -328,6 +328,6 @@ def look(node: nodes.Node, present: surveys.Survey,
         except exceptions.Busy:
             pass
         except exceptions.LocalCloneError as exc:
-            LOG.warning('The path of volume %(volume)s, which is not here, '
-                        'could not be removed: %(error)s',
+            LOG.warning('The path of volume %(volume)s, which is not on this '
+                        'node, could not be removed: %(error)s',
                         {'volume': volume_id, 'error': exc})

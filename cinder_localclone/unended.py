@@ -72,8 +72,8 @@ def end_dead(node: nodes.Node, rows: record_ports.StatusRecords,
         except exceptions.Busy:
             continue
         except exceptions.NotPossible as exc:
-            LOG.error('What was begun with a volume can\'t be ended, will '
-                      'retry: %s', exc)
+            LOG.error('An interrupted operation on a volume can\'t be ended, '
+                      'will retry: %s', exc)
             continue
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id,

@@ -173,8 +173,7 @@ def _obstacle(present: survey.Survey, local: restore.Local,
         return local.reason or ('it has no handle on this node; the volume '
                                 'service makes one as soon as it can')
     return '' if all(noted) else (
-        'it is not noted on this node which header and which secret are its '
-        'own')
+        'this node has no record of the volume\'s header and secret')
 
 
 def _side_by_side(act: Callable[[restore.Local, bool], Outcome],
@@ -236,8 +235,8 @@ def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
     if local.lv and not (lv and names.OPENED in lv.tags
                          and names.AWAY not in lv.tags):
         raise exceptions.NotPossible(
-            volume=local.volume_id, reason='it is not noted any more that it '
-            'is to be open on this node.')
+            volume=local.volume_id, reason='this node has no record any more '
+            'that the volume has to be open.')
 
 
 def _unlock(stack: ports.Stack, present: survey.Survey,

@@ -238,7 +238,7 @@ class Backend:
         :raises CommandError: if there is none, or more than one
         """
         if not name:
-            raise base.CommandError('No volume is named: it is empty.')
+            raise base.CommandError('No volume was named: its id is empty.')
         found = self.records.ids_named(name, self.name)
         if not found:
             raise base.CommandError(
@@ -246,7 +246,7 @@ class Backend:
                     name, self.name))
         if len(found) > 1:
             raise base.CommandError(
-                'There are %d volumes called %s; name one by its id: %s.' % (
+                'There are %d volumes called %s; choose one by its id: %s.' % (
                     len(found), name, ', '.join(found)))
         return found[0]
 

@@ -150,10 +150,11 @@ def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
     if found:
         return [Finding(
             check, FAIL, 'a change hangs in the kernel: ' + ', '.join(found),
-            'see dmesg for the device that its commands wait for; if that is '
-            'the source of a move on a node that is down: start that node, or '
-            'iscsiadm -m node -T IQN --logout (reads of what is not copied '
-            'fail then). What was waiting goes on by itself')]
+            'see dmesg for the device that its commands wait for. If that '
+            'device is the source of a move, on a node that is down: start '
+            'that node, or run iscsiadm -m node -T IQN --logout (then reads '
+            'of data that is not copied yet fail). Waiting changes continue '
+            'by themselves')]
     return [Finding(check, OK)]
 
 
@@ -266,7 +267,7 @@ def pool(group: str, name: str,
     if not lvs[name].zeroes:
         findings.append(Finding(
             'thin pool zeroes', FAIL,
-            '%s gives new volumes the bytes of old ones' % path,
+            '%s gives new volumes the data of deleted ones' % path,
             'lvchange -Zy ' + path))
     usage = reports.pool_usage(lvs, name)
     for what, used, limit, fix in (
@@ -278,7 +279,7 @@ def pool(group: str, name: str,
             used >= min(FULL, limit - 10)) else OK
         findings.append(Finding(
             'thin pool ' + what, verdict,
-            '%.0f %% in use; from %.0f %% on nothing new is taken' % (
+            '%.0f %% in use; at %.0f %% the node takes no new volumes' % (
                 used, limit), '' if verdict == OK else fix))
     return findings
 
@@ -364,9 +365,9 @@ def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
     :param lvs: their names
     """
     return [Finding(
-        'LV ' + name, WARN, 'no volume, move or snapshot has it: what it '
-        'was of was forgotten, or the database is an older one',
-        'save what is needed; lvremove it') for name in sorted(lvs)]
+        'LV ' + name, WARN, 'no volume, move or snapshot names it: its volume '
+        'was forgotten, or the database is an older one',
+        'save the data that you need; lvremove it') for name in sorted(lvs)]
 
 
 def peer(host: str, alive: bool, answer: dict | None, problem: str,
@@ -383,7 +384,7 @@ def peer(host: str, alive: bool, answer: dict | None, problem: str,
             host, FAIL, problem if alive else 'the service is down',
             'systemctl status cinder-volume there; check [DEFAULT] '
             'transport_url')]
-    return ([Finding(host, FAIL, each, 'fix it there; restart its '
+    return ([Finding(host, FAIL, each, 'repair it on that node; restart its '
                      'cinder-volume') for each in answer['problems']]
             or [Finding(host, OK, 'ready')]) + clock(
                 host, answer['time'], before, after)
@@ -401,8 +402,8 @@ def sectors(blocks: Mapping[str, int]) -> list[Finding]:
         'sectors of disks', FAIL, '; '.join(
             '%d bytes: %s' % (size, ', '.join(hosts[size]))
             for size in sorted(hosts)),
-        'no volume moves between these nodes. Use disks of one sector size '
-        '(blockdev --getss), or a backend section of its own for each size')]
+        'no volume can move between these nodes. Use disks of one sector size '
+        '(blockdev --getss), or a separate backend section for each size')]
 
 
 def initiators(names: Mapping[str, str]) -> list[Finding]:
@@ -412,8 +413,8 @@ def initiators(names: Mapping[str, str]) -> list[Finding]:
     """
     return [Finding(
         'iSCSI name ' + name, FAIL, 'several nodes have it: '
-        + ', '.join(found), 'detach what all but one of them use over iSCSI; '
-        'give each of these a name of its own in '
+        + ', '.join(found), 'detach the volumes that all but one of these '
+        'nodes use over iSCSI; give each of these nodes its own name in '
         '/etc/iscsi/initiatorname.iscsi (iscsi-iname makes one); restart '
         'iscsid and cinder-volume there')
         for name, found in _hosts_by(names).items()

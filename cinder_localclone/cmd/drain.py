@@ -91,9 +91,9 @@ class Draining:
 
     def _no_room(self):
         if self._to:
-            return '%s has no room for it, or is not ready.' % self._to
-        return ('no node that is up, enabled and ready has room for it in '
-                'its availability zone; --to chooses one in any.')
+            return '%s has not enough free space, or is not ready.' % self._to
+        return ('no node that is up, enabled and ready has enough free space '
+                'in its availability zone; --to chooses a node of any zone.')
 
     def run(self, bars: moves.Bars, seconds: float) -> None:
         """Have the volumes depart, and wait for the copies.
@@ -231,7 +231,7 @@ class Draining:
     def _why_not(self, volume_id):
         return self.failed.get(volume_id) or ' '.join(filter(None, (
             self._reasons.get(volume_id),
-            'there was no time; run it again.')))
+            'the time was over; run the command again.')))
 
 
 class Drain(base.Command):
@@ -251,11 +251,13 @@ class Drain(base.Command):
             'node', metavar='NODE',
             help='its volume service, as "doctor" lists it: host@backend')
         parser.add_argument(
-            '--to', metavar='NODE', help='where all volumes go; default: '
-            'each to the node with most room in its availability zone')
+            '--to', metavar='NODE', help='destination of all volumes; '
+            'default: for each volume the node with most free space in its '
+            'availability zone')
         parser.add_argument(
             '--dry-run', action='store_true',
-            help='only say what would depart, and what holds the node back')
+            help='only show which volumes would depart, and what holds the '
+            'node back')
         parser.add_argument(
             '--at-once', type=int, default=2, metavar='N',
             help='copies from the node at one time, at most; default: 2')
@@ -295,14 +297,14 @@ class Drain(base.Command):
                         each, backend.name))
         if not _is_disabled(backend, host):
             raise base.CommandError(
-                'The volume service %s is not disabled: new volumes would '
-                'be put there. Nothing was changed. Run "%s" first.' % (
+                'The volume service %s is not disabled: Cinder would place '
+                'new volumes there. Nothing was changed. Run "%s" first.' % (
                     host, DISABLE % host))
         if not nodes[host]:
             raise base.CommandError(
-                'The volume service %s is down, so nothing can depart. Start '
-                'it; if it will never come back, see "cinder-localclone '
-                'forget". Nothing was changed.' % host)
+                'The volume service %s is down, so no volume can depart. '
+                'Nothing was changed. Start the service; if the node will '
+                'never come back, see "cinder-localclone forget".' % host)
         if to and (to == host or not nodes[to] or _is_disabled(backend, to)):
             raise base.CommandError(
                 '%s can take no volumes: it is %s. Nothing was changed.' % (

@@ -208,9 +208,10 @@ def remarks(answer: dict[str, typing.Any]) -> Iterator[str]:
     if answer['open']:
         yield 'open'
     if answer['changing']:
-        yield 'a change of its key is not complete: run "rotate" again'
+        yield ('a change of its key is not complete: run "cinder-localclone '
+               'encryption rotate" again')
     if answer['shares_key']:
-        yield 'has the secret of the volume that it was made of'
+        yield 'has the secret of its source'
     if answer['unknown_keys']:
         yield 'unknown key in %s' % slots(answer['unknown_keys'])
 

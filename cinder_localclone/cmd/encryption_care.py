@@ -20,18 +20,18 @@ class Shred(base.Command):
     something could not be removed.
     """
 
-    nothing = 'Nothing is left of any volume.'
+    nothing = 'No secrets or header backups are left of deleted volumes.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with --yes and --unknown."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--yes', action='store_true',
-                            help='remove it without asking')
+                            help='remove them without asking')
         parser.add_argument(
             '--unknown', action='store_true',
-            help='also what is of volumes that Cinder\'s database has never '
-                 'known, or has purged: if another cloud keeps secrets in '
-                 'the same project, it may be that one\'s')
+            help='also those of volumes that Cinder\'s database has never '
+            'known, or has purged: if another cloud keeps secrets in the same '
+            'project, they may belong to that cloud')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -62,8 +62,8 @@ class Shred(base.Command):
         for each in goes:
             print('%s of volume %s %s' % (
                 each.kind, each.volume_id, each.name), file=self.app.stderr)
-        print('A copy of these volumes can only be read afterwards by whoever '
-              'has kept one of their keys. Remove? (yes/no) ', end='',
+        print('Copies of these volumes can only be read afterwards with a key '
+              'that was saved elsewhere. Remove? (yes/no) ', end='',
               file=self.app.stderr, flush=True)
         return sys.stdin.readline().strip() == 'yes'
 

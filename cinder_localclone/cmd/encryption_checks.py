@@ -92,9 +92,9 @@ def key_manager(check: Callable[[], None], project: Callable[[], str]
         return [Finding('key manager', OK), Finding(
             'project of the secrets', WARN, 'the secrets of encrypted volumes '
             'are in the project %s: the users of all services that have a '
-            'role there read them' % found, 'set [key_manager] to a user of '
-            'a project that nobody else has a role in, before the first '
-            'encrypted volume is created')]
+            'role there read them' % found, 'before the first encrypted '
+            'volume is created, set [key_manager] to a user of a project in '
+            'which nobody else has a role')]
     return [Finding('key manager', OK)]
 
 
@@ -104,7 +104,7 @@ def former(directories: Sequence[str]) -> list[Finding]:
         return []
     return [Finding(
         'former directories', WARN, 'backups of headers, or sealed keys, may '
-        'be in ' + ', '.join(directories), 'move what is needed to '
+        'be in ' + ', '.join(directories), 'move the files that you need to '
         'localclone_header_backup_dir, and remove the directory')]
 
 
@@ -144,8 +144,8 @@ def locked(outcomes: Sequence[unlocking.Outcome]) -> list[Finding]:
         for each in outcomes[:SHOWN]]
     return [Finding(
         'locked volumes', FAIL, _some(said, len(outcomes)),
-        'see to the reasons, then cinder-localclone encryption unlock (the '
-        'volume service does it, too); openstack server reboot --hard for '
+        'remove the causes, then run cinder-localclone encryption unlock (the '
+        'volume service also tries again); openstack server reboot --hard for '
         'their instances')]
 
 
@@ -214,6 +214,6 @@ def header_backups(directory: str | None, group_disks: Iterable[str] = (),
         group_disks)
     if same:
         return [Finding(
-            check, WARN, '%s is on %s, as volumes are: both would be lost at '
-            'once' % (directory, ', '.join(sorted(same))), fix)]
+            check, WARN, '%s is on %s, like the volumes: one failure would '
+            'lose both' % (directory, ', '.join(sorted(same))), fix)]
     return [Finding(check, OK, directory)]

@@ -30,7 +30,7 @@ VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
 _MOVE = ('volume', 'source', 'destination')
 
 METRICS = {each.name: each for each in (
-    Metric('localclone_info', 'Always 1; what is installed', ('version',)),
+    Metric('localclone_info', 'Always 1; the installed version', ('version',)),
     Metric('localclone_collector_success',
            'Whether a source of metrics has answered (0, 1)',
            ('collector',)),
@@ -48,46 +48,46 @@ METRICS = {each.name: each for each in (
     Metric('localclone_move_age_seconds', 'For how long a move is under way, '
            'or to be cleaned up after', (*_MOVE, 'phase')),
     Metric('localclone_move_bytes', 'What a move has to copy', _MOVE),
-    Metric('localclone_move_stalled', 'Whether nothing of it could be copied '
-           'in its turn (0, 1)', _MOVE),
+    Metric('localclone_move_stalled', 'Whether the copy made no progress '
+           'although it was its turn (0, 1)', _MOVE),
     Metric('localclone_copies', 'Copies to this node: running, waiting for '
            'their turn, stalled', ('state',)),
-    Metric('localclone_unended', 'What is in a status here that nobody ends '
-           'any more', ('what',)),
+    Metric('localclone_unended', 'Volumes, snapshots and moves here that no '
+           'request ends any more', ('what',)),
     # of LVM and device-mapper
-    Metric('localclone_copied_bytes', 'What of a volume that is being copied '
-           'to this node is here', ('volume',)),
+    Metric('localclone_copied_bytes', 'Share of a volume that is already '
+           'copied to this node', ('volume',)),
     Metric('localclone_clone_failed', 'Whether the clone of a volume that is '
            'being copied has failed (0, 1)', ('volume',)),
     Metric('localclone_capacity_bytes', 'The size of the thin pool; of the '
            'volume group for thick volumes'),
-    Metric('localclone_provisioned_bytes', 'What is promised to volumes and '
+    Metric('localclone_provisioned_bytes', 'Space promised to volumes and '
            'snapshots'),
-    Metric('localclone_free_bytes', 'What this node can take in: volumes; '
+    Metric('localclone_free_bytes', 'Free space of this node for: volumes; '
            'metadata of moves', ('what',)),
-    Metric('localclone_pool_used_bytes', 'What of the thin pool is in use: '
+    Metric('localclone_pool_used_bytes', 'Share of the thin pool in use: '
            'data, metadata', ('what',)),
     Metric('localclone_pool_size_bytes', 'The thin pool\'s size: data, '
            'metadata', ('what',)),
-    Metric('localclone_pool_limit_ratio', 'From which share in use on the '
-           'thin pool takes nothing new: data, metadata', ('what',)),
-    Metric('localclone_suspended_devices', 'Devices of the driver, and LVs, '
-           'that are suspended: who uses them waits'),
+    Metric('localclone_pool_limit_ratio', 'Share in use at which the node '
+           'takes nothing new: data, metadata', ('what',)),
+    Metric('localclone_suspended_devices', 'Suspended devices and LVs of the '
+           'driver: their users wait'),
     Metric('localclone_locked_volumes', 'Encrypted volumes that were in use '
            'here and are not open'),
     Metric('localclone_reencryptions', 'Volumes that are being re-encrypted '
            'here: running, paused, waiting', ('state',)),
-    Metric('localclone_reencrypted_bytes', 'What of a volume is encrypted '
-           'anew, of one whose re-encryption runs', ('volume',)),
+    Metric('localclone_reencrypted_bytes', 'Share of a volume that is '
+           're-encrypted, while its re-encryption runs', ('volume',)),
     Metric('localclone_reencryption_bytes', 'The size of such a volume',
            ('volume',)),
-    Metric('localclone_reencryption_rate_bytes', 'How much of it is encrypted '
-           'anew in a second', ('volume',)),
+    Metric('localclone_reencryption_rate_bytes', 'Re-encrypted bytes in a '
+           'second', ('volume',)),
     # of both
-    Metric('localclone_differing_volumes', 'Volumes of which this node is not '
-           'as the record says; for a moment that is normal'),
-    Metric('localclone_unknown_lvs', 'LVs here that say they are a volume\'s, '
-           'and that no record names'),
+    Metric('localclone_differing_volumes', 'Volumes whose devices on this '
+           'node differ from the records; normal for a moment'),
+    Metric('localclone_unknown_lvs', 'LVs on this node that have the tag of a '
+           'volume, but no record names them'),
     # of the service
     Metric('localclone_copy_rate_bytes', 'How much of a volume is copied to '
            'this node in a second, over the last minute', ('volume',)),
@@ -95,10 +95,10 @@ METRICS = {each.name: each for each in (
            'node at this moment (1; the others are 0): full speed; yielding '
            'to its guest; at the floor, beside a guest that is never idle; '
            'limited by localclone_max_rate_in', ('volume', 'pace')),
-    Metric('localclone_events_total', 'Lines that the volume service has '
-           'written to its log, by what they say', ('event',), 'counter'),
-    Metric('localclone_refusals_total', 'What the volume service did not do '
-           'that it was asked for, by cause', ('cause',), 'counter'),
+    Metric('localclone_events_total', 'Events that the volume service has '
+           'logged, by name', ('event',), 'counter'),
+    Metric('localclone_refusals_total', 'Requests that the volume service did '
+           'not carry out, by cause', ('cause',), 'counter'),
     # of doctor
     Metric('localclone_doctor_checks', 'Checks of this node that doctor has '
            'made, by verdict', ('verdict',)),

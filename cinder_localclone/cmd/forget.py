@@ -33,7 +33,8 @@ class Forget(base.Command):
             'node', metavar='NODE',
             help='its volume service, as "doctor" lists it: host@backend')
         parser.add_argument('--yes', action='store_true',
-                            help='do it; else only say what is lost')
+                            help='forget the node; without this option only '
+                            'show what is lost')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -91,6 +92,7 @@ class Forget(base.Command):
         answer, problem = backend.ask(backend.host, 'describe')
         if answer is None:
             raise base.CommandError(
-                'The volume service of this node would get the volumes that '
-                'are lost, to be deleted; nothing was changed. ' + problem)
+                'The volume service of this node did not answer. Nothing was '
+                'changed. It has to run: the lost volumes get this node as '
+                'their home, and can be deleted from here. ' + problem)
         return answer['host']

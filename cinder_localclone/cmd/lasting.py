@@ -55,7 +55,7 @@ def _unended(each: 'status_records.Unended') -> Finding:
 def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
     """LVs that an LVM command has left suspended: who uses them hangs."""
     return [Finding(
-        'LV ' + lv.name, FAIL, 'suspended: whoever reads or writes it waits',
+        'LV ' + lv.name, FAIL, 'suspended: reads and writes of it wait',
         'cinder-volume resumes it if it is a volume\'s; or: dmsetup resume '
         + names.mapped(lv.group, lv.name))
         for lv in sorted(lvs.values(), key=lambda each: each.name)
@@ -79,15 +79,17 @@ def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
         if not any(names.is_doomed(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
                 'LV ' + lv.name, WARN, 'belongs to no volume any more, and to '
-                'a backend that is not enabled on this node: nothing will '
-                'overwrite it', 'enable that backend again; or overwrite the '
+                'a backend that is not enabled on this node: the driver will '
+                'not overwrite '
+                'it', 'enable that backend again; or overwrite the '
                 'LV yourself, then run: lvremove %s/%s' % (
                     lv.group, lv.name)))
         elif lv.opened:
             findings.append(Finding(
                 'LV ' + lv.name, WARN, 'belongs to no volume any more, but '
                 'something has it open, so it can\'t be overwritten',
-                'find what uses it with "dmsetup ls --tree", and end that'))
+                'find its user with "dmsetup ls --tree", and end that '
+                'program'))
     return findings
 
 
@@ -125,14 +127,14 @@ def stripes(group: str, wanted: int, thin: bool, disks: Callable[[], int]
         return []
     if thin:
         return [Finding(
-            check, WARN, 'localclone_thick_stripes is %d, and volumes are '
-            'thin: it means nothing' % wanted,
+            check, WARN, 'localclone_thick_stripes is %d, but volumes are '
+            'thin: the option has no effect' % wanted,
             'stripe the thin pool, or remove the option')]
     count = disks()
     if count < wanted:
         return [Finding(
             check, FAIL, '%s is on %d disks, localclone_thick_stripes is %d: '
-            'no volume can be created, or move here' % (
+            'no volume can be created on this node, or move to it' % (
                 group, count, wanted),
             'vgextend %s, or correct the option' % group)]
     return [Finding(check, OK, '%d of %d disks' % (wanted, count))]

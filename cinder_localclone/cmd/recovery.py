@@ -65,11 +65,11 @@ class Rotate(AtHome, encryption.Rotate):
         instead = parser.add_mutually_exclusive_group()
         instead.add_argument(
             '--recovery-key-file', metavar='FILE',
-            help='has a recovery key of the volume, whose secret is lost; -: '
-                 'standard input')
+            help='file with a recovery key of the volume, whose secret is '
+            'lost; -: standard input')
         instead.add_argument(
             '--stored-recovery-key', action='store_true',
-            help='take the recovery key that the key manager has')
+            help='use the recovery key that the key manager has')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -81,7 +81,7 @@ class Rotate(AtHome, encryption.Rotate):
         volume_id = parsed_args.volume
         if not volume_id:
             raise base.CommandError(
-                'A recovery key is that of one volume: name it.')
+                'A recovery key belongs to one volume: name the volume.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
         remarks = recovery_keys.rotate(here, volume_id, key)
@@ -99,7 +99,8 @@ def _read(file: str) -> str:
             text = opened.read(_LONGEST).strip()
     except (OSError, ValueError) as exc:
         raise base.CommandError('%s can\'t be read: %s' % (
-            file, getattr(exc, 'strerror', None) or 'it is no text'))
+            file, getattr(exc, 'strerror', None) or 'the file contains no '
+            'text'))
     if not text:
         raise base.CommandError('There is no recovery key in %s.' % file)
     return text

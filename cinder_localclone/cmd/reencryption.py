@@ -169,15 +169,15 @@ class Reencrypt(_Command):
                 if 'none' in each.integrity))
         parser.add_argument(
             '--key-size', type=int, default=0, metavar='BITS',
-            help='default: as now, or the most that another cipher takes')
+            help='default: the present size, or the largest of the new cipher')
         parser.add_argument(
             '--resilience', default='',
             choices=options.RESILIENCES,
-            help='how it outlives a power cut; default: '
-                 'localclone_reencryption_resilience of the node')
+            help='how the re-encryption survives a power cut; default: '
+            'localclone_reencryption_resilience of the node')
         parser.add_argument(
             '--drop-other-keys', action='store_true',
-            help='also if it has recovery keys, which are lost')
+            help='also if the volume has recovery keys, which are lost')
         parser.add_argument('--wait', action='store_true',
                             help='show a progress bar until it has ended')
         return parser

@@ -25,10 +25,11 @@ class Repair(base.Command):
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='its id or name; default: all volumes')
         parser.add_argument('--dry-run', action='store_true',
-                            help='only say what differs from the records')
+                            help='only show differences from the records')
         parser.add_argument(
             '--without-source', action='store_true',
-            help='give out what is local of a copy whose source is lost')
+            help='make the local part of a copy available if its source is '
+            'lost')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -60,16 +61,16 @@ class Repair(base.Command):
         """Have the destination of one volume give out what it has."""
         if not volume_id or dry_run:
             raise base.CommandError(
-                '--without-source needs a volume, and does what it says: '
-                'nothing was changed.')
+                '--without-source needs a volume, and can\'t be combined with '
+                '--dry-run. Nothing was changed.')
         _volume, move = backend.volume(volume_id)
         if move is None:
             raise base.CommandError('Volume %s is not moving. Nothing was '
                                     'changed.' % volume_id)
         backend.peers.open_without_source(
             backend.context, move.destination, volume_id)
-        return (volume_id, move.destination, 'what is local can be read; '
-                'the rest gives errors')
+        return (volume_id, move.destination, 'local data can be read; reads '
+                'of the rest fail')
 
     @staticmethod
     def _all(backend, hosts):

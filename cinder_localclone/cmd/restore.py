@@ -27,5 +27,5 @@ class Restore(base.Command):
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (
                 'on its clone' if local.move else
-                'passed through' if local.passed else 'local'), problem)
+                'attached remotely' if local.passed else 'local'), problem)
             for local, problem in outcome]

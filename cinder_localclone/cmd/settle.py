@@ -24,8 +24,8 @@ class Settle(base.VolumeCommand):
         _volume, move = backend.volume(parsed_args.volume)
         if move is None:
             raise base.CommandError(
-                'Volume %s is not moving: it has no move to settle. Nothing '
-                'was changed.' % parsed_args.volume)
+                'Volume %s is not moving: it has no move. Nothing was '
+                'changed.' % parsed_args.volume)
         host = self.decides(move)
         getattr(backend.peers, self.method)(
             backend.context, host, parsed_args.volume)
@@ -57,7 +57,7 @@ class Resume(Settle):
     """
 
     method = 'resume'
-    done = 'the move goes on'
+    done = 'the move continues'
 
     @staticmethod
     def decides(move: state.Move) -> str:

@@ -85,7 +85,7 @@ def _on_node(answer) -> Said:
     if answer and answer['handle']:
         yield 'handle', 'on %s%s, open count %d' % (
             ', '.join(answer['handle']['on']),
-            ', passed through' if answer.get('passed') else '',
+            ', attached remotely' if answer.get('passed') else '',
             answer['handle']['opened']), answer['handle']
     for top in (answer or {}).get('tops', ()):  # an older peer has none
         yield ('guard' if names.volume_of_guard(top['name']) else

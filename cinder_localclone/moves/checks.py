@@ -54,7 +54,8 @@ def check_in_time(volume: ports.Volume, host: str | None,
     if late_requests.is_late_to_connect(volume, connector, attachments):
         raise exceptions.Refused(
             volume=volume.id, host=host, reason='the request came late: its '
-            'attachment is gone, and the volume has another one.')
+            'attachment does not exist any more, and the volume has another '
+            'one.')
 
 
 def check_length(node: nodes.Node, volume: ports.Volume, size_gib: int = 0

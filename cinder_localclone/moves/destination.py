@@ -127,7 +127,7 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     if (source and node.sessions.is_away(move)
             and not _can_do_without_home(node, move)):
         raise exceptions.SourceUnreachable(
-            portal=move.location, reason='what was written there can\'t be '
+            portal=move.location, reason='data that this node wrote can\'t be '
             'flushed')
     changed = node.stack.survey().is_handle_foreign(move.volume_id)
     if changed:
@@ -158,9 +158,9 @@ def _is_noted(node: nodes.Node, move: state.Move) -> bool:
             crypt_tops.note_followed(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('The LV of volume %(volume)s could not be tagged with '
-                    'what a boot needs to open it; the copy goes on, will '
-                    'retry: %(error)s',
+        LOG.warning('The LV of volume %(volume)s could not be tagged with the '
+                    'data that a boot needs to open it; the copy continues, '
+                    'will retry: %(error)s',
                     {'volume': move.volume_id, 'error': exc})
         return False
     return True
@@ -265,7 +265,7 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str,
             or move.phase not in (state.Phase.STARTING,
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
-            volume=move.volume_id if move else 'with shadow ' + shadow_id)
+            volume=move.volume_id if move else 'of move record ' + shadow_id)
     for earlier in remains.here(node, move.volume_id):
         if earlier.shadow_id == shadow_id:  # given up since it was read
             raise exceptions.StaleMove(volume=move.volume_id)
@@ -307,9 +307,9 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
         if handle and handle.opened and (
                 handle.sectors * state.SECTOR > move.size_bytes):
             raise exceptions.NotPossible(
-                volume=move.volume_id, reason='it is longer where it is '
-                'used than its row says: an extension has failed. Extend it '
-                'again.')
+                volume=move.volume_id, reason='its device on the node that '
+                'uses it is larger than its row says: an extension has '
+                'failed. Extend it again.')
         return
     if handle and handle.opened and not (
             clone and handle.uses()[:1] == (clone.number,)):

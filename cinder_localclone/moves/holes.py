@@ -52,8 +52,7 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
     except fatal:
         raise
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-        LOG.warning('What was never written of volume %(volume)s is copied, '
-                    'too: %(error)s',
+        LOG.warning('Holes of volume %(volume)s are copied, too: %(error)s',
                     {'volume': move.volume_id, 'error': exc})
 
 
@@ -88,6 +87,6 @@ def of_source(node: nodes.Node, shadow_id: str, nonce: str
             and move.source == node.host
             and move.phase is state.Phase.MIGRATING):
         raise exceptions.StaleMove(
-            volume=move.volume_id if move else 'with shadow ' + shadow_id)
+            volume=move.volume_id if move else 'of move record ' + shadow_id)
     return node.stack.holes(move.source_lv, move.size_bytes, move.geometry,
                             patient=True)

@@ -101,5 +101,5 @@ def withdraw_strays(node: nodes.Node, present: survey.Survey,
             if device and not device.opened:
                 node.stack.remove_source(shadow_id)
     except exceptions.LocalCloneError as exc:
-        LOG.error('Source devices of moves that are over could not be '
-                  'removed; the next periodic check tries again: %s', exc)
+        LOG.error('Source devices of ended moves could not be removed; the '
+                  'next periodic check tries again: %s', exc)

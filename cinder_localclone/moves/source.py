@@ -112,8 +112,8 @@ class MapHoles(flow.Step):
             return stack.holes(volume.name, rows.body_bytes(volume),
                                self._node.geometry), written
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-            LOG.warning('What was never written of volume %(volume)s is '
-                        'copied, too: %(error)s',
+            LOG.warning('Holes of volume %(volume)s are copied, too: '
+                        '%(error)s',
                         {'volume': volume.id, 'error': exc})
             return [], 0
 
@@ -283,9 +283,9 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
         # First: without a handle, later calls return above.
         node.stack.mark(move.source_lv, names.AWAY)
         if present.users(move.volume_id):
-            LOG.warning('%(device)s stays on this node, though its volume is '
-                        'on %(host)s: something has it open. What it shows '
-                        'is not the volume any more.',
+            LOG.warning('%(device)s stays on this node, although its volume '
+                        'is on %(host)s: a process has it open. The device '
+                        'does not show the current data of the volume.',
                         {'device': name, 'host': move.destination})
         else:
             if move.extra_bytes:

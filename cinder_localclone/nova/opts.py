@@ -11,24 +11,22 @@ CINDER = 'cinder'
 placement_opts = [
     cfg.FloatOpt(
         'weight_multiplier', default=10.0,
-        help='How much it counts that a host is the home of a server\'s '
-             'volumes, beside Nova\'s other weighers, most of which count '
-             '1.0. A host aggregate\'s metadata localclone_weight_multiplier '
-             'comes before it.'),
+        help='Weight of a host that is the home of a server\'s volumes, '
+        'beside Nova\'s other weighers, most of which have 1.0. The metadata '
+        'localclone_weight_multiplier of a host aggregate takes precedence.'),
     cfg.FloatOpt(
         'timeout', default=3.0, min=0.1, max=60,
         help='Seconds that scheduling a server waits for Cinder, in all. '
-             'Then it goes on without: every host passes, all weigh the '
-             'same.'),
+        'After this time every host passes, and all weigh the same.'),
     cfg.FloatOpt(
         'retry_interval', default=30.0, min=0, max=3600,
         help='Seconds for which Cinder is not asked again after it did not '
              'answer.'),
     cfg.FloatOpt(
         'cache_time', default=15.0, min=0, max=3600,
-        help='Seconds for which what Cinder says of its nodes (room, what '
-             'is wrong with them) is used for other servers. Volumes are '
-             'asked for once per request.'),
+        help='Seconds for which Cinder\'s data of its nodes (free space, '
+        'problems) is used for other servers. Volumes are asked for once per '
+        'request.'),
     cfg.DictOpt(
         'hosts', default={},
         help='Cinder\'s name of a host by Nova\'s, where they differ by more '

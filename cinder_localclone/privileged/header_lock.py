@@ -66,7 +66,7 @@ def _taken(path: str, file: str, timeout: float) -> Iterator[None]:
             os.close(descriptor)
         if time.monotonic() >= deadline:
             raise encryption_errors.HeaderInUse(
-                path=path, reason='others have had it locked for %s s'
+                path=path, reason='other processes have locked it for %s s'
                 % timeout)
         time.sleep(0.05)
 

@@ -34,7 +34,7 @@ def protect() -> None:
             ('swap', lambda: libc.mlockall(
                 _MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT))):
         if act():
-            LOG.warning('Keys in the memory of this process may get into '
+            LOG.warning('Keys in the memory of this process may be written to '
                         '%(risk)s: %(error)s', {
                             'risk': risk,
                             'error': os.strerror(ctypes.get_errno())})

@@ -106,9 +106,10 @@ def obstacle() -> str:
     """
     if is_by_systemd() or _namespace() == HOSTS_NAMESPACE:
         return ''
-    return ('cinder-volume is in a container with a PID namespace of its own, '
-            'whose end would kill the re-encryption and leave guests\' I/O '
-            'suspended; run the container in the host\'s PID namespace')
+    return ('cinder-volume runs in a container with its own PID namespace. '
+            'When that container ends, the re-encryption is killed and '
+            'guests\' I/O stays suspended; run the container in the host\'s '
+            'PID namespace')
 
 
 def _namespace() -> int:

@@ -138,7 +138,7 @@ def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
         raise encryption_errors.NotSealed(path=path, reason=exc)
     except ValueError:  # whose text would quote it
         raise encryption_errors.NotSealed(
-            path=path, reason='it is no key') from None
+            path=path, reason='the file contains no key') from None
 
 
 @secrets.entrypoint

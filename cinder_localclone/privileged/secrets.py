@@ -111,7 +111,7 @@ def _check_blank(path: str, timeout: float) -> None:
         'status=none', timeout=timeout)
     if len(head) < _BLANK or head.strip('\0'):
         raise encryption_errors.NotBlank(
-            path=path, reason='there is something at its beginning')
+            path=path, reason='there is data at its beginning')
 
 
 @entrypoint
@@ -363,8 +363,8 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
                  pass_fds=(file.fileno(),))
         except encryption_errors.HeaderDamaged as exc:
             raise encryption_errors.NotEnded(
-                path=path, reason='its header, so ended, would not be read '
-                'by cryptsetup') from exc
+                path=path, reason='cryptsetup would not read the completed '
+                'header') from exc
 
 
 # -- key slots

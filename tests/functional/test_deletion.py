@@ -46,7 +46,7 @@ class GroupTest(base.LabTest):
         self.delete(group)
         self.wait_group(group, 'error')
         self.assertEqual('available', self.row(used)['status'])
-        self.assertIn('Nothing of it was removed', self.told(used))
+        self.assertIn('None of its data was removed', self.told(used))
         self.assertIn('volume-' + used, look.volume_lvs(self.n1))
         holder.kill()
         process.wait_for('the holder to end',

@@ -164,7 +164,7 @@ class KeysTest(encrypted.DriverTest):
         writer = attached.start_writing()
         self.secrets.delete(reference)
         declined, = self.declined(self.n1, 'rotate', volume)
-        self.assertIn('does not give secret', declined['Result'])
+        self.assertIn('of the key manager can\'t be used', declined['Result'])
         self.n1.run('(umask 077; echo %s > /run/recovery-key)' % key)
         self.encryption(self.n1, 'rotate', volume, '--recovery-key-file',
                         '/run/recovery-key')

@@ -205,7 +205,7 @@ class LiveMoveTest(Base):
         # Cinder has no other end for what a driver refuses.
         instances.wait_status(self.demo, volume, 'error_extending', 90)
         self.assertTrue([text for _, text in base.messages(self.lab, volume)
-                         if 'being moved by another request' in text])
+                         if 'being moved, or is used by another' in text])
         self.act(volume, 'os-reset_status', status='in-use'
                  ).raise_for_status()
         self.assertTrue(unchanged())

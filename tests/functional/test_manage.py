@@ -108,7 +108,7 @@ class ManageTest(base.LabTest):
             found['size'], found['safe_to_manage'],
             found['reason_not_safe']))
         volume = self.manage(self.n1, {'source-name': 'by_hand'}, 'error')
-        self.assertIn('could not be made a volume', str(
+        self.assertIn('could not be managed by this', str(
             self.admin.get('/messages').json()))
         self.admin.delete('/volumes/' + volume).raise_for_status()
         self.wait_gone('/volumes/' + volume)
@@ -139,7 +139,7 @@ class ManageTest(base.LabTest):
                 self.assertFalse(entry['safe_to_manage'])
         self.act(volume, 'os-unmanage').raise_for_status()
         instances.wait_status(self.admin, volume, 'available')
-        self.assertIn('being moved or in use', str(
+        self.assertIn('in use, being moved', str(
             self.admin.get('/messages').json()))
         self.brake()
         look.wait_moved(self.lab, volume)

@@ -35,7 +35,7 @@ class OperatorTest(test_live_move.Base):
             (volume, 'node1@localclone', 'node2@localclone', 'migrating'),
             (row['Volume'], row['From'], row['To'], row['Phase']))
         self.assertTrue(0 < row['Percent'] < 100, row)
-        self.assertIn('only goes forward', self.command(
+        self.assertIn('can only go forward', self.command(
             self.n1, 'abort', volume, code=1))
         shown = self.command(self.n1, 'show', volume, '--json')
         self.assertIn(('node2@localclone', 'source disk'), [

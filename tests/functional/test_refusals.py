@@ -55,7 +55,7 @@ class RefusalTest(base.LabTest):
                         'modprobe dm-clone')
             self.restart(self.n2)
         self.assertIn('no dm-clone', text)
-        self.assertIn('not able to take volumes', told)
+        self.assertIn('not able to do so at present', told)
         self.assert_untouched(volume)
 
     def test_no_volume_group_at_length(self):
@@ -90,7 +90,7 @@ class RefusalTest(base.LabTest):
     def test_host_without_backend_and_initiator(self):
         volume = self.volume()
         text, told = self.refused(volume, connector={'host': 'elsewhere'})
-        self.assertIn('named no iSCSI initiator', text)
+        self.assertIn('names no iSCSI initiator', text)
         self.assertIn('cannot be connected', told)
         self.assert_untouched(volume)
 

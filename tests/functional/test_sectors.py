@@ -58,7 +58,7 @@ class SectorsTest(base.LabTest):
         text, told = self.refused(volume)
         self.assertIn('its disks have sectors of 4096 bytes, the volume has '
                       'sectors of 512 bytes', text)
-        self.assertIn('not able to take volumes', told)
+        self.assertIn('not able to do so at present', told)
         self.assert_untouched(volume)
         done = self.n1.operator('doctor')
         self.assertEqual(1, done.returncode)

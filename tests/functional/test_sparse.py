@@ -142,7 +142,7 @@ class SparseTest(base.LabTest):
         seen = len(self.n1.service_log())
         attached = self.instance.attach(volume, self.n2)
         self.assert_moved(volume, attached, expected)
-        self.assertIn('What was never written of volume ' + volume,
+        self.assertIn('Holes of volume ' + volume,
                       self.n1.service_log()[seen:])
         self.assertGreater(self.written(self.n2), 99)
         self.assert_released(self.n1)

@@ -393,7 +393,7 @@ class ImagesTest(test_births.Base):
         self.check(1)
 
     def test_larger(self):
-        self.assertIn('can\'t have 2', str(self.assertRaises(
+        self.assertIn('a volume of 2 GiB', str(self.assertRaises(
             exceptions.ForeignImage, self.check, 2)))
 
     def test_snapshot_is_not_read(self):

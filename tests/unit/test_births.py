@@ -319,7 +319,7 @@ class BirthTest(Base):
         volume = world.row(B, gib, source_volid=source.id)
         error = self.assertRaises(exceptions.ForeignImage, self.bear, world,
                                   volume, source.id)
-        self.assertIn('has %d GiB, and the volume is to have %d' % (
+        self.assertIn('has %d GiB, and the volume would have %d' % (
             2 * gib, gib), str(error))
         self.assertEqual(B + '#p', volume.host)
         self.assertEqual([source.name], list(world.nodes[A].lvs))

@@ -93,7 +93,7 @@ class RowsTest(testtools.TestCase):
         volume.provider_id = 'lc2:luks3:?'
         self.assertRaises(exceptions.NotPossible, rows.body_bytes, volume)
         volume.status = 'available'
-        self.assertIn('not known', rows.why_it_stays(
+        self.assertIn('is unknown', rows.why_it_stays(
             volume, state.Asked.DRAIN, False))
         a.stop(power=True)
         world.reconcile()

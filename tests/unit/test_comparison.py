@@ -112,7 +112,7 @@ class DifferingTest(testtools.TestCase):
 
     def test_what_a_move_has_left(self):
         move = test_metrics.moving(phase=Phase.RELEASING)
-        self.assertIn('still there', self.differing(
+        self.assertIn('an ended move has left', self.differing(
             present([volume_lv()]), moves=[move])[V1][0])
         self.assertEqual({}, self.differing(present(), moves=[move]))
 

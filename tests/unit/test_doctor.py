@@ -222,7 +222,7 @@ class DoctorTest(testtools.TestCase):
             found, = encryption_checks.locked([unlocking.Outcome(
                 volume, 'lv', unlocking.LOCKED, str(kind(
                     path=names.handle_path(volume),
-                    reason='only its end is missing')))])
+                    reason='only its last step is missing')))])
             self.assertIn(volume + ': Do not restore', found.details)
             self.assertIn(end, found.details)
 
@@ -406,7 +406,7 @@ class DoctorTest(testtools.TestCase):
         free = self.patch('privileged.lvm.free_of_disks', return_value=[1])
         self.assertNotIn('stripes', self.rows())
         self.backend.conf.localclone_thick_stripes = 2
-        self.assertIn('means nothing', self.rows()['stripes'][2])
+        self.assertIn('has no effect', self.rows()['stripes'][2])
         free.assert_not_called()
         self.stack.pool = None
         found = self.rows()['stripes']

@@ -65,7 +65,7 @@ class CommandsTest(testtools.TestCase):
         answer = dict(sample._status(sample.ENCRYPTED), unknown_keys=['3'],
                       shares_key=True)
         self.assertEqual(
-            ['open', 'has the secret of the volume that it was made of',
+            ['open', 'has the secret of its source',
              'unknown key in slot 3'], list(encryption.remarks(answer)))
 
     @ddt.data('rotate', 'header-backup')

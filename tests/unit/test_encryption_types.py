@@ -72,8 +72,8 @@ class ParseTest(testtools.TestCase):
         ({'encrypton': 'luks2'}, 'localclone:encrypton'),
         ({'encryption': 'luks2', 'cypher': 'x'}, 'localclone:cypher'),
         ({'encryption': 'luks2', 'key-size': '512'}, 'localclone:key-size'),
-        ({'cipher': 'aes-xts-plain64'}, 'localclone:cipher means nothing'),
-        ({'moves': 'cold'}, 'localclone:moves means nothing'))
+        ({'cipher': 'aes-xts-plain64'}, 'localclone:cipher has no effect'),
+        ({'moves': 'cold'}, 'localclone:moves has no effect'))
     @ddt.unpack
     def test_a_misspelt_word_never_means_not_encrypted(self, specs, said):
         error = self.assertRaises(

@@ -403,7 +403,7 @@ class ExtendingTest(testtools.TestCase):
         error = self.assertRaises(
             exceptions.NotPossible, extending.extend_part, self.a.reconciler,
             self.volume.id, 2)
-        self.assertIn('has given up', str(error))
+        self.assertIn('was given up', str(error))
         self.assertEqual(GIB, self.shown())
 
     @ddt.data(*itertools.product(

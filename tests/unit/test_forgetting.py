@@ -101,7 +101,7 @@ class ForgettingTest(test_remains.Base):
         self.assertIs(prepare, worlds.SimRecords.commit)
         self.assertEqual([
             ('a move from it, not committed', 'see the volume'),
-            ('home of the volume (available)', 'all of it')], [
+            ('home of the volume (available)', 'the whole volume')], [
                 (step.what, step.lost) for step in self.forget(world, A)])
         self.check_forgotten(world, A)
         self.assertEqual(({}, {}), (world.nodes[B].lvs, world.shadows))
@@ -123,7 +123,7 @@ class ForgettingTest(test_remains.Base):
     def test_home(self):
         world, volume, _expected = self.begin()
         step, = self.forget(world, A)
-        self.assertEqual('all of it', step.lost)
+        self.assertEqual('the whole volume', step.lost)
         self.check_forgotten(world, A)
         self.check_lost(world, volume)
 
@@ -191,7 +191,7 @@ class ForgettingTest(test_remains.Base):
     def test_destination_of_a_live_migration(self):
         world, volume, expected, handle = self.live()
         step, = self.forget(world, B)
-        self.assertIn('written there', step.lost)
+        self.assertIn('writes on the lost node', step.lost)
         self.assertEqual(A, world.home(volume).host)
         self.check_forgotten(world, B)
         self.write(world, volume, expected, 1, 'new')
@@ -217,7 +217,7 @@ class ForgettingTest(test_remains.Base):
         world.settle()
         world.set_snapshot(doomed, status='deleting')
         step, = self.forget(world, A)
-        self.assertEqual((volume.id, 'all of the snapshot'),
+        self.assertEqual((volume.id, 'the whole snapshot'),
                          (step.volume_id, step.lost))
         self.assertIn(kept, step.what)
         self.assertEqual(['error', 'deleting'], [

@@ -93,7 +93,7 @@ class RecoveryTest(Case):
             number='5', replaces=self.old)
         error = self.assertRaises(encryption_errors.KeyNotChanged,
                                   self.remove, '5')
-        self.assertIn('its own key', str(error))
+        self.assertIn('the key of its secret', str(error))
         self.assertIn('5', self.header.slots)
 
     def test_shown_though_there_is_no_backup(self):
@@ -367,7 +367,8 @@ class RecoveryTest(Case):
         self.assert_settled()
 
     def test_those_that_are_not_to_be_removed(self):
-        for slot, words in (('0', 'its own key'), ('7', 'no key slot 7')):
+        for slot, words in (
+                ('0', 'the key of its secret'), ('7', 'no key slot 7')):
             error = self.assertRaises(encryption_errors.KeyNotChanged,
                                       self.remove, slot)
             self.assertIn(words, str(error))
@@ -688,7 +689,7 @@ class RestoreTest(Case):
         self.assert_changed()  # nothing was written
         self.world.secrets.kept[self.old] = secret
         remark, = self.restore(name).remarks
-        self.assertIn(self.old + ' of before', remark)
+        self.assertIn(self.old + ', which was replaced', remark)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.assertEqual(self.old, names.facts(
@@ -924,7 +925,7 @@ class RestoreTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=RecoveryTest.NO_BACKUP):
             remarks = self.restore(name).remarks
-        self.assertIn(self.old + ' of before', remarks[0])
+        self.assertIn(self.old + ', which was replaced', remarks[0])
         self.assertIn('tries that again', remarks[-1])
         self.assertEqual(self.old, self.key())
         self.assert_opens()
@@ -1006,7 +1007,7 @@ class RestoreTest(Case):
             for name, value in how.items():
                 setattr(copy, name, value)
         self.lose()
-        self.refused('not of the header that its row has pinned')
+        self.refused('not of the header that is recorded')
 
     def test_without_a_tag(self):
         self.lose()

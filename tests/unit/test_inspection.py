@@ -149,7 +149,8 @@ class InspectTest(testtools.TestCase):
             wrong = inspection.differences(found, None, A, OLD, [over])
             self.assertEqual(bool(left), bool(wrong))
             for each in wrong:
-                self.assertIn('still there: %s, %s' % (META, NEW), each)
+                self.assertIn(
+                    'an ended move has left: %s, %s' % (META, NEW), each)
 
     def test_nothing(self):
         found = self.inspect(None, volume=False)

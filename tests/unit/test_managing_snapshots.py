@@ -150,7 +150,7 @@ class SnapshotTest(Base):
 
     def test_refused(self):
         self.assertIn('must have', self.refused({}))
-        self.assertIn('there is none', self.refused({'source-name': 'x'}))
+        self.assertIn('no such LV', self.refused({'source-name': 'x'}))
         self.assertIn(manageable.MANAGED, self.refused(
             {'source-name': self.volume.name}))
         taken = names.snapshot_lv(self.take(self.world, self.volume))
@@ -233,7 +233,7 @@ class SnapshotTest(Base):
             self.b.node.peers, 'manageable_snapshot',
             side_effect=exceptions.PeerUnreachable(
                 host=A, method='m', seconds=1))).mock
-        self.assertIn('there is none in volume group g; not known of ' + A,
+        self.assertIn('no such LV exists in volume group g; not known of ' + A,
                       self.refused_at_b())
         # One that is known to be down is not waited for.
         self.assertEqual(how == 'silent', asked.called)
@@ -245,7 +245,7 @@ class SnapshotTest(Base):
             error = self.assertRaises(
                 manage_errors.CannotManage, managing.manage_here,
                 self.a.node, snapshot, {'source-name': 'gone'})
-        self.assertIn('there is none in volume group g', str(error))
+        self.assertIn('no such LV exists in volume group g', str(error))
         given_back.assert_not_called()
 
     def test_nobody_waits_for_it_elsewhere(self):

@@ -19,15 +19,15 @@ FROZEN = {
     'LC00': ('FAILED', '951c85'),
     'LC01': ('REFUSED', '762bb2'),
     'LC02': ('PEER_UNREACHABLE', 'cfbd0c'),
-    'LC03': ('NO_FREE_SPACE', 'bf331c'),
-    'LC04': ('NOT_READY', '017b9e'),
+    'LC03': ('NO_FREE_SPACE', 'ff9c69'),
+    'LC04': ('NOT_READY', 'f9d629'),
     'LC05': ('SOURCE_BUSY', '9c4866'),
-    'LC06': ('WRONG_SOURCE', 'd9d1fd'),
-    'LC07': ('MOVE_BUSY', 'cd8f56'),
+    'LC06': ('WRONG_SOURCE', '7e2640'),
+    'LC07': ('MOVE_BUSY', '9cfd15'),
     'LC08': ('DATA_MISSING', '96a639'),
-    'LC09': ('TIMEOUT', '109ed3'),
+    'LC09': ('TIMEOUT', 'bb4dac'),
     'LC10': ('ATTACHED_ELSEWHERE', 'b52ef1'),
-    'LC11': ('HOME_UNREACHABLE', 'a28e4a'),
+    'LC11': ('HOME_UNREACHABLE', 'e2f844'),
     'LC12': ('SOURCE_UNREACHABLE', '3808d0'),
     'LC13': ('METADATA_TOO_SMALL', 'a391a1'),
     'LC14': ('METADATA_LOST', '26e096'),
@@ -36,34 +36,34 @@ FROZEN = {
     'LC17': ('ENCRYPTED', '556816'),
     'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
     'LC19': ('NOT_EXTENDED', 'ab301f'),
-    'LC20': ('CREATE_FAILED', 'fa207d'),
+    'LC20': ('CREATE_FAILED', '49e559'),
     'LC21': ('BEING_COPIED', '8b75a9'),
     'LC22': ('NEEDS_THIN', '07f185'),
     'LC23': ('POOL_FULL', 'ca5767'),
-    'LC24': ('FOREIGN_IMAGE', '4aebe2'),
+    'LC24': ('FOREIGN_IMAGE', 'caee4e'),
     'LC25': ('SNAPSHOT_UNREACHABLE', '252270'),
     'LC26': ('NOT_MOVED', 'a0d871'),
     'LC27': ('NOT_MOVABLE', '67ae06'),
     'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
     'LC29': ('NOT_REVERTED', 'a1842c'),
-    'LC30': ('NOT_MANAGED', 'a027ba'),
-    'LC31': ('NOT_UNMANAGED', '9040da'),
+    'LC30': ('NOT_MANAGED', '897071'),
+    'LC31': ('NOT_UNMANAGED', '782767'),
     'LC32': ('ENCRYPTION_TYPE', '2bf0f2'),
     'LC33': ('KEY_UNREADABLE', '92488c'),
     'LC34': ('ENCRYPTION_CHANGE', '64082f'),
     'LC35': ('ENCRYPTED_REMOTE', '952979'),
     'LC36': ('KEY_UNAVAILABLE', '232f17'),
-    'LC37': ('HEADER_DAMAGED', '16348c'),
+    'LC37': ('HEADER_DAMAGED', '557eb8'),
     'LC38': ('MOVES_COLD', '0ddca1'),
-    'LC39': ('NOT_AT_REST', 'c5db0e'),
+    'LC39': ('NOT_AT_REST', '6833b7'),
     'LC40': ('FRESH_ENCRYPTED', '6288dd'),
     'LC41': ('REENCRYPTING', 'f984ff'),
-    'LC42': ('KEEPS_SIZE', '97c4a7'),
+    'LC42': ('KEEPS_SIZE', '8da87a'),
     'LC43': ('PACE_TYPE', '1bc3a8'),
-    'LC44': ('NOT_DELETED', '32a1f8'),
-    'LC45': ('HALF_DELETED', '773ee6'),
-    'LC46': ('DELETE_FAILED', 'b0e0cb'),
-    'LC47': ('EXTEND_AGAIN', 'c5b1b4'),
+    'LC44': ('NOT_DELETED', '19e68b'),
+    'LC45': ('HALF_DELETED', '7ee73e'),
+    'LC46': ('DELETE_FAILED', '4ee36b'),
+    'LC47': ('EXTEND_AGAIN', '954faa'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -72,7 +72,7 @@ TOLD = {
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
     'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
-    'TooLate': 'LC20',
+    'TooLate': 'LC00',
     'FollowsInstance': 'LC28', 'NotMovable': 'LC27',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
@@ -149,7 +149,7 @@ class ErrorsTest(testtools.TestCase):
          dict(phase='p', event='e', committed='not committed'),
          'The move of volume v is in', 'The move is in'),
         (exceptions.WrongSource, dict(iqn='i', device='d', reason='r'),
-         'the source of the move of volume v:', 'the source of the move:'))
+         'than the expected one of volume v:', 'than the expected one:'))
     @ddt.unpack
     def test_volume_is_named_where_it_is_known(
             self, kind, more, named, unnamed):
@@ -174,6 +174,8 @@ class ErrorsTest(testtools.TestCase):
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('create_body', 'SNAPSHOT_UNREACHABLE'),
               ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('extend', 'HOME_UNREACHABLE'),
+              ('revert', 'HOME_UNREACHABLE'),
               ('unmanage', 'HOME_UNREACHABLE'),
               ('unmanage_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('terminate_connection', 'HOME_UNREACHABLE'))
@@ -183,7 +185,7 @@ class ErrorsTest(testtools.TestCase):
             host='h', method=method, seconds=1).user_message)
 
     def test_lock(self):
-        self.assertIn('Volume v is in use by another request on h', str(
+        self.assertIn('Volume v is locked by another request on h', str(
             exceptions.Busy(what='Volume v', host='h', seconds=1)))
 
     @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')

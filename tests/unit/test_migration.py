@@ -178,7 +178,7 @@ class WithinTest(Base):
             self.context, self.volume(), {
                 'host': A + '#p', 'capabilities': TO_B['capabilities']}),
             exceptions.NotMovable, 'NOT_MOVABLE')
-        self.assertIn('it is there', text)
+        self.assertIn('is its home already', text)
 
     @ddt.data({}, {'location_info': None},
               {'location_info': 'LVMVolumeDriver:n2:g:thin:0'},
@@ -305,7 +305,7 @@ class IntoTest(Base):
         self.attach()
         text = self.told(self.there, self.create, exceptions.FollowsInstance,
                          'FOLLOWS_INSTANCE')
-        self.assertIn('Migrate that', text)
+        self.assertIn('Migrate the instance', text)
         self.assert_nothing_created()
 
     def test_from_a_node_of_this_backend_if_asked_to(self):
@@ -314,7 +314,7 @@ class IntoTest(Base):
 
     @ddt.data((dict(migration_status=None), 'not migrating it'),
               (dict(migration_status='error'), 'not migrating it'),
-              (dict(host=B + '#p'), 'it is there'))
+              (dict(host=B + '#p'), 'is its home already'))
     @ddt.unpack
     def test_a_handle_that_may_be_the_volumes_own(self, values, words):
         self.put(**values)

@@ -106,7 +106,7 @@ class OpeningTest(test_encrypted_guests.Case):
         odd.provider_id = 'lc2:luks3:?'
         found = self.open()
         self.assertEqual(('opened', ''), found[self.volume.id])
-        self.assertIn('not known', found[odd.id][1])
+        self.assertIn('does not know the encryption', found[odd.id][1])
 
     def test_without_a_key_manager(self):
         self.used()

@@ -118,8 +118,9 @@ class RestoreTest(testtools.TestCase):
         found = restore.plan(survey(
             lv('volume-' + V1, *names.tags(volume=V1)),
             lv('volume-' + V2, *names.tags(volume=V1))))
-        self.assertEqual(['two LVs here claim to be it'] * 2, [
-            each.reason for each in found])
+        self.assertEqual(
+            ['two LVs of this node have the tag of this volume'] * 2,
+            [each.reason for each in found])
 
     def test_one_that_fails_does_not_stop_the_others(self):
         found = mock.MagicMock()
@@ -231,13 +232,13 @@ DIFFERENCES = (
     ('source without LV', standing(A, served=True), MIGRATING,
      'LV %s is missing' % OLD),
     ('source not removed', standing(A, None, [OLD]),
-     moving(Phase.RELEASING), 'still there'),
+     moving(Phase.RELEASING), 'an ended move has left'),
     ('passed through', standing('c@l', '8:16', passed=True), None, None),
     ('a handle for no reason', standing('c@l', '8:16'), None,
-     'though the volume is not here'),
+     'although the volume is not on'),
     ('not swapped yet', standing(
         B, '8:16', [NEW, META], CLONE, session='/dev/sda', passed=True),
-     MIGRATING, 'passed through still'),
+     MIGRATING, 'still attached remotely'),
     ('source of what follows', standing(
         A, 'LV ' + OLD, [OLD], served=True) | {'served': True},
      dataclasses.replace(MIGRATING, asked_by=state.Asked.FOLLOW), None),
@@ -251,7 +252,7 @@ DIFFERENCES = (
     ('suspended', standing(A, None, ['x'], handle={
         'on': ['LV x'], 'opened': 1, 'suspended': True}), None, 'suspended'),
     ('elsewhere', standing('c@l'), None, None),
-    ('stray handle', standing('c@l', 'LV y'), None, 'not here'),
+    ('stray handle', standing('c@l', 'LV y'), None, 'not on this node'),
 )
 
 

@@ -207,7 +207,7 @@ class PinnedTest(testtools.TestCase):
         self.assertEqual('', pinning.why_not(*self.of(text)))
 
     def test_row_without_a_pin(self):
-        self.assertIn('no pin', pinning.why_not(
+        self.assertIn('records no header', pinning.why_not(
             *self.of(luks_headers.PLAIN, pin=None)))
 
     @ddt.data(*(each.name for each in dataclasses.fields(pins.Pin)))

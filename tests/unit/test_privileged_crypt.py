@@ -467,7 +467,7 @@ class LinesTest(commands.Case):
                              'LUKS device')
         error = self.assertRaises(encryption_errors.NotEnded,
                                   secrets.end_reencryption, HANDLE, KEY, 30)
-        self.assertIn('so ended, would not be read', str(error))
+        self.assertIn('would not read the completed header', str(error))
         with mock.patch.object(ending, 'end', side_effect=ValueError('odd')):
             error = self.assertRaises(
                 encryption_errors.NotEnded, secrets.end_reencryption,

@@ -248,7 +248,7 @@ class OperationsTest(Base):
         error = self.assertRaises(
             exceptions.NotPossible, operations.abort, self.b.reconciler,
             self.volume_id)
-        self.assertIn('at b@l already', str(error))
+        self.assertIn('its home is b@l already', str(error))
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def test_resume_takes_the_next_step(self):

@@ -537,7 +537,7 @@ class StartTest(Case):
         self.a.free = body - 1
         error = self.assertRaises(reencryption_errors.NoRoomToReencrypt,
                                   self.start)
-        self.assertIn('1040 MiB are needed; 1039 MiB are free', str(error))
+        self.assertIn('1040 MiB; 1039 MiB are free', str(error))
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.a.free = body
         self.start()
@@ -1479,7 +1479,7 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         found = {each['what']: each['problem'] for each in header_care.verify(
             self.node, self.volume.id)}
-        self.assertIn('only the end of its re-encryption', found['key'])
+        self.assertIn('only the last step of its re-encryption', found['key'])
         self.a.devices.pop(self.crypt)
         outcome, = unlocking.locked(self.node.stack, {}, self.node.crypt,
                                     self.node.keys)

@@ -277,7 +277,7 @@ class RestoreTest(testtools.TestCase):
         problems = self.restore(
             lv('volume-' + V1, *names.tags(volume=V1)),
             lv('volume-' + V2, *names.tags(volume=V1)))
-        self.assertIn('claim', problems[V1])
+        self.assertIn('have the tag', problems[V1])
         self.assertEqual([], self.done())
 
     @ddt.data((), (names.NEWBORN,))
@@ -286,7 +286,7 @@ class RestoreTest(testtools.TestCase):
         problems = self.restore(
             lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
             lv('volume-' + V2, *both, *names.tags(volume=V1)))
-        self.assertIn('claim', problems[V1])
+        self.assertIn('have the tag', problems[V1])
         self.assertEqual([], self.done())
 
     @ddt.data((), (names.shown(0),))

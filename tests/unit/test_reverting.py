@@ -148,7 +148,7 @@ class RevertTest(Base):
         world.set_snapshot(snapshot, volume_id=short.id)
         error = self.assertRaises(exceptions.ForeignImage, self.revert, world,
                                   short, snapshot)
-        self.assertIn('has 2 GiB, and the volume is to have 1', str(error))
+        self.assertIn('has 2 GiB, and the volume would have 1', str(error))
 
     def test_what_it_was_is_removed_at_once(self):
         for home in (A, B):

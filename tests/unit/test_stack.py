@@ -1002,7 +1002,7 @@ class HandleTest(Case):
                              (self.stack.ensure_handle_on_disk, (V1, 'p'))):
             error = self.assertRaises(
                 exceptions.NotPossible, ensure, *what, swaps=False)
-            self.assertIn('handle for it has appeared', str(error))
+            self.assertIn('another process created its handle', str(error))
         self.assertEqual({'number', 'size'}, {*self.called()})
 
     def test_handle_that_need_not_be_swapped(self):

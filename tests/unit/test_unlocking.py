@@ -166,7 +166,7 @@ class UnlockTest(Case):
             volume = self.volume(opened=False)
             self.a.disk.tags[volume.name] |= {
                 names.OPENED, *names.tags(**tags)}
-            self.assertIn('not noted', self._refused(volume))
+            self.assertIn('has no record', self._refused(volume))
 
     def test_one_that_fails_stops_no_other(self):
         damaged, strange, bare, fine = [self.volume() for _ in range(4)]
@@ -185,7 +185,7 @@ class UnlockTest(Case):
         self.a.disk.tags[volume.name] |= {names.NEWBORN}
         found = self.unlock()[volume.id]
         self.assertEqual('locked', found.state)
-        self.assertIn('newborn', found.problem)
+        self.assertIn('uncommitted', found.problem)
 
     def test_what_raises_anything(self):
         volume = self.volume()
@@ -303,7 +303,7 @@ class UnlockTest(Case):
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[volume.id]
         self.assertEqual('locked', found.state)
-        self.assertIn('not noted', found.problem)
+        self.assertIn('has no record', found.problem)
         self.assertNotIn(names.crypt(volume.id), self.a.devices)
         self.assertEqual([], self.world.wrongs)
 
@@ -405,7 +405,7 @@ class SealedTest(Case):
             raise encryption_errors.KeyUnavailable(reason='away')
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
-        self.assertIn('not noted', found.problem)
+        self.assertIn('has no record', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
     def test_kept_key_that_fails_while_the_key_manager_is_away(self):
@@ -436,7 +436,7 @@ class SealedTest(Case):
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
         self.assertEqual('locked', found.state)
-        self.assertIn('not noted', found.problem)
+        self.assertIn('has no record', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
     def test_kept_whenever_it_was_opened(self):
