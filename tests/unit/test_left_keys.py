@@ -160,7 +160,7 @@ class LeftTest(test_encrypted_guests.Case):
         with mock.patch.object(source.LOG, 'warning') as said:
             with self.a.lock(self.volume.id):
                 source.drop_handle(self.a.node, move)
-        self.assertIn('something has it open', said.call_args.args[0])
+        self.assertIn('a process has it open', said.call_args.args[0])
         self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
 
     def test_with_an_idle_top(self):

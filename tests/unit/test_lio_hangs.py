@@ -61,8 +61,8 @@ class TimeLimitTest(test_lio.Case):
                 error = self.assertRaises(exceptions.TargetHangs, change)
             begun.assert_not_called()
             self.assertRegex(
-                str(error), r'has been stuck in the kernel since '
-                r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,')
+                str(error), r'has hung in the kernel since '
+                r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d and')
             self.assertIn(IQN, str(error))
         self.assertEqual([IQN], self.stuck)
 
@@ -96,7 +96,7 @@ class TimeLimitTest(test_lio.Case):
                        lambda: export(serial='another')):
             error = self.assertRaises(exceptions.TargetHangs, change)
             self.assertIn('-10000000, iqn', str(error))
-            self.assertIn('-10000002 has been stuck', str(error))
+            self.assertIn('-10000002 has hung', str(error))
         self.assertFalse(export())  # nothing has to be done
         self.assertEqual([], self.lio.steps)
 
