@@ -718,6 +718,15 @@ class InterruptedTest(Base):
         shadow.save()
         self.assertEqual((None, 'retyping', 'migrating'), self.end())
 
+    def test_copy_of_another_that_was_left(self):
+        """What is being copied is the migration: no other gets far."""
+        self.begins('available')
+        self.records.commit(self.begin())
+        utils.create_volume(
+            self.context, size=1, volume_type_id=None, status='available',
+            host=STOCK + '#x', migration_status='target:' + self.row.id)
+        self.assertEqual(('success', 'available', 'success'), self.end())
+
     def test_nova_copies_what_an_attach_has_moved_away(self):
         """That is being copied yet; then it would be extended meanwhile."""
         self.begins('available')
