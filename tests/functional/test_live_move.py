@@ -141,7 +141,7 @@ class LiveMoveTest(Base):
         self.wait_two_checks()
         self.assertEqual(0, self.hydrated())
         self.assertIn('copying_waits', self.n1.service_log().replace(
-            'Volume %s was detached here, but copying it' % volume,
+            'Volume %s was detached from this node, but its copy' % volume,
             'copying_waits'))
         source.stop_writing(writer)
         self.assert_moved(volume, destination, expected)

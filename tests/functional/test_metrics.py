@@ -64,7 +64,7 @@ class MetricsTest(base.LabTest):
         source = self.scrape(self.n1)
         self.assertEqual({}, self.moves(source))  # the destination tells
         self.assertTrue(source['localclone_events_total', 'move_committed'])
-        self.assertIn('[localclone-102] Volume ' + volume,
+        self.assertIn('[localclone-102] The home of volume ' + volume,
                       self.n1.service_log())
         self.assert_moved(volume, attached, expected)
         found = self.scrape(self.n2)
