@@ -351,10 +351,11 @@ class LogicalVolumes:
         tags = names.own_tags(lv.tags) if lv else []
         if lv is None or not tags:
             return False
-        if lv.zeroed >= lv.size:
-            # Of an extension that failed. When its owner has extended it, it
-            # would have what he wrote there zeroed.
-            tags += [tag for tag in lv.tags if tag == names.shown(lv.zeroed)]
+        with contextlib.suppress(exceptions.UnreadableTag):  # such one stays
+            if lv.zeroed >= lv.size:
+                # Of an extension that failed. When its owner has extended it,
+                # it would have what he wrote there zeroed.
+                tags += sorted({names.shown(lv.zeroed)} & lv.tags)
         if new_name not in lvs:
             lvm.rename(self.group, name, new_name, self.timeout)
             name = new_name

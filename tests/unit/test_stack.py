@@ -776,6 +776,15 @@ class SnapshotTest(Case):
         self.assertEqual(goes, names.shown(shown)
                          in self.ran.lvm.retag.call_args.args[3])
 
+    @ddt.data(['localclone.shown=x'],
+              [names.shown(GIB), names.shown(2 * GIB)])
+    def test_disown_what_has_tags_that_can_not_be_read(self, tags):
+        """They stay: what is managed with them later is refused."""
+        self.lvs(lv('volume-x', size=GIB, tags=['localclone.volume=v', *tags]))
+        self.assertTrue(self.stack.disown('volume-x', 'volume-x'))
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', 'volume-x', [], ['localclone.volume=v'], 30)
+
     def test_nothing_to_disown(self):
         self.lvs(lv('data', tags=['x']))
         for name in ('data', 'gone'):
