@@ -278,10 +278,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         """
         context = volume._context
         node = self.service.node
+        # What Cinder's API has seen, not what the row says now: Nova may have
+        # given the attachment up and made another while the request waited.
+        attachments = late_requests.attachments(volume)
         recorded = node.records.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
-        attachments = late_requests.attachments(recorded)
         try:
             try:
                 return self._serve(context, recorded, connector, attachments)
@@ -329,6 +331,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         :raises LocalCloneError: if whoever has to act can't
         """
         node = self.service.node
+        attachments = late_requests.attachments(volume)  # as Cinder asked
         recorded = node.records.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more, and has no '
@@ -340,7 +343,6 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
-        attachments = late_requests.attachments(recorded)
         if where == self.host:
             self.service.connections.unserve(
                 volume._context, volume.id, connector, attachments)

@@ -19,7 +19,12 @@ NAMES = ('host', 'initiator')
 
 
 def attachments(volume: rows.Row) -> ports.Attachments:
-    """The attachments that a volume has, as a request carries them."""
+    """The attachments that a volume has, as a request carries them.
+
+    :param volume: for Cinder's own request, the object that came with it:
+        Cinder's API has read the attachments before it asked
+        (``attachment_update`` in cinder/volume/api.py)
+    """
     return {str(each.id): each.connector and {
         name: each.connector.get(name) for name in NAMES}
         for each in volume.volume_attachment}

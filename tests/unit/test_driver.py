@@ -69,6 +69,12 @@ class Case(testtools.TestCase):
             connections=connections.Connections(
                 self.reconciler, self.directory.find), addresses=['192.0.2.1'])
 
+    @staticmethod
+    def asked():
+        """A volume as Cinder's API has seen it: with an attachment."""
+        return volume(volume_attachment=[
+            mock.Mock(id='one', connector=None)])
+
 
 @ddt.ddt
 class DriverTest(Case):
@@ -176,15 +182,14 @@ class DriverTest(Case):
                          found['data']['device_path'])
 
     def test_stale_home_hands_the_call_on(self):
-        self.node.records.volume.return_value = volume(
-            host='n2@l#p', volume_attachment=[
-                mock.Mock(id='one', connector=None)])
-        found = self.driver.initialize_connection(volume(), {'host': 'n1'})
+        self.node.records.volume.return_value = volume(host='n2@l#p')
+        found = self.driver.initialize_connection(
+            self.asked(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
         call.assert_called_once_with(
             'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
         self.assertEqual(call.return_value, found)
-        self.driver.terminate_connection(volume(), {'host': 'n1'})
+        self.driver.terminate_connection(self.asked(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
             'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
 
@@ -226,19 +231,27 @@ class DriverTest(Case):
 
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.records.volume.side_effect = [
-            volume(host='n1@l#p', volume_attachment=[
-                mock.Mock(id='one', connector=None)]),
-            volume(host='n2@l#p', volume_attachment=[
-                mock.Mock(id='two', connector=None)])]
+            volume(host='n1@l#p'), volume(host='n2@l#p')]
         with mock.patch.object(
                 self.driver.service.connections, 'serve',
                 side_effect=exceptions.StaleMove(volume='v')):
             found = self.driver.initialize_connection(
-                volume(), {'host': 'n3'})
+                self.asked(), {'host': 'n3'})
         self.assertIs(
             self.node.peers.initialize_connection.return_value, found)
         self.node.peers.initialize_connection.assert_called_once_with(
             'context', 'n2@l', 'v', {'host': 'n3'}, {'one': None})
+
+    def test_attachments_are_those_of_the_request(self):
+        """Another may have been made since."""
+        self.node.records.volume.return_value = volume(
+            host='n2@l#p', volume_attachment=[
+                mock.Mock(id='two', connector=None)])
+        self.driver.initialize_connection(self.asked(), {'host': 'n3'})
+        self.driver.terminate_connection(self.asked(), {'host': 'n3'})
+        for call in (self.node.peers.initialize_connection,
+                     self.node.peers.terminate_connection):
+            self.assertEqual({'one': None}, call.call_args.args[-1])
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
         self.node.records.volume.return_value = volume(host='n1@l#p')
@@ -253,13 +266,11 @@ class DriverTest(Case):
 
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
-        self.node.records.volume.return_value = volume(
-            status='in-use', volume_attachment=[
-                mock.Mock(id='one', connector=None)])
+        self.node.records.volume.return_value = volume(status='in-use')
         self.directory.find.side_effect = error
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
-                type(error), self.driver.initialize_connection, volume(),
+                type(error), self.driver.initialize_connection, self.asked(),
                 {'host': 'n2'})
         self.assertEqual(messages.DETAILS['FAILED'],
                          api.API().create.call_args.kwargs['detail'])
@@ -589,7 +600,7 @@ class LateTest(Case):
         self.node.lock.return_value.__enter__.side_effect = enter
         with mock.patch.object(connections.removal,
                                'stop_serving') as stopped:
-            self.driver.terminate_connection(volume(), self.ON)
+            self.driver.terminate_connection(self.attached('one'), self.ON)
         self.assertEqual(
             [] if late else [mock.call(self.node, 'v', 'iqn.n1')],
             stopped.mock_calls)
@@ -607,7 +618,7 @@ class LateTest(Case):
             exceptions.StaleMove(volume='v'))
         with mock.patch.object(
                 self.driver.service.connections, 'serve') as serve:
-            self.driver.initialize_connection(volume(), {'host': 'n3'})
+            self.driver.initialize_connection(self.asked(), {'host': 'n3'})
         serve.assert_called_once_with(
             'context', 'v', {'host': 'n3'}, {'one': None})
 
@@ -620,6 +631,6 @@ class LateTest(Case):
         self.directory.find.side_effect = find
         with mock.patch.object(messages, 'api'):
             self.assertRaises(KeyError, self.driver.initialize_connection,
-                              volume(), {'host': 'n2'})
+                              self.asked(), {'host': 'n2'})
         self.node.records.drop_live_attachment.assert_called_once_with(
             'v', 'n2', {'one': None})

@@ -7,6 +7,7 @@ Cinder is already asked to delete the attachment there. Nova gives attachments
 up, repeats or loses requests, and takes guests for dead that run.
 """
 
+import copy
 import random as randoms
 import types
 import typing
@@ -90,11 +91,11 @@ class Instances:
     def _connect(self, volume, host, new):
         """Nova's attachment, at a host; it gives up if that fails."""
         self.say('attach %s to %s', volume.id[:4], host)
-        cuts = self.cuts[host]
+        cuts, asked = self.cuts[host], self._read(volume)
 
         def connect(node):
             properties = node.driver.initialize_connection(
-                volume, self.connector(host))
+                asked, self.connector(host))
             if new not in volume.volume_attachment:
                 return  # Nova has given it up: Cinder's manager fails
             self.late()
@@ -122,6 +123,14 @@ class Instances:
         self.say('attach %s to %s failed', volume.id[:4], host)
         self._disconnect(volume, new)
         return None
+
+    @staticmethod
+    def _read(volume):
+        """A volume as Cinder's API sends it on: attachments are read."""
+        read = copy.copy(volume)
+        read.volume_attachment = [
+            copy.copy(each) for each in volume.volume_attachment]
+        return read
 
     @staticmethod
     def _told(properties):
