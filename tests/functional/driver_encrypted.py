@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that the driver encrypts; no server has them, only os-brick."""
 
+import json
+
 from lab.core import capture
 from lab.core import instance as instances
 from lab.core import look
@@ -69,6 +71,18 @@ class DriverTest(base.LabTest):
     def lv_tags(self, node, volume):
         return node.run('lvs --noheadings -o lv_tags cinder-volumes/'
                         + self.body(volume)).stdout.strip().split(',')
+
+    def encryption(self, node, *words, code=0):
+        """What a command of the operator's says."""
+        done = node.operator('encryption', *words, '--format', 'json',
+                             timeout=300)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+    def lose_header(self, node, volume, kib=16384):
+        """Overwrite all of a header, or the beginning of it, with zeros."""
+        node.run('dd if=/dev/zero of=/dev/mapper/localclone-%s bs=1K count=%d '
+                 'oflag=direct conv=notrunc status=none' % (volume, kib))
 
     def is_open(self, node, volume):
         """Whether a volume is decrypted on a node."""

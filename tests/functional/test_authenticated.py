@@ -94,6 +94,20 @@ class AuthenticatedTest(encrypted.DriverTest):
         self.assertNotEqual(0, done.returncode)
         attached.detach()
 
+    def test_header_that_is_lost(self):
+        """Its backup knows of the tags, too."""
+        volume = self.authenticated()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.mark(attached)
+        attached.detach()
+        self.lose_header(self.n1, volume)
+        row, = self.encryption(self.n2, 'header-restore', volume)
+        self.assertEqual(volume + '-1', row['Backup'])
+        attached = self.instance.attach(volume, self.n1)
+        self.assertEqual(expected, self.checksum(attached, encrypted.MARKED))
+        self.read_all(attached)
+        attached.detach()
+
     def test_moves_cold_at_length(self):
         """And all of it can be read, there and back, also while copied."""
         volume = self.authenticated('hmac')

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and headers of encrypted volumes, on real kernels and Barbican."""
 
-import json
-
 from testtools import matchers
 
 from lab.core import instance as instances
@@ -13,13 +11,6 @@ from tests.functional import driver_encrypted as encrypted
 
 
 class KeysTest(encrypted.DriverTest):
-
-    def encryption(self, node, *words, code=0):
-        """What a command of the operator's says."""
-        done = node.operator('encryption', *words, '--format', 'json',
-                             timeout=300)
-        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
-        return json.loads(done.stdout) if done.stdout else done.stderr
 
     def declined(self, node, *words):
         return self.encryption(node, *words, code=1)
@@ -201,9 +192,7 @@ class KeysTest(encrypted.DriverTest):
         # One copy, and then all of it.
         for count, wrong in ((4, {'copies of the header'}), (16384, {
                 'header', 'copies of the header', 'tags of the LV'})):
-            self.n1.run(
-                'dd if=/dev/zero of=/dev/mapper/localclone-%s bs=1K count=%d '
-                'oflag=direct conv=notrunc status=none' % (volume, count))
+            self.lose_header(self.n1, volume, count)
             rows = self.encryption(self.n2, 'verify', volume, code=1)
             self.assertEqual(wrong, {
                 row['What'] for row in rows if row['Result'] != 'ok'})
