@@ -161,6 +161,23 @@ class ServeTest(Base):
         self.a.reconciler.converge_node()
         self.assertEqual(set(), self.a.remote)
 
+    @ddt.data(('deleting', 'deleted'), ('error_deleting', 'deleted'),
+              ('unmanaging', 'unmanaged'), ('error_unmanaging', 'unmanaged'))
+    @ddt.unpack
+    def test_late_when_the_volume_goes(self, status, done):
+        """Nova has given its attachment up while the request waited.
+
+        An export, or a move, would keep the LV in use.
+        """
+        asked = late_requests.attachments(self.volume)
+        self.attach(status)
+        for connector in (ON_A, ON_B, ELSEWHERE):
+            error = self.assertRaises(
+                exceptions.Refused, self.a.connections.serve, None,
+                self.volume.id, connector, asked)
+            self.assertIn('it is being ' + done, str(error))
+        self.assertEqual([set(), None], [self.a.remote, self.move()])
+
     def test_passed_through(self):
         del self.a.devices[self.handle]
         self.volume.group_id = 'g'

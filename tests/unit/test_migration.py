@@ -699,6 +699,16 @@ class InterruptedTest(Base):
         status = self.volume().status
         self.assertEqual((None, status, 'migrating'), self.end())
 
+    @ddt.data('maintenance', 'retyping')
+    def test_attached_though_it_was_free_when_cinder_began(self, status):
+        """What it was does not count. Another server would get it."""
+        self.begins(status, 'available')
+        self.records.commit(self.begin())
+        volume = self.volume()
+        volume.attach_status = 'attached'
+        volume.save()
+        self.assertEqual((None, status, 'migrating'), self.end())
+
     def test_attached_after_the_commit(self):
         """It has moved, whoever has it by now: else nobody ends that."""
         self.begins('available')
