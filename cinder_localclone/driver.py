@@ -278,12 +278,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         """
         context = volume._context
         node = self.service.node
-        # What Cinder's API has seen, not what the row says now: Nova may have
-        # given the attachment up and made another while the request waited.
-        attachments = late_requests.attachments(volume)
         recorded = node.records.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
+        # Nova may have given the attachment up, and made another, while the
+        # request waited.
+        attachments = late_requests.asked(volume, recorded, connector)
         try:
             try:
                 return self._serve(context, recorded, connector, attachments)
@@ -331,7 +331,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         :raises LocalCloneError: if whoever has to act can't
         """
         node = self.service.node
-        attachments = late_requests.attachments(volume)  # as Cinder asked
+        # Read by Cinder's manager, which has found the attachment.
+        attachments = late_requests.attachments(volume)
         recorded = node.records.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more, and has no '

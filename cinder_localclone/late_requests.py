@@ -19,15 +19,32 @@ NAMES = ('host', 'initiator')
 
 
 def attachments(volume: rows.Row) -> ports.Attachments:
-    """The attachments that a volume has, as a request carries them.
-
-    :param volume: for Cinder's own request, the object that came with it:
-        Cinder's API has read the attachments before it asked
-        (``attachment_update`` in cinder/volume/api.py)
-    """
+    """The attachments that a volume has, as a request carries them."""
     return {str(each.id): each.connector and {
         name: each.connector.get(name) for name in NAMES}
         for each in volume.volume_attachment}
+
+
+def asked(volume: rows.Row, recorded: rows.Row, connector: ports.Connector
+          ) -> ports.Attachments:
+    """Return the attachments that there were when Cinder's API asked.
+
+    For a connection. ``attachment_update`` sends the volume with its
+    attachments, the request's own among them. ``attachment_create`` with a
+    connector, as Nova calls it for a live migration, reads the volume before
+    it reserves the request's own (both in cinder/volume/api.py): that is the
+    oldest one without a host that the volume sent does not have.
+
+    :param volume: the object that came with the request
+    :param recorded: its row now
+    """
+    found = attachments(volume)
+    if not any(_meant(found, connector)):
+        own = sorted((each for each in recorded.volume_attachment
+                      if not each.connector and str(each.id) not in found),
+                     key=lambda each: each.created_at)[:1]
+        found.update((str(each.id), None) for each in own)
+    return found
 
 
 def is_late_to_connect(volume: rows.Row, connector: ports.Connector | None,

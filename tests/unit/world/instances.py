@@ -12,6 +12,9 @@ import random as randoms
 import types
 import typing
 
+from oslo_db import exception as db_exc
+
+from cinder_localclone import decision
 from cinder_localclone import names
 from tests.unit.world import disks
 from tests.unit.world import scheduler as schedulers
@@ -73,8 +76,8 @@ class Instances:
         if self.world.nodes[host].off:
             return False
         volume.status = 'reserved'
-        if self._connect(volume, host, self._reserve(
-                volume, 'vm of ' + volume.id)):
+        new = self._reserve(volume, 'vm of ' + volume.id)
+        if self._connect(volume, host, new, self._read(volume)):
             self._start_guest(volume, host)
 
     def _reserve(self, volume, instance):
@@ -83,19 +86,28 @@ class Instances:
             id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
             connection_info=None, mountpoint=None, connector=None,
             attach_status='reserved', left=False,
-            updated_at=schedulers.moment(
+            created_at=self.scheduler.steps, updated_at=schedulers.moment(
                 schedulers.EPOCH + self.scheduler.now))
         volume.volume_attachment = volume.volume_attachment + [new]
         return new
 
-    def _connect(self, volume, host, new):
-        """Nova's attachment, at a host; it gives up if that fails."""
+    def _connect(self, volume, host, new, asked):
+        """Nova's attachment, at a host; it gives up if that fails.
+
+        :param asked: the volume as Cinder's API has read it
+        """
         self.say('attach %s to %s', volume.id[:4], host)
-        cuts, asked = self.cuts[host], self._read(volume)
+        cuts = self.cuts[host]
 
         def connect(node):
-            properties = node.driver.initialize_connection(
-                asked, self.connector(host))
+            try:
+                properties = node.driver.initialize_connection(
+                    asked, self.connector(host))
+            except db_exc.DBConnectionError:
+                raise
+            except Exception:
+                self._check_dropped(volume, new, host)
+                raise
             if new not in volume.volume_attachment:
                 return  # Nova has given it up: Cinder's manager fails
             self.late()
@@ -123,6 +135,17 @@ class Instances:
         self.say('attach %s to %s failed', volume.id[:4], host)
         self._disconnect(volume, new)
         return None
+
+    def _check_dropped(self, volume, new, host):
+        """Nova never learns of the attachment of a live migration if the
+        driver refuses it.
+        """
+        found = volume.volume_attachment
+        self.world.insist(
+            new not in found or volume.status not in decision.NOVA_STATUSES
+            or not any(each.connector and each.connector['host'] != host[0]
+                       for each in found),
+            'the attachment of a refused live migration stays')
 
     @staticmethod
     def _read(volume):
@@ -396,7 +419,7 @@ class Instances:
         if new not in volume.volume_attachment:
             return None
         host = self.other(b // 2, source).host
-        if self._connect(volume, host, new):
+        if self._connect(volume, host, new, self._read(volume)):
             self.scheduler.wait(1)  # whoever is left may go on to write
             if self._are_attached(volume, new) and (
                     self.guests.get(volume.id) != host):
@@ -412,8 +435,9 @@ class Instances:
             return False
         before, = volume.volume_attachment
         host = self.other(b, self.guests[volume.id]).host
-        if self._connect(volume, host, self._reserve(
-                volume, before.instance_uuid)):
+        asked = self._read(volume)  # then its attachment is reserved
+        new = self._reserve(volume, before.instance_uuid)
+        if self._connect(volume, host, new, asked):
             self._open(volume.id, host)
 
     def _finish(self, a, b):
