@@ -96,13 +96,13 @@ class Handles(top_devices.TopDevices):
 
     def _if_longer(self, name: str, size_bytes: int
                    ) -> reports.LogicalVolume | None:
-        """An active LV, if its volume may be longer than its row says.
+        """An LV, if its volume may be longer than its row says.
 
-        LVM is asked only if the LV is longer by a GiB: less is what LVM
-        rounds up.
+        LVM is asked only if the LV is longer by a GiB, less is what LVM
+        rounds up; or if no path leads to it.
         """
-        if block.size(names.lv_path(self.group, name)) - size_bytes < (
-                state.GIB):
+        if self.number_of(name) and block.size(names.lv_path(
+                self.group, name)) - size_bytes < state.GIB:
             return None
         return self.lvs().get(name)
 

@@ -5,6 +5,7 @@ A header that is lost is a volume that is lost, so there are backups; and one
 is only ever written over a header of the same data.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
@@ -294,6 +295,8 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
                   and tag not in names.tags(luks=volume_id)] if lv else []
         if former:  # else it opens with neither header if this is cut short
             node.crypt.note(volume.name, former, key=before)
+        if is_older and lv:  # whoever repeats this has to know it, too
+            key_change.outdate_backups(node, volume)
         node.crypt.restore(volume_id, backup, slots)
         node.crypt.test(volume_id, key)
         _record(node, volume, token.key)
@@ -361,7 +364,8 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
                 token.key, token.key_format,
                 '' if token.key == _recorded(volume).key else volume.id)
             # The others may have to go; anybody can have named some.
-            opened = tuple(_opened(node, volume.id, backup, key, token))
+            opened = tuple(_opened(node, volume.id, backup, key, [
+                slot for slot in token.keyslots if slot in saved.keyslots]))
             if opened:
                 return dataclasses.replace(token, keyslots=opened), key
             error = encryption_errors.WrongKey(path=backup)
@@ -373,9 +377,13 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
 
 
 def _opened(node: nodes.Node, volume_id: str, backup: str, key: bytes,
-            token: tokens.Token) -> Iterator[str]:
-    """Yield those slots of a token that its key opens in a backup."""
-    for slot in token.keyslots:
+            slots: Iterable[str]) -> Iterator[str]:
+    """Yield those slots that a key opens in a backup.
+
+    :param slots: of the data's key: cryptsetup says of others, too, that a
+        key opens them
+    """
+    for slot in slots:
         with contextlib.suppress(encryption_errors.WrongKey):
             node.crypt.test_backup(volume_id, backup, key, slot)
             yield slot

@@ -225,12 +225,12 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
             crypt.run(shown, *argv, timeout=timeout, pass_fds=(copy,))
         size = _header_size(shown, copy, timeout)
         with header_lock.held(path, timeout) as volume:
-            sysfs.check_opened(volume, path)
+            sysfs.check_opened(volume.device, path)
             process.run(
-                'dd', 'if=' + device, 'of=/dev/fd/%d' % volume,
+                'dd', 'if=' + device, 'of=/dev/fd/%d' % volume.device,
                 'bs=%d' % size, 'count=1', 'iflag=fullblock', 'oflag=direct',
                 'conv=nocreat,notrunc,fsync', 'status=none', timeout=timeout,
-                grace=crypt.GRACE, pass_fds=(copy, volume))
+                grace=crypt.GRACE, pass_fds=(copy, *volume))
 
 
 def _header_size(shown: str, copy: int, timeout: float) -> int:

@@ -11,11 +11,23 @@ import fcntl
 import os
 import stat
 import time
+import typing
 
 from cinder_localclone import encryption_errors
 from cinder_localclone.privileged import process
 
 DIRECTORY = '/run/cryptsetup'
+
+
+class Held(typing.NamedTuple):
+    """Descriptors of a device and of its lock.
+
+    A command that writes inherits both. It keeps them if it hangs and is left
+    behind, so nobody else writes before it has ended.
+    """
+
+    device: int
+    lock: int
 
 
 def _file(path: str, device: int) -> str:
@@ -28,7 +40,7 @@ def _file(path: str, device: int) -> str:
 
 
 @contextlib.contextmanager
-def held(path: str, timeout: float) -> Iterator[int]:
+def held(path: str, timeout: float) -> Iterator[Held]:
     """No cryptsetup that takes locks writes the header meanwhile.
 
     Nor is the device removed. Others may turn the path elsewhere: what is
@@ -36,7 +48,7 @@ def held(path: str, timeout: float) -> Iterator[int]:
 
     :param path: of the device
     :param timeout: seconds, of each wait: for the device, for the lock
-    :returns: a descriptor of the device, to get at it by
+    :returns: the device, to get at it by, and its lock
     :raises HeaderInUse: if others take too long
     :raises CommandTimeout: if the device does
     """
@@ -44,8 +56,8 @@ def held(path: str, timeout: float) -> Iterator[int]:
         timeout, 'open ' + path,
         lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), undo=os.close)
     try:
-        with _taken(path, _file(path, device), timeout):
-            yield device
+        with _taken(path, _file(path, device), timeout) as lock:
+            yield Held(device, lock)
     finally:
         # All is done by now, whether this hangs or not.
         process.has_ended(process.in_thread(lambda: os.close(device)),
@@ -53,14 +65,14 @@ def held(path: str, timeout: float) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _taken(path: str, file: str, timeout: float) -> Iterator[None]:
+def _taken(path: str, file: str, timeout: float) -> Iterator[int]:
     deadline = time.monotonic() + timeout
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
                              0o600)
         try:
             if _is_taken(descriptor, file):
-                yield
+                yield descriptor
                 return
         finally:
             os.close(descriptor)

@@ -291,13 +291,13 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
 def end_with(path: str, key: bytes, timeout: float) -> None:
     """The same, within this daemon."""
     volume_id = crypt.require_handle(path)
-    with header_lock.held(path, timeout) as device:
-        sysfs.check_opened(device, path)
+    with header_lock.held(path, timeout) as held:
+        sysfs.check_opened(held.device, path)
         if runner.processes(volume_id):
             raise encryption_errors.HeaderInUse(
                 path=path, reason='its volume is being re-encrypted')
-        opened = '/dev/fd/%d' % device
-        head, found = _ended(path, opened, timeout, (device,))
+        opened = '/dev/fd/%d' % held.device
+        head, found = _ended(path, opened, timeout, (held.device,))
         if not found:
             return  # somebody else has
         _prove(path, head, key, timeout)
@@ -306,7 +306,7 @@ def end_with(path: str, key: bytes, timeout: float) -> None:
                         'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
                         'oflag=direct', 'conv=nocreat,notrunc,fsync',
                         'status=none', stdin=copy, timeout=timeout,
-                        grace=crypt.GRACE, pass_fds=(device,))
+                        grace=crypt.GRACE, pass_fds=held)
 
 
 @entrypoint

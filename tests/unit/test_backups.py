@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files with keys: where they are, and that nothing else is reached."""
 
+import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import types
 from unittest import mock
 
 import ddt
@@ -12,13 +15,17 @@ import fixtures
 import testtools
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import header_care
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
+from cinder_localclone.luks import tokens
 from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import folders
+from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
@@ -150,6 +157,59 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.assertRaises(exceptions.Foreign, backups.restore, self.path,
                               BACKEND, NAME, (), 60)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
+
+    def slow(self, seconds):
+        """Have dd hang for a while, as in the kernel: no signal ends it."""
+        directory = self.useFixture(fixtures.TempDir()).path
+        path = os.path.join(directory, 'dd')
+        pathlib.Path(path).write_text(
+            '#!/bin/sh\ntrap "" TERM\nsleep %s\nexec %s "$@"\n' % (
+                seconds, shutil.which('dd')))
+        os.chmod(path, 0o755)
+        self.useFixture(fixtures.EnvironmentVariable(
+            'PATH', directory + ':' + os.environ['PATH']))
+        self.useFixture(fixtures.MockPatchObject(crypt, 'GRACE', 0.2))
+
+    def test_writer_that_is_left_behind_keeps_the_lock(self):
+        """What it writes late, it writes before anybody else writes."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        self.slow(4)
+        with self.through_the_cache():
+            self.assertRaises(exceptions.CommandTimeout, backups.restore,
+                              self.path, BACKEND, NAME, (), 1)
+        self.assertRaises(encryption_errors.HeaderInUse, self.take, 0.3)
+        self.take(60)
+
+    def take(self, timeout):
+        with header_lock.held(self.path, timeout):
+            pass
+
+    def test_slot_that_opens_no_data_counts_for_none(self):
+        """An enemy has put in one with another data key, under the secret."""
+        self.format(self.path)
+        secrets.add_key(self.path, KEY, NEW_KEY, '3', options.RANDOM_KEY, 60)
+        secrets._run(
+            self.path, 'luksAddKey', '--batch-mode', '--unbound', '--key-slot',
+            '5', '--key-size', '512', '--pbkdf', 'pbkdf2',
+            '--pbkdf-force-iterations', '1000', self.path, '/dev/stdin',
+            key=KEY, timeout=60)
+        crypt.import_token(self.path, str(tokens.Token(
+            key='k', key_format=encryption_types.KeyFormat.RAW,
+            keyslots=('3', '5'))), '0', timeout=60)
+        backups.make(self.path, BACKEND, NAME, 60)
+        node = types.SimpleNamespace(crypt=types.SimpleNamespace(
+            test_backup=functools.partial(self.prove_slot, BACKEND)),
+            keys=mock.Mock(**{'get.return_value': KEY}))
+        saved = headers.parse(backups.dump(BACKEND, VOLUME, NAME, 60))
+        with mock.patch.object(header_care, '_recorded'):
+            self.assertRaises(
+                encryption_errors.WrongKey, header_care._opening, node,
+                types.SimpleNamespace(id=VOLUME), NAME, saved)
+
+    @staticmethod
+    def prove_slot(backend, volume, name, key, slot):
+        secrets.test_backup(backend, volume, name, key, 60, slot)
 
     def test_backup_that_is_cut_off(self):
         self.format(self.path)

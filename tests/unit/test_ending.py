@@ -345,7 +345,7 @@ class LockTest(testtools.TestCase):
 
     def test_opened_for_reading(self):
         """Whoever closes what he could write to has udev look at it anew."""
-        with self.held() as device:
+        with self.held() as (device, _lock):
             self.assertEqual(os.O_RDONLY, os.O_ACCMODE & fcntl.fcntl(
                 device, fcntl.F_GETFL))
 
@@ -382,7 +382,7 @@ class LockTest(testtools.TestCase):
         """All is done by then: neither lock nor caller waits for that."""
         hangs, closed = threading.Event(), threading.Event()
         close, held = os.close, self.held(0.2)
-        device = held.__enter__()
+        device, _lock = held.__enter__()
 
         def late(descriptor):
             if descriptor == device:
@@ -401,7 +401,7 @@ class LockTest(testtools.TestCase):
         name = pathlib.Path(root, 'dev', 'block', '253:7', 'dm', 'name')
         name.parent.mkdir(parents=True)
         name.write_text('x\n')
-        with self.held() as device:
+        with self.held() as (device, _lock):
             sysfs.check_opened(device, self.path)
             for path in '/dev/mapper/y', '/dev/mapper/xx':
                 self.assertRaises(exceptions.WrongDevice,

@@ -902,6 +902,41 @@ class RestoreTest(Case):
         self.assert_opens()
         self.assertEqual({'0'}, set(self.header.slots))
 
+    def older(self):
+        """A backup of before a removal and a rotation; no tag tells.
+
+        :returns: the key that was removed, and the backup's name
+        """
+        added = self.add()
+        what = self.world.backups[self.volume.id][-1]
+        copies = dict(self.world.copies)
+        secret = self.world.secrets.kept[self.old]
+        self.remove(added.slot)
+        self.rotate()
+        self.assertFalse(self.is_marked())
+        self.world.copies.update(copies)
+        self.world.backups[self.volume.id].insert(0, what)
+        self.world.secrets.kept[self.old] = secret
+        return added.key, '%s-%s' % (self.volume.id, what)
+
+    def test_repeated_after_its_row_names_the_older_secret(self):
+        removed, name = self.older()
+        with mock.patch.object(crypt_tops, 'name_secret', side_effect=(
+                exceptions.CommandFailed(command='c', code=5, stderr='LVM'))):
+            self.assertRaises(exceptions.CommandFailed, self.restore, name)
+        self.assertFalse(self.opens(removed))
+        self.restore(name)
+        self.assertFalse(self.opens(removed))
+
+    def test_restored_twice_though_the_backup_could_not_be_replaced(self):
+        removed, name = self.older()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            self.restore(name)
+        self.lose()
+        self.restore(name)
+        self.assertFalse(self.opens(removed))
+
     def test_backup_of_before_the_last_change_of_the_key(self):
         """Its directory is configured again. That its secret is another one
         says that it is older, whatever tags say.

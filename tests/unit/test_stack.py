@@ -958,9 +958,19 @@ class HandleTest(Case):
             found.append(device(
                 names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.devices(*found)
+        self.lvs(lv('volume-' + SHADOW, '253:4', size=3 * GIB // 2))
         self.ran.block.size.return_value = 3 * GIB // 2
         self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual(called, self.called()[-1])
+
+    def test_handle_on_a_clone_without_the_link_of_its_lv(self):
+        """udev may be late; the clone needs no link."""
+        self.devices(device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.lvs(lv('volume-' + SHADOW, '253:4'))
+        self.ran.block.lv_number.side_effect = None
+        self.ran.block.lv_number.return_value = ''
+        self.ran.block.size.side_effect = FileNotFoundError
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
 
     def test_handle_on_a_clone_of_what_is_longer_than_its_row(self):
         """LVM is asked what users have seen of it."""
