@@ -39,12 +39,12 @@ def asked(volume: rows.Row, recorded: rows.Row, connector: ports.Connector
     :param recorded: its row now
     """
     found = attachments(volume)
-    if not any(_meant(found, connector)):
-        own = sorted((each for each in recorded.volume_attachment
-                      if not each.connector and str(each.id) not in found),
-                     key=lambda each: each.created_at)[:1]
-        found.update((str(each.id), None) for each in own)
-    return found
+    if any(_meant(found, connector)):
+        return found
+    own = sorted((each for each in recorded.volume_attachment
+                  if not each.connector and str(each.id) not in found),
+                 key=lambda each: each.created_at)[:1]
+    return {**found, **{str(each.id): None for each in own}}
 
 
 def is_late_to_connect(volume: rows.Row, connector: ports.Connector | None,
