@@ -211,6 +211,29 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def prove_slot(backend, volume, name, key, slot):
         secrets.test_backup(backend, volume, name, key, 60, slot)
 
+    def test_restored_while_nobody_else_writes_the_header(self):
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        with open(self.path, 'r+b') as volume:
+            volume.write(bytes(16 << 20))
+        before = pathlib.Path(self.path).read_bytes()
+        with header_lock.held(self.path, 60), self.through_the_cache():
+            self.assertRaises(encryption_errors.HeaderInUse, backups.restore,
+                              self.path, BACKEND, NAME, (), 2)
+        self.assertEqual(before, pathlib.Path(self.path).read_bytes())
+
+    def test_restored_past_the_cache(self):
+        """Else this node would read that header again when the volume is
+        back, after another node has changed it.
+        """
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        with self.through_the_cache():
+            uncached = process.run
+        with mock.patch.object(process, 'run', side_effect=uncached) as ran:
+            backups.restore(self.path, BACKEND, NAME, (), 60)
+        self.assertIn('oflag=direct', ran.call_args.args)
+
     def test_backup_that_is_cut_off(self):
         self.format(self.path)
         backups.make(self.path, BACKEND, NAME, 60)
@@ -220,6 +243,17 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             exceptions.CommandFailed, backups.restore, self.path, BACKEND,
             NAME, (), 60)
         self.assertIn('is too small', str(error))
+        self.assertEqual(before, pathlib.Path(self.path).read_bytes())
+
+    def test_backup_that_is_not_understood(self):
+        """Nor is it known then how much of it is a header."""
+        self.format(self.path)
+        backups.make(self.path, BACKEND, NAME, 60)
+        before = pathlib.Path(self.path).read_bytes()
+        with mock.patch.object(headers, 'parse', side_effect=ValueError('x')):
+            self.assertRaises(encryption_errors.HeaderDamaged,
+                              backups.restore, self.path, BACKEND, NAME, (),
+                              60)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     @ddt.data('luksKillSlot', 'luksUUID')

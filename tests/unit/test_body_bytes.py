@@ -540,9 +540,11 @@ class RestoreTest(testtools.TestCase):
             {each.name: each for each in lvs}, {}))
         return local
 
-    @ddt.data(BODY, GIB + (32 << 20))
+    @ddt.data(BODY, GIB + (32 << 20), 2 * GIB)
     def test_at_rest(self, size):
-        """Extents may be longer than the header."""
+        """Extents may be longer than the header, and an extension that failed
+        may have come to whole GiB: that is less than a volume of as many has.
+        """
         self.assertEqual(BODY, self.plan(size).size)
 
     def test_more_than_may_be_shown(self):
@@ -550,6 +552,9 @@ class RestoreTest(testtools.TestCase):
             2 * BODY, shown=[names.shown(BODY)]).size)
         self.assertNotEqual('', self.plan(BODY, shown=[
             names.shown(0)]).reason)
+        # Nor does a tag make an LV longer than it is.
+        self.assertEqual(BODY, self.plan(BODY, shown=[
+            names.shown(2 * BODY), names.given(2 * BODY)]).size)
 
     def test_plain(self):
         """Extents of a striped one may be more than whole GiB."""

@@ -130,6 +130,14 @@ class DrainTest(Base):
         self.assertIn('departs to', self.said)
         self.assertIn('done', self.said)
 
+    def test_volumes_of_a_node_of_a_similar_name(self):
+        """The database's match is wider than a node's name."""
+        world = self.world
+        own, other = world.create_volume(A), world.create_volume(B)
+        with mock.patch.object(Rows, 'volumes_of',
+                               lambda _own, _host: [own, other]):
+            self.assertEqual([own], draining.at_home(self.backend.records, A))
+
     def test_in_words(self):
         self.drain(json_=False)
         self.assertIn('Nothing holds the node back', self.said)

@@ -875,7 +875,8 @@ class RestoreTest(Case):
         self.assertFalse(self.opens(one.key))
         self.assertTrue(self.opens(two.key))
 
-    def test_cut_short_and_a_tag_names_the_uuid_of_before(self):
+    @ddt.data(True, False)
+    def test_cut_short_and_a_tag_names_the_uuid_of_before(self, at_once):
         """That of a clone that was in use all the time is its image's."""
         beef = self.volume.id[:-4] + 'beef'
         self.a.disk.tags[self.volume.name] -= set(names.tags(
@@ -883,6 +884,13 @@ class RestoreTest(Case):
         self.a.disk.tags[self.volume.name] |= set(names.tags(luks=beef))
         for copy in self.world.copies.values():
             copy.uuid = beef
+        restore = crypt.SimCrypt.restore
+
+        def dies(*args):
+            restore(*args)
+            if at_once:
+                raise KeyboardInterrupt
+        self.patch(crypt.SimCrypt, 'restore', dies)
         self.cut_short()
         with self.a.node.lock(self.volume.id):
             crypt_tops.ensure_open(
@@ -1051,11 +1059,34 @@ class RestoreTest(Case):
         self.restore()
         self.assert_opens()
 
+    def test_tags_that_are_true_are_left_alone(self):
+        self.lose()
+        with mock.patch.object(crypt.SimCrypt, 'note') as note:
+            self.restore()
+        note.assert_not_called()
+
     def test_key_that_does_not_open_the_backup(self):
         kept = self.world.secrets.kept
         kept[self.old] = kept[self.old][0], b'other'
         self.lose()
         self.refused('', error=encryption_errors.WrongKey)
+
+    def test_backup_that_can_not_be_read_just_now(self):
+        """Its key may still open it: no older one takes its place."""
+        name = self.backup_of_before()
+        for copy in self.world.copies.values():
+            copy.tokens['7'] = dataclasses.replace(
+                copy.tokens[min(copy.tokens)], key=self.key(), number='7')
+        key, test = self.world.secrets.kept[self.key()][1], (
+            crypt.SimCrypt.test_backup)
+
+        def unreadable(own, volume_id, backup, given, slot=None):
+            if given == key:
+                raise exceptions.CommandFailed(
+                    command='c', code=4, stderr='EIO')
+            test(own, volume_id, backup, given, slot)
+        self.patch(crypt.SimCrypt, 'test_backup', unreadable)
+        self.refused('EIO', name, exceptions.CommandFailed)
 
     def test_what_is_refused_closes_nothing(self):
         with self.a.node.lock(self.volume.id):
@@ -1136,6 +1167,23 @@ class RestoreTest(Case):
         for copy in self.world.copies.values():
             copy.tokens['0'] = dataclasses.replace(
                 copy.tokens['0'], keyslots=('0', added.slot))
+        self.lose()
+        self.restore()
+        self.assertFalse(self.opens(added.key))
+        self.assert_opens()
+
+    def test_outdated_and_a_slot_that_is_said_to_open_nothing(self):
+        """Whoever can write a backup can say so of a key that was removed,
+        and write to the header afterwards that it opens the volume.
+        """
+        added = self.add()
+        self.remove_with_its_backup_kept()
+        backed_up = crypt.SimCrypt.backed_up
+
+        def unbound(own, *args):
+            return dataclasses.replace(
+                backed_up(own, *args), keyslots=('0',))
+        self.patch(crypt.SimCrypt, 'backed_up', unbound)
         self.lose()
         self.restore()
         self.assertFalse(self.opens(added.key))

@@ -113,6 +113,15 @@ class RotateTest(Case):
         self.assertEqual(['3'], self.world.backups[self.volume.id])
         self.assertFalse(self.is_marked())
 
+    def test_damaged_copy_is_mended_before_anything_is_written(self):
+        """Else what a change has written may have no second copy."""
+        with mock.patch.object(
+                crypt.SimCrypt, 'header', autospec=True,
+                side_effect=crypt.SimCrypt.header) as header:
+            headers_at_rest.to_change(self.a.node, self.volume)
+        header.assert_called_once_with(
+            mock.ANY, self.volume.id, mend=True)
+
     def test_again_and_again(self):
         for _each in range(3):
             before = self.key()

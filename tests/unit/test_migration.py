@@ -755,6 +755,12 @@ class InterruptedTest(Base):
         self.cinder_begins('available', 'migrating')
         self.assertEqual((None, 'available', 'migrating'), self.end())
 
+    def test_its_home_dies_while_an_attach_is_copied_to_it(self):
+        """That copy is no migration, and goes on; nobody else ends this."""
+        self.move((COLD, None))
+        self.cinder_begins('available', 'migrating')
+        self.assertEqual(('error', 'available', 'error'), self.end(B))
+
     def test_copied_by_its_home_after_an_attach_elsewhere(self):
         """Somebody forces Cinder to copy it. Its new home's service does."""
         self.move((COLD, None))
@@ -787,8 +793,10 @@ class InterruptedTest(Base):
 
     def is_migrated_from_b(self, *ends):
         """It came from A, which still has to clean up; B migrates it."""
-        self.cinder_begins('available', None)
-        self.move((COLD, None, Event.HYDRATED, Event.DRAINED))
+        self.begins('available')
+        move = self.records.commit(self.begin())
+        for event in (Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
         self.begins('maintenance')
         for values in ends:
             utils.create_volume(

@@ -33,9 +33,13 @@ class OpeningTest(test_encrypted_guests.Case):
 
     def test_opened(self):
         self.used()
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.assertEqual({self.volume.id: ('opened', '')}, self.open())
         self.assertIn(self.crypt, self.a.devices)
         self.assertEqual({self.volume.id: ('open', '')}, self.open())
+        # A boot opens it again: by its LV, since its home is here.
+        self.assertIn(names.OPENED, self.a.disk.tags[self.volume.name])
+        self.assertEqual({}, self.a.disk.passed)
 
     def test_what_is_not_used_here(self):
         """Nor what is being detached, or is used on another node."""
@@ -59,6 +63,14 @@ class OpeningTest(test_encrypted_guests.Case):
         self.assertEqual({self.volume.id: ('open', '')},
                          self.open(node=self.b))
 
+    def test_what_is_elsewhere_and_not_connected_to_here(self):
+        """Its attachment names this node, whatever that has come to."""
+        self.serve(ON_B)
+        self.world.settle()
+        self.attach('in-use', 'a')
+        (_state, problem), = self.open(self.volume.id).values()
+        self.assertIn('no attachment', problem)
+
     def test_passed_through(self):
         self.volume.group_id = 'g'
         self.serve(dict(ON_B, initiator='iqn.x'))
@@ -70,8 +82,9 @@ class OpeningTest(test_encrypted_guests.Case):
                                   return_value='c'), \
                 mock.patch.object(opening.tops, 'is_wanted',
                                   return_value=True):
-            self.assertEqual({self.volume.id: ('opened', '')},
-                             self.open(node=self.b))
+            outcome, = opening.open_wanted(self.b.node, ())
+        # It has no LV here, whatever one that is called so may be.
+        self.assertEqual(('opened', ''), (outcome.state, outcome.lv))
         self.assertIn(self.crypt, self.b.devices)
 
     def test_others(self):

@@ -452,6 +452,19 @@ class LateKeyTest(ReencryptedCase):
         self.assertEqual(self.volume.id, self.world.headers[newborn.id].uuid)
         self.assertFalse(self.shown(newborn))
 
+    def test_open_though_nothing_uses_it(self):
+        """What decrypts it has the UUID of its image: it is made again."""
+        newborn, node = self.ended(), self.a.node
+        with mock.patch.object(own_key, 'give_late', side_effect=self.AWAY):
+            self.look()
+        with node.lock(newborn.id):
+            node.stack.ensure_handle_on_lv(
+                newborn.id, newborn.name, rows.body_bytes(newborn))
+            node.crypt.open(newborn.id, self.world.secrets.kept[self.old][1])
+            own_key.give_late(node, newborn.id)
+        self.assertNotIn(names.crypt(newborn.id), self.a.devices)
+        self.assert_own(newborn)
+
     def test_key_manager_is_away(self):
         """The re-encryption ends; the next check gives the key."""
         newborn = self.ended()

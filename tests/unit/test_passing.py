@@ -283,6 +283,15 @@ class StackTest(test_stack.Case):
                 self.H, '0 %d linear 8:16 0' % (size // 512), 30,
                 ('8:16', V1))
 
+    def test_longer_than_the_disk(self):
+        """Whoever has it open keeps the length; it is not cut off."""
+        for opened, sectors in ((1, 4194304), (0, 2097152)):
+            self.devices(test_stack.device(
+                self.H, '253:7', '0 4194304 linear 253:5 0', opened=opened))
+            self.put()
+            self.ran.devicemapper.swap_table.assert_called_with(
+                self.H, '0 %d linear 8:16 0' % sectors, 30, ('8:16', V1))
+
     def test_no_disk(self):
         self.devices(self.handle('8:16'))
         self.ran.block.number.return_value = ''

@@ -10,6 +10,7 @@ import testtools
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone.moves import follow
 from cinder_localclone import names
 from cinder_localclone import operations
 from cinder_localclone.state import Event
@@ -97,6 +98,27 @@ class AtRestTest(Base):
         for _time in range(2):  # there is one, there is none
             self.a.reconciler.converge(self.volume_id)
             self.assertEqual({}, self.a.devices)
+
+    def test_volume_that_is_gone_before_it_is_attached(self):
+        del self.world.volumes[self.volume_id]
+        with self.a.node.lock(self.volume_id):
+            self.a.reconciler.converge_present(self.volume_id)
+        self.assertEqual({}, self.a.devices)
+
+    def test_only_its_home_lets_a_volume_follow(self):
+        for node, times in ((self.b, 0), (self.a, 1)):
+            with mock.patch.object(
+                    follow.Followers, 'follow') as followed:
+                node.reconciler.converge(self.volume_id)
+            self.assertEqual(times, followed.call_count)
+
+    def test_only_its_home_prompts_others_to_clean_up(self):
+        """Else two nodes with something left would do so for ever."""
+        for node, times in ((self.b, 0), (self.a, 1)):
+            with mock.patch.object(
+                    node.reconciler, '_prompt_clean_up') as prompted:
+                node.reconciler.converge(self.volume_id)
+            self.assertEqual(times, prompted.call_count)
 
     def test_handle_on_a_strangers_disk_stays(self):
         """It is that of another backend on this node."""

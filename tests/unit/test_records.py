@@ -261,6 +261,20 @@ class RecordsTest(Base):
         self.assertRaises(exceptions.StaleMove, self.records.commit,
                           moving)
 
+    def test_volume_that_another_node_has_by_now(self):
+        """Its row has another LV then: that would be given away."""
+        moving = self.begin()
+        for act, found in ((self.records.commit, moving),
+                           (self.records.roll_back, None)):
+            found = found or self.records.commit(moving)
+            volume = self.reload()
+            before, volume.host = volume.host, 'c@l#p'
+            volume.save()
+            self.assertRaises(exceptions.StaleMove, act, found)
+            self.assertEqual(volume.name_id, self.reload().name_id)
+            volume.host = before
+            volume.save()
+
     def test_commit_after_a_failure_is_refused(self):
         moving = self.begin()
         self.records.advance(moving, Event.FAILED)

@@ -253,7 +253,9 @@ class NewbornTest(Case):
         for host, status, corrected in (
                 (B + '#p', 'available', other), (B + '#p', 'creating', uuid),
                 (A + '#p', 'available', uuid), (C + '#p', 'in-use', uuid),
-                ('bb@l#p', 'available', uuid), (B + 'x#p', 'error', uuid)):
+                ('bb@l#p', 'available', uuid), (B + 'x#p', 'error', uuid),
+                # The database may not tell this from the name.
+                (B.upper() + '#p', 'available', uuid)):
             row = utils.create_volume(
                 self.context, host=host, status=status, service_uuid=uuid,
                 volume_type_id=None)

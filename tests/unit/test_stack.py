@@ -1127,6 +1127,16 @@ class HandleTest(Case):
         self.assertRan(mock.call.devicemapper.swap_table(
             names.handle(V1), '0 %d linear /dev/g/v 0' % sectors, 30))
 
+    def test_closed_handle_shows_no_more_than_is_zeroed(self):
+        """Behind that is what others have deleted, however long the LV is."""
+        self.lvs(lv('v', '253:5', size=2 * GIB,
+                    tags=(names.shown(2 * GIB - 512),)))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 4194304 linear 253:6 0'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
+
     @ddt.data((0, 1), (1, 2))
     @ddt.unpack
     def test_handle_keeps_its_length_on_a_clone(self, opened, tables_):
