@@ -295,7 +295,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                 return self._serve(context, moved, connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
-            if recorded.status in decision.NOVA_STATUSES:
+            if volume.status in decision.NOVA_STATUSES:  # when it was asked
                 node.records.drop_live_attachment(
                     volume.id, connector.get('host'), attachments)
             raise

@@ -101,7 +101,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         expected = self.mark(attached)
         attached.detach()
         self.lose_header(self.n1, volume)
-        row, = self.encryption(self.n2, 'header-restore', volume)
+        row, = self.encryption(self.n1, 'header-restore', volume)
         self.assertEqual(volume + '-1', row['Backup'])
         attached = self.instance.attach(volume, self.n1)
         self.assertEqual(expected, self.checksum(attached, encrypted.MARKED))

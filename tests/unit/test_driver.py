@@ -127,12 +127,13 @@ class DriverTest(Case):
         self.directory.find.side_effect = exceptions.Busy(
             what='v', host=HOST, seconds=1)
         drop = self.node.records.drop_live_attachment
+        # As it was when Cinder asked: it may be extended by now.
+        self.node.records.volume.return_value = volume(status='extending')
         for status, calls in (('backing-up', 0), ('in-use', 1)):
-            self.node.records.volume.return_value = volume(status=status)
             with mock.patch.object(messages, 'api'):
                 self.assertRaises(
                     exceptions.Busy, self.driver.initialize_connection,
-                    volume(), {'host': 'n1'})
+                    volume(status=status), {'host': 'n1'})
             self.assertEqual(calls, drop.call_count)
 
     @ddt.data((None, None), (None, 'g'), ('migrating', None))
