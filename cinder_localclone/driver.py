@@ -281,9 +281,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         recorded = node.records.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
-        # Nova may have given the attachment up, and made another, while the
-        # request waited.
-        attachments = late_requests.asked(volume, recorded, connector)
+        # As Cinder asked: Nova may have given the attachment up, and made
+        # another, while the request waited.
+        attachments = late_requests.attachments(volume)
+        own = late_requests.unsent(volume, recorded)
+        if own:
+            attachments = {**attachments, own: None}
         try:
             try:
                 return self._serve(context, recorded, connector, attachments)
@@ -295,9 +298,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                 return self._serve(context, moved, connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
-            if volume.status in decision.NOVA_STATUSES:  # when it was asked
-                node.records.drop_live_attachment(
-                    volume.id, connector.get('host'), attachments)
+            if own and volume.status in decision.NOVA_STATUSES:
+                node.records.drop_attachment(volume.id, own)
             raise
 
     def _serve(self, context: ports.Context, recorded: ports.Volume,

@@ -295,10 +295,12 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
                   and tag not in names.tags(luks=volume_id)] if lv else []
         if former:  # else it opens with neither header if this is cut short
             node.crypt.note(volume.name, former, key=before)
-        if is_older and lv:  # whoever repeats this has to know it, too
-            key_change.outdate_backups(node, volume)
         node.crypt.restore(volume_id, backup, slots)
         node.crypt.test(volume_id, key)
+        if is_older and lv:
+            # Whoever repeats this has to know it once the row has the secret
+            # of the backup. Before, what was not written is not outdated.
+            key_change.outdate_backups(node, volume)
         _record(node, volume, token.key)
         return Restored(backup, tuple(_remarks(
             node, volume, token.key if token.key != before else '', slots,

@@ -25,26 +25,28 @@ def attachments(volume: rows.Row) -> ports.Attachments:
         for each in volume.volume_attachment}
 
 
-def asked(volume: rows.Row, recorded: rows.Row, connector: ports.Connector
-          ) -> ports.Attachments:
-    """Return the attachments that there were when Cinder's API asked.
+def unsent(volume: rows.Row, recorded: rows.Row) -> str | None:
+    """Return the id of a request's own attachment if Cinder's API sent others.
 
-    For a connection. ``attachment_update`` sends the volume with its
-    attachments, the request's own among them. ``attachment_create`` with a
-    connector, as Nova calls it for a live migration, reads the volume before
-    it reserves the request's own (both in cinder/volume/api.py): that is the
-    oldest one without a host that the volume sent does not have.
+    ``attachment_update`` sends the volume with its attachments, the request's
+    own among them, and refuses if one of them is connected.
+    ``attachment_create`` with a connector, as Nova calls it for a live
+    migration, reads the volume before it reserves the request's own (both in
+    cinder/volume/api.py). That is the oldest one without a host that the
+    volume sent does not have. Nova learns its id only from the answer.
 
     :param volume: the object that came with the request
     :param recorded: its row now
+    :returns: None if it was sent, or is gone
     """
-    found = attachments(volume)
-    if any(_meant(found, connector)):
-        return found
-    own = sorted((each for each in recorded.volume_attachment
-                  if not each.connector and str(each.id) not in found),
-                 key=lambda each: each.created_at)[:1]
-    return {**found, **{str(each.id): None for each in own}}
+    sent = {str(each.id) for each in volume.volume_attachment}
+    if sent and not any(
+            each.connection_info for each in volume.volume_attachment):
+        return None
+    found = sorted((each for each in recorded.volume_attachment
+                    if not each.connector and str(each.id) not in sent),
+                   key=lambda each: each.created_at)
+    return str(found[0].id) if found else None
 
 
 def is_late_to_connect(volume: rows.Row, connector: ports.Connector | None,

@@ -88,9 +88,8 @@ class Records(Queue, typing.Protocol):
     def finish(self, move: state.Move, event: state.Event) -> None:
         """Forget a move."""
 
-    def drop_live_attachment(self, volume_id: str, host: str | None,
-                             attachments: Collection[str]) -> None:
-        """Remove the attachment of a live migration that was refused."""
+    def drop_attachment(self, volume_id: str, attachment_id: str) -> None:
+        """Remove an attachment whose connection was refused."""
 
 
 class AttachmentRecords(typing.Protocol):

@@ -13,7 +13,7 @@ backing names and hosts in one transaction. The phase is in the shadow's
 ever changed by compare-and-swap.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 import functools
 import secrets
 import time
@@ -372,32 +372,24 @@ class Records:
         return shadow
 
     @retried
-    def drop_live_attachment(self, volume_id: str, host: str | None,
-                             attachments: Collection[str]) -> None:
-        """Remove the attachment of a live migration that was refused.
+    def drop_attachment(self, volume_id: str, attachment_id: str) -> None:
+        """Remove an attachment whose connection was refused.
 
-        Nova asks for it in one call with the connector. When that fails,
-        Nova never learns the attachment's id, and Cinder would keep it
-        (api/v3/attachments.py), reserved for good: the volume could not
-        become available any more.
-
-        :param host: the connector's; nothing is done unless the instance
-            has the volume connected on another host
-        :param attachments: ids of those that there were when it was asked
-            for; what has come since is of another live migration
+        Nova asks for that of a live migration in one call with the connector.
+        When that fails, Nova never learns the attachment's id, and Cinder
+        would keep it (api/v3/attachments.py), reserved for good: the volume
+        could not become available any more. An attachment that has gone on
+        since stays.
         """
         volume = self.volume(volume_id)
-        if volume is None:
-            return
-        connected = {each.instance_uuid for each in volume.volume_attachment
-                     if each.connector
-                     and each.connector.get('host') != host}
-        pending = [each for each in volume.volume_attachment
-                   if not each.connector and each.attach_status == 'reserved'
-                   and each.instance_uuid in connected
-                   and each.id in attachments]
-        if pending:
-            max(pending, key=lambda each: each.created_at).destroy()
+        for each in volume.volume_attachment if volume else ():
+            if (each.id == attachment_id and not each.connector
+                    and each.attach_status == 'reserved'):
+                if volume and volume.status == 'reserved':
+                    volume.finish_detach(each.id)  # it may be the last
+                else:
+                    each.destroy()
+                return
 
     @retried
     def finish(self, move: state.Move, event: state.Event) -> None:

@@ -94,7 +94,14 @@ def make(path: str, backend: str, name: str, timeout: float) -> None:
 
 def _copy(path: str, folder: folders.Folder, name: str, timeout: float
           ) -> None:
-    with _written(folder, name) as partial:
+    """Copy a header while nobody writes it.
+
+    A writer may have been left behind: what it is about to overwrite is no
+    reason to remove older backups.
+
+    :raises HeaderInUse: if somebody does
+    """
+    with header_lock.held(path, timeout), _written(folder, name) as partial:
         crypt.run(path, 'luksHeaderBackup', crypt.LOOK, path,
                   '--header-backup-file', partial, timeout=timeout,
                   pass_fds=(folder.descriptor,))

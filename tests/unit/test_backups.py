@@ -178,7 +178,10 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         with self.through_the_cache():
             self.assertRaises(exceptions.CommandTimeout, backups.restore,
                               self.path, BACKEND, NAME, (), 1)
-        self.assertRaises(encryption_errors.HeaderInUse, self.take, 0.3)
+        for act in (self.take, lambda seconds: backups.add(
+                self.path, BACKEND, seconds)):
+            self.assertRaises(encryption_errors.HeaderInUse, act, 0.3)
+        self.assertEqual([NAME], backups.listed(BACKEND, VOLUME))
         self.take(60)
 
     def take(self, timeout):

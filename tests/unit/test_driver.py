@@ -69,11 +69,15 @@ class Case(testtools.TestCase):
             connections=connections.Connections(
                 self.reconciler, self.directory.find), addresses=['192.0.2.1'])
 
+    def reserved(self, attachment, home=HOST):
+        return volume(host=home + '#p', status='in-use', volume_attachment=[
+            mock.Mock(id=attachment, connector=None)])
+
     @staticmethod
     def asked():
         """A volume as Cinder's API has seen it: with an attachment."""
         return volume(volume_attachment=[
-            mock.Mock(id='one', connector=None)])
+            mock.Mock(id='one', connector=None, connection_info=None)])
 
 
 @ddt.ddt
@@ -126,9 +130,11 @@ class DriverTest(Case):
     def test_a_refused_backup_drops_no_attachment(self):
         self.directory.find.side_effect = exceptions.Busy(
             what='v', host=HOST, seconds=1)
-        drop = self.node.records.drop_live_attachment
+        drop = self.node.records.drop_attachment
         # As it was when Cinder asked: it may be extended by now.
-        self.node.records.volume.return_value = volume(status='extending')
+        self.node.records.volume.return_value = volume(
+            status='extending', volume_attachment=[
+                mock.Mock(id='new', connector=None)])
         for status, calls in (('backing-up', 0), ('in-use', 1)):
             with mock.patch.object(messages, 'api'):
                 self.assertRaises(
@@ -267,16 +273,24 @@ class DriverTest(Case):
 
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
-        self.node.records.volume.return_value = volume(status='in-use')
+        self.node.records.volume.return_value = self.reserved('own')
         self.directory.find.side_effect = error
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
-                type(error), self.driver.initialize_connection, self.asked(),
+                type(error), self.driver.initialize_connection, volume(),
                 {'host': 'n2'})
         self.assertEqual(messages.DETAILS['FAILED'],
                          api.API().create.call_args.kwargs['detail'])
-        self.node.records.drop_live_attachment.assert_called_once_with(
-            'v', 'n2', {'one': None})
+        self.node.records.drop_attachment.assert_called_once_with('v', 'own')
+
+    def test_attachment_that_was_sent_stays(self):
+        """Nova knows of it."""
+        self.node.records.volume.return_value = self.reserved('one')
+        self.directory.find.side_effect = KeyError('x')
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(KeyError, self.driver.initialize_connection,
+                              self.asked(), {'host': 'n2'})
+        self.node.records.drop_attachment.assert_not_called()
 
     def test_stats_tell_whether_volumes_can_move_here(self):
         service = self.driver.service
@@ -606,10 +620,6 @@ class LateTest(Case):
             [] if late else [mock.call(self.node, 'v', 'iqn.n1')],
             stopped.mock_calls)
 
-    def reserved(self, attachment, home=HOST):
-        return volume(host=home + '#p', status='in-use', volume_attachment=[
-            mock.Mock(id=attachment, connector=None)])
-
     @ddt.data(HOST, 'n2@l')
     def test_home_is_told_what_there_was_when_cinder_asked(self, asked):
         """Also this node, if the volume has followed its instance here."""
@@ -632,6 +642,5 @@ class LateTest(Case):
         self.directory.find.side_effect = find
         with mock.patch.object(messages, 'api'):
             self.assertRaises(KeyError, self.driver.initialize_connection,
-                              self.asked(), {'host': 'n2'})
-        self.node.records.drop_live_attachment.assert_called_once_with(
-            'v', 'n2', {'one': None})
+                              volume(), {'host': 'n2'})
+        self.node.records.drop_attachment.assert_called_once_with('v', 'one')

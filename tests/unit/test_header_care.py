@@ -936,6 +936,21 @@ class RestoreTest(Case):
         self.restore(name)
         self.assertFalse(self.opens(removed))
 
+    def test_nothing_is_written_of_an_older_backup(self):
+        """So nothing is outdated: no backup goes, nor a key of the last one.
+        """
+        rightful = self.add()
+        _removed, name = self.older()
+        error = encryption_errors.HeaderInUse(path='p', reason='locked')
+        with mock.patch.object(crypt.SimCrypt, 'restore', side_effect=error):
+            self.assertRaises(type(error), self.restore, name)
+        header_backups.Look(self.a.node).look(None)
+        self.assertIn(name, self.a.node.crypt.backup_names(self.volume.id))
+        self.lose()
+        self.restore()
+        self.assert_opens()
+        self.assertTrue(self.opens(rightful.key))
+
     def test_restored_twice_though_the_backup_could_not_be_replaced(self):
         removed, name = self.older()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',

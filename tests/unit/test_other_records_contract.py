@@ -224,29 +224,25 @@ class Contract(records_bench.Contract):
     def attachments(self):
         return [each.id for each in self.row().volume_attachment]
 
-    def test_drop_live_attachment__the_youngest(self):
+    def test_drop_attachment__of_two(self):
         kept = [self.rows.attach(self.volume, 'a', ONE, PASSED),
                 self.rows.attach(self.volume, None, ONE, None)]
-        self.rows.attach(self.volume, None, ONE, None)
-        self.records.drop_live_attachment(
-            self.volume, 'b', self.attachments())
+        refused = self.rows.attach(self.volume, None, ONE, None)
+        self.records.drop_attachment(self.volume, refused)
         self.assertEqual(set(kept), set(self.attachments()))
 
-    def test_drop_live_attachment__nothing_is_migrated(self):
-        self.rows.attach(self.volume, 'a', ONE, PASSED)
-        self.rows.attach(self.volume, None, OTHER, None)
-        self.nothing('drop_live_attachment', self.volume, 'b',
-                     self.attachments())
-        self.rows.attach(self.volume, None, ONE, None)
-        self.nothing('drop_live_attachment', self.volume, 'a',
-                     self.attachments())
-        self.nothing('drop_live_attachment', NONE, 'a', [])
+    def test_drop_attachment__the_last(self):
+        self.put(status='reserved')
+        refused = self.rows.attach(self.volume, None, ONE, None)
+        self.records.drop_attachment(self.volume, refused)
+        self.assertEqual([], self.attachments())
+        self.assertEqual('available', self.told('status'))
 
-    def test_drop_live_attachment__what_came_since(self):
-        self.rows.attach(self.volume, 'a', ONE, PASSED)
-        before = self.attachments()
-        self.rows.attach(self.volume, None, ONE, None)
-        self.nothing('drop_live_attachment', self.volume, 'b', before)
+    def test_drop_attachment__gone_on_or_gone(self):
+        connected = self.rows.attach(self.volume, 'a', ONE, PASSED)
+        self.nothing('drop_attachment', self.volume, connected)
+        self.nothing('drop_attachment', self.volume, NONE)
+        self.nothing('drop_attachment', NONE, connected)
 
     def passed(self, host):
         return [each.id for each in self.records.passed_to(host)]

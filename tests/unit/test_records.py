@@ -2,7 +2,6 @@
 """The records on Cinder's own schema, in its SQLite fixture."""
 
 import dataclasses
-import datetime
 import warnings
 
 from cinder import context
@@ -378,73 +377,49 @@ class RecordsTest(Base):
         self.assertEqual(A, found.source)
         self.assertEqual('', found.destination)
 
-    def test_an_attachment_may_name_no_host(self):
-        found = self.attachment('n1')
-        found.connector = {'ip': '192.0.2.1'}
-        found.save()
-        self.attachment(None)
-        self.drop()
-        self.assertEqual(1, len(self.reload().volume_attachment))
-
-    def drop(self, *newer):
-        """A live migration to n2 is refused."""
-        self.records.drop_live_attachment(self.volume.id, 'n2', [
-            each.id for each in self.reload().volume_attachment
-            if each.id not in newer])
-
-    def attachment(self, host, instance=fake.INSTANCE_ID):
+    def attachment(self, host, status='reserved'):
         found = objects.VolumeAttachment(
-            self.context, volume_id=self.volume.id, instance_uuid=instance,
-            attach_status='attached' if host else 'reserved')
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID,
+            attach_status='attached' if host else status)
         found.create()
         if host:
             found.connector = {'host': host}
             found.save()
-        return found
+        return found.id
 
-    def test_a_refused_live_attachment_is_dropped(self):
-        self.attachment('n1')
-        self.attachment(None)
-        self.drop()
-        self.assertEqual(['attached'], [
-            each.attach_status for each in self.reload().volume_attachment])
+    def drop(self, attachment):
+        self.records.drop_attachment(self.volume.id, attachment)
+        return {each.id for each in self.reload().volume_attachment}
 
-    def test_the_latest_of_two_that_wait_is_dropped(self):
-        """The refused one: the other is of a migration that goes on."""
-        connected, latest, earlier = (
-            self.attachment(host) for host in ('n1', None, None))
-        earlier.created_at -= datetime.timedelta(seconds=1)
-        earlier.save()
-        self.drop()
-        self.assertEqual({connected.id, earlier.id}, {
-            each.id for each in self.reload().volume_attachment})
+    def test_a_refused_attachment_is_dropped(self):
+        """And no other; the volume keeps the status that it has meanwhile."""
+        kept = {self.attachment('n1'), self.attachment(None)}
+        self.put(status='extending')
+        self.assertEqual(kept, self.drop(self.attachment(None)))
+        self.assertEqual('extending', self.reload().status)
 
-    def test_what_came_after_the_request_is_left_alone(self):
-        """It is of another live migration, which may go on."""
-        connected, newer = self.attachment('n1'), self.attachment(None)
-        self.drop(newer.id)
-        self.assertEqual({connected.id, newer.id}, {
-            each.id for each in self.reload().volume_attachment})
+    def test_the_last_attachment_is_dropped(self):
+        """Its instance was deleted meanwhile."""
+        refused = self.attachment(None)
+        self.put(status='reserved')
+        self.assertEqual(set(), self.drop(refused))
+        self.assertEqual('available', self.reload().status)
 
-    def test_other_attachments_are_left_alone(self):
-        self.attachment(None)
-        self.drop()
-        self.attachment('n2')
-        self.drop()
-        self.attachment('n1', fake.UUID1)
-        self.drop()
-        self.assertEqual(3, len(self.reload().volume_attachment))
+    def test_one_of_two_that_are_reserved_is_dropped(self):
+        kept, refused = self.attachment(None), self.attachment(None)
+        self.put(status='reserved')
+        self.assertEqual({kept}, self.drop(refused))
+        self.assertEqual('reserved', self.reload().status)
 
-    @ddt.data(('n3', 'reserved'), (None, 'attaching'))
-    @ddt.unpack
-    def test_an_attachment_that_has_gone_on_is_left_alone(self, host, status):
-        """Only what is reserved, without a connector, was refused."""
-        self.attachment('n1')
-        other = self.attachment(host)
-        other.attach_status = status
-        other.save()
-        self.drop()
-        self.assertEqual(2, len(self.reload().volume_attachment))
+    def test_an_attachment_that_has_gone_on_is_left_alone(self):
+        for each in (self.attachment('n3'),
+                     self.attachment(None, 'attaching')):
+            self.assertIn(each, self.drop(each))
+
+    def put(self, **values):
+        self.volume.update(values)
+        self.volume.save()
 
     @ddt.data(('target:v', 'lc1:x', True, False),
               (None, 'lc1:x', False, False),

@@ -96,18 +96,12 @@ class Calls(test_snapshot_records.Case):
         moving = self.drain(self.records.commit(self.begin()))
         return lambda: self.records.finish(moving, Event.SOURCE_REMOVED)
 
-    def call_records__drop_live_attachment(self):
-        for connector, status in (
-                ({'host': 'a'}, 'attached'), (None, 'reserved')):
-            found = objects.VolumeAttachment(
-                self.context, volume_id=self.volume.id, instance_uuid=NEW,
-                attach_status=status)
-            found.create()
-            if connector:
-                found.connector = connector
-                found.save()
-        return lambda: self.records.drop_live_attachment(
-            self.volume.id, 'b', [found.id])
+    def call_records__drop_attachment(self):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id, instance_uuid=NEW,
+            attach_status='reserved')
+        found.create()
+        return lambda: self.records.drop_attachment(self.volume.id, found.id)
 
     def call_records__relocate(self):
         moving = self.records.commit(self.begin())

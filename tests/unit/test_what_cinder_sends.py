@@ -4,6 +4,7 @@
 Cinder's API and its serializer are real; its volume service is not there.
 """
 
+import datetime
 import types
 from unittest import mock
 
@@ -12,17 +13,16 @@ from cinder.objects import base as objects_base
 from cinder.tests.unit import fake_constants as fake
 from cinder.volume import api
 from cinder.volume import configuration
-import ddt
 
 from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import messages
+from cinder_localclone.moves import checks
 from tests.unit import test_records
 
 CONNECTOR = {'host': 'n2', 'initiator': 'iqn.n2'}
 
 
-@ddt.ddt
 class ConnectTest(test_records.Base):
     """An instance on n1 has the volume; it is asked for on n2, too."""
 
@@ -39,7 +39,7 @@ class ConnectTest(test_records.Base):
         self.driver.service = types.SimpleNamespace(
             node=node, connections=self.connections)
         self.meanwhile = lambda: None
-        self.attach('n1')
+        self.source = self.attach('n1').id
         self.cinder = api.API()
         for owner, name, act in (
                 (self.cinder.volume_rpcapi, 'attachment_update', self.update),
@@ -56,6 +56,7 @@ class ConnectTest(test_records.Base):
         found.create()
         if host:
             found.connector = {'host': host, 'initiator': 'iqn.' + host}
+            found.connection_info = {'driver_volume_type': 'local'}
             found.save()
         return found
 
@@ -80,31 +81,81 @@ class ConnectTest(test_records.Base):
     def told(self):
         return self.connections.serve.call_args.args[-1]
 
+    def refuse(self):
+        self.connections.serve.side_effect = exceptions.Refused(
+            volume='v', host='n2', reason='r')
+
+    def serve_in_time(self):
+        def serve(_context, _id, connector, attachments):
+            checks.check_in_time(
+                self.reload(), connector['host'], connector, attachments)
+            return {}
+        self.connections.serve.side_effect = serve
+
     def test_own_attachment_of_a_live_migration(self):
-        self.connections.serve.return_value = {}
+        self.serve_in_time()
         own = self.live()
         self.assertEqual(self.ids(), set(self.told()))
         self.assertIsNone(self.told()[own.id])
 
-    @ddt.data(True, False)
-    def test_own_attachment_of_a_refused_live_migration_goes(self, newer):
-        """Nova never learns of it; another's stays."""
-        if newer:
-            self.meanwhile = self.attach
+    def refused(self):
+        """:returns: what is left beside what there was before"""
         before = self.ids()
-        self.connections.serve.side_effect = exceptions.Refused(
-            volume='v', host='n2', reason='r')
+        self.refuse()
         self.assertRaises(exceptions.Refused, self.live)
-        self.assertEqual(newer, len(self.ids() - before) == 1)
-        self.assertEqual(set(), self.ids() & {
-            each for each, host in self.told().items() if host is None})
+        self.assertLessEqual(before - {self.source}, self.ids())
+        return self.ids() - before
+
+    def test_own_attachment_of_a_refused_live_migration_goes(self):
+        """Nova never learns of it."""
+        self.assertEqual(set(), self.refused())
+
+    def test_what_is_newer_stays(self):
+        newer = []
+
+        def attach():
+            found = self.attach()
+            found.created_at += datetime.timedelta(seconds=1)
+            found.save()
+            newer.append(found.id)
+        self.meanwhile = attach
+        left = self.refused()
+        self.assertEqual(set(newer), left)
+
+    def test_what_an_earlier_request_has_left_stays(self):
+        """It may be served yet; and one that is at the destination."""
+        self.attach()
+        self.attach('n2')
+        self.assertEqual(set(), self.refused())
+
+    def test_both_nodes_have_one_iscsi_name(self):
+        with mock.patch.dict(CONNECTOR, initiator='iqn.n1'):
+            self.assertEqual(set(), self.refused())
+
+    def test_instance_is_deleted_meanwhile(self):
+        self.meanwhile = lambda: self.reload().finish_detach(self.source)
+        self.assertEqual(set(), self.refused())
+        self.assertEqual('available', self.reload().status)
+
+    def test_earlier_request_is_refused_meanwhile(self):
+        self.meanwhile = self.attach().destroy
+        self.serve_in_time()
+        self.live()
+
+    def test_earlier_attachment_at_the_destination_is_deleted_meanwhile(self):
+        self.meanwhile = self.attach('n2').destroy
+        self.serve_in_time()
+        self.live()
 
     def test_made_after_the_request(self):
-        """What Cinder's API was asked to attach it sends."""
-        own = self.attach()
-        self.meanwhile = self.attach
+        """An attachment that Cinder's API was asked to update it sends."""
+        self.reload().volume_attachment[0].destroy()
+        own, newer = self.attach(), []
+        self.meanwhile = lambda: newer.append(self.attach().id)
         self.connections.serve.return_value = {}
-        volume = objects.Volume.get_by_id(self.context, self.volume.id)
-        self.update(self.context, volume, CONNECTOR, own.id)
-        self.assertIn(own.id, self.told())
-        self.assertEqual(1, len(self.ids() - set(self.told())))
+        self.update(self.context, self.reload(), CONNECTOR, own.id)
+        self.assertEqual({own.id}, set(self.told()))
+        self.refuse()
+        self.assertRaises(exceptions.Refused, self.update, self.context,
+                          self.reload(), CONNECTOR, own.id)
+        self.assertLess({own.id, *newer[:1]}, self.ids())

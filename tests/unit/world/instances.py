@@ -105,7 +105,7 @@ class Instances:
             except db_exc.DBError:
                 raise  # an administrator has to find it
             except Exception:
-                self._check_dropped(volume, new, host)
+                self._check_dropped(volume, new, asked)
                 raise
             if new not in volume.volume_attachment:
                 return  # Nova has given it up: Cinder's manager fails
@@ -135,15 +135,12 @@ class Instances:
         self._disconnect(volume, new)
         return None
 
-    def _check_dropped(self, volume, new, host):
-        """Nova never learns of the attachment of a live migration if the
-        driver refuses it.
+    def _check_dropped(self, volume, new, asked):
+        """Nova never learns of an attachment that is refused as it is made.
         """
-        found = volume.volume_attachment
         self.world.insist(
-            new not in found or not any(
-                each.connector and each.connector['host'] != host[0]
-                for each in found),
+            new not in volume.volume_attachment
+            or new.id in {each.id for each in asked.volume_attachment},
             'the attachment of a refused live migration stays')
 
     @staticmethod

@@ -304,18 +304,17 @@ class SimRecords(images.SimSnapshotRecords):
 
     # -- attachments
 
-    def drop_live_attachment(self, volume_id, host, attachments):
+    def drop_attachment(self, volume_id, attachment_id):
         row = self.world.volumes.get(volume_id)
-        told = row.volume_attachment if row else []
-        connected = {each.instance_uuid for each in told if each.connector
-                     and each.connector.get('host') != host}
-        pending = [each for each in told if not each.connector
-                   and each.attach_status == 'reserved'
-                   and each.instance_uuid in connected
-                   and each.id in attachments]
-        if pending:
+        found = [each for each in (row.volume_attachment if row else ())
+                 if each.id == attachment_id and not each.connector
+                 and each.attach_status == 'reserved']
+        if found:
             row.volume_attachment = [
-                each for each in told if each is not pending[-1]]
+                each for each in row.volume_attachment
+                if each is not found[0]]
+            if row.status == 'reserved' and not row.volume_attachment:
+                row.status, row.attach_status = 'available', 'detached'
 
     def passed_to(self, host):
         return sorted((self._read(row) for row in self.world.volumes.values()
