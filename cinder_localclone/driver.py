@@ -284,7 +284,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         # As Cinder asked: Nova may have given the attachment up, and made
         # another, while the request waited.
         attachments = late_requests.attachments(volume)
-        own = late_requests.unsent(volume, recorded)
+        own = late_requests.unsent(volume, recorded, connector)
         if own:
             attachments = {**attachments, own: None}
         try:

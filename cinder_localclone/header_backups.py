@@ -94,9 +94,11 @@ class Look:
         node = self._node
         volume = _settled(node, volume_id)
         if volume:
-            pinning.check(volume_id, node.crypt.header(volume_id),
+            header = node.crypt.header(volume_id)
+            pinning.check(volume_id, header,
                           pinning.of_row(rows.recorded(volume)))
-            node.crypt.back_up(volume_id)
+            if not header.reencryption:  # it could not be restored
+                node.crypt.back_up(volume_id)
 
     def _compare(self, volume_id: str) -> None:
         node = self._node

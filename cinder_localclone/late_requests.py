@@ -25,7 +25,8 @@ def attachments(volume: rows.Row) -> ports.Attachments:
         for each in volume.volume_attachment}
 
 
-def unsent(volume: rows.Row, recorded: rows.Row) -> str | None:
+def unsent(volume: rows.Row, recorded: rows.Row, connector: ports.Connector
+           ) -> str | None:
     """Return the id of a request's own attachment if Cinder's API sent others.
 
     ``attachment_update`` sends the volume with its attachments, the request's
@@ -33,14 +34,16 @@ def unsent(volume: rows.Row, recorded: rows.Row) -> str | None:
     ``attachment_create`` with a connector, as Nova calls it for a live
     migration, reads the volume before it reserves the request's own (both in
     cinder/volume/api.py). That is the oldest one without a host that the
-    volume sent does not have. Nova learns its id only from the answer.
+    volume sent does not have. Nova learns its id only from the answer. Its
+    connector has the mount point (nova/volume/cinder.py); that of
+    ``os-initialize_connection``, for which there is no attachment, has not.
 
     :param volume: the object that came with the request
     :param recorded: its row now
     :returns: None if it was sent, or is gone
     """
     sent = {str(each.id) for each in volume.volume_attachment}
-    if sent and not any(
+    if not connector.get('mountpoint') or sent and not any(
             each.connection_info for each in volume.volume_attachment):
         return None
     found = sorted((each for each in recorded.volume_attachment

@@ -381,15 +381,21 @@ class Records:
         could not become available any more. An attachment that has gone on
         since stays.
         """
-        volume = self.volume(volume_id)
-        for each in volume.volume_attachment if volume else ():
-            if (each.id == attachment_id and not each.connector
-                    and each.attach_status == 'reserved'):
-                if volume and volume.status == 'reserved':
-                    volume.finish_detach(each.id)  # it may be the last
-                else:
-                    each.destroy()
-                return
+        with main_context_manager.writer.using(_admin()) as session:
+            row = self._row(session, volume_id, lock=True)
+            found = session.query(models.VolumeAttachment).filter_by(
+                volume_id=volume_id, deleted=False
+            ).with_for_update().all() if row else []
+            for each in found:
+                if (each.id == attachment_id and not each.connector
+                        and each.attach_status == 'reserved'):
+                    each.update({
+                        'attach_status': 'detached', 'deleted': True,
+                        'detach_time': timeutils.utcnow(),
+                        'deleted_at': timeutils.utcnow()})
+                    if row and row.status == 'reserved' and len(found) == 1:
+                        row.update({'status': rows.FREE,
+                                    'attach_status': 'detached'})
 
     @retried
     def finish(self, move: state.Move, event: state.Event) -> None:

@@ -94,14 +94,18 @@ def make(path: str, backend: str, name: str, timeout: float) -> None:
 
 def _copy(path: str, folder: folders.Folder, name: str, timeout: float
           ) -> None:
-    """Copy a header while nobody writes it.
+    """Copy a header.
 
-    A writer may have been left behind: what it is about to overwrite is no
-    reason to remove older backups.
+    A writer may have been left behind: a copy of what it is about to overwrite
+    is no reason to remove older backups. The volume's own lock keeps others
+    out. While the backups are written the header's lock is free: a
+    re-encryption that waits for it holds the guest's I/O up.
 
-    :raises HeaderInUse: if somebody does
+    :raises HeaderInUse: if there is such a writer
     """
-    with header_lock.held(path, timeout), _written(folder, name) as partial:
+    with header_lock.held(path, timeout):
+        pass
+    with _written(folder, name) as partial:
         crypt.run(path, 'luksHeaderBackup', crypt.LOOK, path,
                   '--header-backup-file', partial, timeout=timeout,
                   pass_fds=(folder.descriptor,))

@@ -141,7 +141,7 @@ class Instance:
         """Nova's call for a live migration; the answer, unchecked."""
         return self.nova.post('/attachments', json={'attachment': {
             'volume_uuid': volume_id, 'instance_uuid': self.uuid,
-            'connector': connector}})
+            'connector': dict(connector, mountpoint='/dev/vdb')}})
 
     def attach(self, volume_id, node, connector=None, live=False):
         """Attach a volume on a node.

@@ -188,6 +188,18 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         with header_lock.held(self.path, timeout):
             pass
 
+    def test_header_can_be_written_while_its_backup_is(self):
+        """The disk of the backups may be slow, and a guest waits."""
+        self.format(self.path)
+        written = []
+
+        def slow(descriptor):
+            self.take(0.3)
+            written.append(descriptor)
+        with mock.patch.object(os, 'fsync', slow):
+            backups.make(self.path, BACKEND, NAME, 60)
+        self.assertTrue(written)
+
     def test_slot_that_opens_no_data_counts_for_none(self):
         """An enemy has put in one with another data key, under the secret."""
         self.format(self.path)

@@ -139,7 +139,8 @@ class DriverTest(Case):
             with mock.patch.object(messages, 'api'):
                 self.assertRaises(
                     exceptions.Busy, self.driver.initialize_connection,
-                    volume(status=status), {'host': 'n1'})
+                    volume(status=status),
+                    {'host': 'n1', 'mountpoint': '/dev/vdb'})
             self.assertEqual(calls, drop.call_count)
 
     @ddt.data((None, None), (None, 'g'), ('migrating', None))
@@ -278,7 +279,7 @@ class DriverTest(Case):
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
                 type(error), self.driver.initialize_connection, volume(),
-                {'host': 'n2'})
+                {'host': 'n2', 'mountpoint': '/dev/vdb'})
         self.assertEqual(messages.DETAILS['FAILED'],
                          api.API().create.call_args.kwargs['detail'])
         self.node.records.drop_attachment.assert_called_once_with('v', 'own')
@@ -641,6 +642,7 @@ class LateTest(Case):
         self.node.records.volume.return_value = self.reserved('one')
         self.directory.find.side_effect = find
         with mock.patch.object(messages, 'api'):
-            self.assertRaises(KeyError, self.driver.initialize_connection,
-                              volume(), {'host': 'n2'})
+            self.assertRaises(
+                KeyError, self.driver.initialize_connection, volume(),
+                {'host': 'n2', 'mountpoint': '/dev/vdb'})
         self.node.records.drop_attachment.assert_called_once_with('v', 'one')

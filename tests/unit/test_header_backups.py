@@ -91,6 +91,11 @@ class LookTest(testtools.TestCase):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.assertEqual(([], []), self.look())
 
+    def test_not_made_of_what_is_re_encrypted(self):
+        """It could not be restored; its writer is not disturbed."""
+        self.node.crypt.header.return_value.reencryption = mock.Mock()
+        self.assertEqual(([], []), self.look())
+
     @ddt.data(*header_backups.UNSETTLED)
     def test_not_made_of_what_is_not_settled(self, status):
         self.rows[HERE].status = status

@@ -20,7 +20,8 @@ from cinder_localclone import messages
 from cinder_localclone.moves import checks
 from tests.unit import test_records
 
-CONNECTOR = {'host': 'n2', 'initiator': 'iqn.n2'}
+#: As Nova sends it with an attachment.
+CONNECTOR = {'host': 'n2', 'initiator': 'iqn.n2', 'mountpoint': '/dev/vdb'}
 
 
 class ConnectTest(test_records.Base):
@@ -136,6 +137,21 @@ class ConnectTest(test_records.Base):
         self.meanwhile = lambda: self.reload().finish_detach(self.source)
         self.assertEqual(set(), self.refused())
         self.assertEqual('available', self.reload().status)
+
+    def test_request_without_an_attachment(self):
+        """It leaves those of others alone."""
+        others = []
+        self.meanwhile = lambda: others.append(self.attach().id)
+        self.refuse()
+        with mock.patch.object(
+                self.cinder.volume_rpcapi, 'initialize_connection',
+                lambda context, volume, connector: self.update(
+                    context, volume, connector, None)):
+            self.assertRaises(
+                exceptions.Refused, self.cinder.initialize_connection,
+                self.context, self.reload(),
+                {'host': 'n3', 'initiator': 'iqn.n3'})
+        self.assertLess(set(others), self.ids())
 
     def test_earlier_request_is_refused_meanwhile(self):
         self.meanwhile = self.attach().destroy

@@ -101,7 +101,7 @@ class Instances:
         def connect(node):
             try:
                 properties = node.driver.initialize_connection(
-                    asked, self.connector(host))
+                    asked, dict(self.connector(host), mountpoint='/dev/vdb'))
             except db_exc.DBError:
                 raise  # an administrator has to find it
             except Exception:
