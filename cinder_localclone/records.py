@@ -384,18 +384,21 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             row = self._row(session, volume_id, lock=True)
             found = session.query(models.VolumeAttachment).filter_by(
-                volume_id=volume_id, deleted=False
-            ).with_for_update().all() if row else []
-            for each in found:
-                if (each.id == attachment_id and not each.connector
-                        and each.attach_status == 'reserved'):
-                    each.update({
-                        'attach_status': 'detached', 'deleted': True,
-                        'detach_time': timeutils.utcnow(),
-                        'deleted_at': timeutils.utcnow()})
-                    if row and row.status == 'reserved' and len(found) == 1:
-                        row.update({'status': rows.FREE,
-                                    'attach_status': 'detached'})
+                id=attachment_id, deleted=False).with_for_update().first()
+            if (row is None or found is None or found.connector
+                    or found.attach_status != 'reserved'
+                    or found.volume_id != volume_id):
+                return
+            found.update({
+                'attach_status': 'detached', 'deleted': True,
+                'detach_time': timeutils.utcnow(),
+                'deleted_at': timeutils.utcnow()})
+            if row.status == 'reserved' and not session.query(
+                    models.VolumeAttachment.id).filter_by(
+                        volume_id=volume_id, deleted=False).filter(
+                        models.VolumeAttachment.id != attachment_id).first():
+                row.update({'status': rows.FREE,
+                            'attach_status': 'detached'})
 
     @retried
     def finish(self, move: state.Move, event: state.Event) -> None:
