@@ -194,7 +194,7 @@ class LiveMoveTest(Base):
         answer = self.instance.connect_live(
             volume, self.instance.connector(self.n1))
         self.assertGreaterEqual(answer.status_code, 400, answer.text)
-        self.assertIn('try again when that has ended', self.told(volume))
+        self.assertIn('is used by another request', self.told(volume))
         self.assertTrue(unchanged())
         # What is taken first, and fails then. The lab has no backup service.
         self.demo.post('/backups', json={'backup': {
