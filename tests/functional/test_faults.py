@@ -116,7 +116,7 @@ class FaultTest(testtools.TestCase):
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
             self.assertRegex(answers[0].text, (
-                'is not the source of the move: .*' + reason))
+                'exports another disk .*: .*' + reason))
             self.assertIn('is not that of this volume',
                           base.told(self.lab, disk.volume))
             disk.instance.nova.delete('/attachments/' + attachment)

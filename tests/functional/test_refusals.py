@@ -128,8 +128,8 @@ class RefusalTest(base.LabTest):
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
-        process.wait_for('the refusal', lambda: 'is not the source of the '
-                         'move' in self.n2.service_log()[seen:], 60)
+        process.wait_for('the refusal', lambda: 'exports another disk' in
+                         self.n2.service_log()[seen:], 60)
         self.assertTrue(self.n2.run('test -b ' + attached.path,
                                     check=False).returncode)
         self.restart(self.n1, 'start')  # mends the export
