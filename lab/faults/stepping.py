@@ -84,7 +84,7 @@ EFFECTS = {
 }
 METHODS = {
     'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
-                        'drop_live_attachment'),
+                        'drop_attachment'),
     'snapshot_records.SnapshotRecords': ('locate', 'place', 'replace_body',
                                          'set_encryption', 'keep'),
     'secret_records.SecretRecords': ('record',),

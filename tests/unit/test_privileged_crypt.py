@@ -71,7 +71,8 @@ def complete(test):
     """A header of which only the end of its re-encryption is missing."""
     metadata = luks_headers.complete()
     for module, name, value in (
-            (header_lock, 'held', lambda *_which: contextlib.nullcontext(7)),
+            (header_lock, 'held', lambda *_which: contextlib.nullcontext(
+                header_lock.Held(7, 8))),
             (sysfs, 'check_opened', lambda *_which: None),
             (runner, 'processes', lambda _volume_id: []),
             (crypt, 'beginning', lambda *_which: bytearray(
@@ -444,7 +445,7 @@ class LinesTest(commands.Case):
         def held(*which):
             self.assertEqual((HANDLE, 30), which)
             done.append('locked')
-            yield 7
+            yield header_lock.Held(7, 8)
             done.append('left')
         self.useFixture(fixtures.MockPatchObject(header_lock, 'held', held))
         for module, name in ((sysfs, 'check_opened'), (runner, 'processes'),

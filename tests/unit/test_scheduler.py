@@ -775,7 +775,7 @@ class HeldBackTest(testtools.TestCase):
         cloud.guests[self.volume.id] = here
         started = []
 
-        def connect(volume, host, new):
+        def connect(volume, host, new, _asked):
             new.attach_status = 'attached'
             new.connector = cloud.connector(host)
             volume.volume_attachment = [new]
