@@ -2,7 +2,6 @@
 """Each way to serve a volume, and to end that, in the simulated world."""
 
 import dataclasses
-import itertools
 import types
 from unittest import mock
 
@@ -29,14 +28,12 @@ from tests.unit.world import stack as worlds_stack
 A, B = 'a@l', 'b@l'
 ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
 ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
-#: When attachments were made, in their order.
-CREATED = itertools.count()
 
 
 def attachment(host, instance='vm'):
     return types.SimpleNamespace(
         id=uuidutils.generate_uuid(), instance_uuid=instance,
-        connection_info=None, mountpoint=None, created_at=next(CREATED),
+        connection_info=None, mountpoint=None,
         attach_status='attached' if host else 'reserved',
         connector={'host': host} if host else None)
 

@@ -18,6 +18,7 @@ from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import messages
 from cinder_localclone.moves import checks
+from tests import specs
 from tests.unit import test_records
 
 #: As Nova sends it with an attachment.
@@ -35,7 +36,7 @@ class ConnectTest(test_records.Base):
                 [], config_group=configuration.SHARED_CONF_GROUP),
             host=test_records.A)
         self.connections = mock.MagicMock()
-        node = mock.MagicMock(host=test_records.A)
+        node = specs.node(host=test_records.A)
         node.records = self.records
         self.driver.service = types.SimpleNamespace(
             node=node, connections=self.connections)

@@ -85,10 +85,13 @@ class Instances:
             id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
             connection_info=None, mountpoint=None, connector=None,
             attach_status='reserved', left=False,
-            created_at=self.scheduler.steps, updated_at=schedulers.moment(
-                schedulers.EPOCH + self.scheduler.now))
+            created_at=self._now(self.scheduler.steps * 1e-6),
+            updated_at=self._now())
         volume.volume_attachment = volume.volume_attachment + [new]
         return new
+
+    def _now(self, more=0.0):
+        return schedulers.moment(schedulers.EPOCH + self.scheduler.now + more)
 
     def _connect(self, volume, host, new, asked):
         """Nova's attachment, at a host; it gives up if that fails.
