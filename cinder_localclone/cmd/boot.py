@@ -1,13 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening encrypted volumes on this node: at a boot, and while it runs."""
+"""``cinder-localclone restore`` and ``unlock``, before Nova starts."""
 
 import argparse
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import recovery
+from cinder_localclone.cmd.encryption import keys
 
 COLUMNS = ('Volume', 'LV', 'State', 'Problem')
+
+
+class Restore(base.Command):
+    """Restore the handles of this node's volumes, without the database.
+
+    From LVM's tags and the iSCSI initiator's records alone; only a volume
+    that is still being copied needs its source. Run by root at boot, before
+    nova-compute. Exits with 1 if a volume was left to the volume service.
+    """
+
+    nothing = 'This node has no volumes to restore.'
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        from cinder_localclone.service import restore
+        backend = self.app.backend()
+        backends.act_as_root(backend.settings)
+        outcome = restore.restore(backend.stack(), backend.sessions())
+        self.app.exit_code = int(any(problem for _local, problem in outcome))
+        return ('Volume', 'LV', 'State', 'Problem'), [
+            (local.volume_id, local.lv, 'left' if problem else (
+                'on its clone' if local.move else
+                'attached remotely' if local.passed else 'local'), problem)
+            for local, problem in outcome]
 
 
 class Unlock(base.Command):
@@ -36,16 +60,16 @@ class Unlock(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone import unlocking
+        from cinder_localclone.encryption import unlock
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         seconds = parsed_args.wait
         if seconds is None:
             seconds = backend.conf.localclone_unlock_timeout
         crypt = backend.crypt()
-        passed = unlocking.noted_of(
+        passed = unlock.noted_of(
             crypt, backend.sessions().recorded_passes())
-        outcome = unlocking.unlock(
+        outcome = unlock.unlock(
             backend.stack(), passed, crypt, backend.keys(), seconds,
             parsed_args.volume)
         locked = [each for each in outcome if each.problem]
@@ -75,11 +99,11 @@ class OpenWanted(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone import opening
+        from cinder_localclone.encryption import unlock_wanted
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = opening.open_wanted(
-            recovery.node(backend), parsed_args.volumes)
+        outcome = unlock_wanted.open_wanted(
+            keys.node(backend), parsed_args.volumes)
         self.app.exit_code = int(any(each.problem for each in outcome))
         return _table(outcome)
 

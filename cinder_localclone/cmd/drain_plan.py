@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 
-from cinder_localclone.lvm import reports
-from cinder_localclone import operator_records
-from cinder_localclone import ports
-from cinder_localclone import records as cinder_records
-from cinder_localclone import rows
-from cinder_localclone import state
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.db import inventory
 
 #: What holds a node back for a while only, without anybody's doing.
 COPIED_TO = 'copied to it'
@@ -48,27 +47,27 @@ class Target:
     """
 
     host: str
-    room: reports.FreeSpace
+    room: lvm_reports.FreeSpace
     zone: str
 
 
-def at_home(records: operator_records.OperatorRecords, host: str
-            ) -> list[ports.Volume]:
+def at_home(records: inventory.OperatorRecords, host: str
+            ) -> list[objects.Volume]:
     """The volumes whose home is a node, in the order in which they go."""
     return sorted((volume for volume in records.volumes_of(host)
                    if rows.is_home(volume, host)),
                   key=lambda volume: (volume.size, volume.id))
 
 
-def departing(records: operator_records.OperatorRecords, host: str
-              ) -> list[ports.Volume]:
+def departing(records: inventory.OperatorRecords, host: str
+              ) -> list[objects.Volume]:
     """Those that can depart now."""
     moves = _under_way(records, host)
     return [volume for volume in at_home(records, host)
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(records: operator_records.OperatorRecords, host: str,
+def holders(records: inventory.OperatorRecords, host: str,
             doomed: int) -> Iterator[Held]:
     """All that holds a node back, but what can depart now.
 
@@ -92,13 +91,13 @@ def holders(records: operator_records.OperatorRecords, host: str,
                        doomed / 2**30))
 
 
-def _under_way(records: operator_records.OperatorRecords, host: str
+def _under_way(records: inventory.OperatorRecords, host: str
                ) -> dict[str, state.Move]:
     return {move.volume_id: move for move in records.moves_of(host)
             if not move.is_over}
 
 
-def _held(volume: ports.Volume, move: state.Move | None) -> Held | None:
+def _held(volume: objects.Volume, move: state.Move | None) -> Held | None:
     if volume.volume_attachment:
         return Held(volume.id, 'attached', 'to %s. It follows its instance: '
                     'migrate the instance.' % ', '.join(sorted(
@@ -113,11 +112,11 @@ def _held(volume: ports.Volume, move: state.Move | None) -> Held | None:
         return Held(volume.id, 'grouped', 'volumes of a group stay together. '
                     'Remove the volume from its group.')
     why = rows.why_it_stays(volume, state.Asked.DRAIN,
-                            cinder_records.is_migrated_by_cinder(volume))
+                            rows.is_migrated_by_cinder(volume))
     return Held(volume.id, 'not available', why) if why else None
 
 
-def _instance(attachment: ports.Volume) -> str:
+def _instance(attachment: objects.Volume) -> str:
     host = (attachment.connector or {}).get('host')
     return 'instance %s%s' % (attachment.instance_uuid,
                               ' on ' + host if host else '')
@@ -139,7 +138,7 @@ def _of_move(move: state.Move, host: str) -> Iterator[Held]:
         yield Held(move.volume_id, 'about to come', 'from %s.' % move.source)
 
 
-def choose(volume: ports.Volume, geometry: state.Geometry,
+def choose(volume: objects.Volume, geometry: state.Geometry,
            targets: Mapping[str, Target], to: str | None,
            arriving: Mapping[str, int]) -> str:
     """Where a volume goes: to the node with most room, in its zone.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's errors: what happened, what was undone, what to do.
 
-``user_message`` names the entry of :mod:`cinder_localclone.messages` that
+``user_message`` names the entry of :mod:`.messages` that
 the owner of the volume gets to read (``openstack volume message list``);
 the exception's own text, with hosts and devices, is for the operator's log.
 """
@@ -10,6 +10,8 @@ from typing import Any
 
 from cinder import exception
 from cinder.i18n import _
+
+from cinder_localclone.core import names
 
 
 class LocalCloneError(exception.VolumeDriverException):
@@ -443,3 +445,198 @@ class TargetHangs(TargetTimeout):
                 'and can\'t be killed. It ends when the device that it waits '
                 'for answers or fails. See the kernel log of this node for '
                 'the device.')
+
+
+class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
+    """A volume that can't be deleted now, and has all that it had.
+
+    Its base makes Cinder's manager take the volume for available again.
+    """
+
+    message = _('Volume %(volume)s can\'t be deleted now: %(reason)s None of '
+                'its data was removed. Delete the volume, or its group, '
+                'again.')
+    user_message = 'NOT_DELETED'
+
+
+class HalfDeleted(LocalCloneError):
+    """The same of one that has not, or of which that is not sure."""
+
+    message = _('Volume %(volume)s was not deleted completely: %(reason)s The '
+                'volume can\'t be used any more. Delete it again as an '
+                'administrator (openstack volume delete --force); if the '
+                'volume is in a group, the group can be deleted again.')
+    user_message = 'HALF_DELETED'
+
+
+def cause(error: Exception) -> Exception:
+    """What the owner of a volume that was not deleted is told.
+
+    What has become of it, whatever the reason was: other errors would say
+    that it is as it was, or to try again, which he can't.
+    """
+    if isinstance(error, (CannotDelete, HalfDeleted)):
+        return error
+    if isinstance(error, exception.VolumeIsBusy):  # a node of before says so
+        return CannotDelete(str(error))
+    return LocalCloneError(str(error))
+
+
+class CannotManage(LocalCloneError,
+                   exception.ManageExistingInvalidReference):
+    """An LV that somebody has named, and that is not to be managed."""
+
+    message = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
+                '%(reason)s. Nothing was changed.')
+    user_message = 'NOT_MANAGED'
+
+
+class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
+    """A volume that has to stay managed for now.
+
+    Its base makes Cinder's manager take the volume for available again.
+    """
+
+    message = _('Volume %(volume)s can\'t be unmanaged: %(reason)s. Nothing '
+                'was changed.')
+    user_message = 'NOT_UNMANAGED'
+
+
+class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
+    """The same, of a snapshot."""
+
+    message = _('Snapshot %(snapshot)s can\'t be unmanaged: a host is reading '
+                'it. Nothing was changed; try again when the read has ended.')
+
+
+class TooFewDisks(LocalCloneError):
+    """A volume can't have each of its stripes on another disk."""
+
+    message = _('Volume group %(group)s on %(host)s is on %(disks)s disks, '
+                'and localclone_thick_stripes is %(stripes)s. Nothing was '
+                'created. Add disks to it (vgextend), or correct that '
+                'option.')
+    user_message = 'NOT_READY'
+
+
+class OddDisks(LocalCloneError):
+    """The logical block size of a node's disks can't be told."""
+
+    message = _('The sector size of the disks of volume group %(group)s on '
+                '%(host)s can\'t be read. Nothing was changed. See "vgs -o '
+                'pv_name %(group)s" there.')
+    user_message = 'NOT_READY'
+
+
+class DiskMissing(LocalCloneError):
+    """LVM changes nothing in a group that lacks a disk."""
+
+    message = _('Volume group %(group)s on %(host)s lacks %(count)s of its '
+                'disks: LVM creates and changes nothing in it. Bring the disk '
+                'back (vgck %(group)s shows which), or give it up with '
+                'vgreduce --removemissing %(group)s.')
+    user_message = 'NOT_READY'
+
+
+class NoArchive(LocalCloneError):
+    """LVM changes nothing while it can't archive a group's metadata."""
+
+    message = _('LVM on %(host)s can\'t write its archive: %(directory)s has '
+                '%(room)s KiB of free space. LVM creates and changes nothing '
+                'until more space is free there. Remove old files from that '
+                'directory.')
+    user_message = 'NOT_READY'
+
+
+class AlreadyThere(LocalCloneError,
+                   exception.MetadataUpdateFailure):
+    """An LV where a new one is to be, which somebody may have been given.
+
+    Cinder is to try no other node: it would take its home off a volume.
+    """
+
+    message = _('Volume %(volume)s was not created: LV %(lv)s already exists '
+                'on %(host)s and may contain data of another user. Nothing '
+                'was changed. Create another volume.')
+    user_message = 'CREATE_FAILED'
+
+
+def end(group: str, lv: str) -> str:
+    """How an operator lets a copy end that may lack something.
+
+    :param lv: of the copy
+    """
+    return 'lvchange --addtag %s %s' % (
+        names.ACCEPTED, names.lv_path(group, lv))
+
+
+class SourceWritten(LocalCloneError):
+    """What was a hole of the source may be none any more."""
+
+    message = _('Volume %(volume)s was written on %(host)s after its handle '
+                'was closed, while its move began. Nothing was changed. Close '
+                'the volume on that host, and try again.')
+    user_message = 'SOURCE_BUSY'
+
+
+class PoolFails(LocalCloneError):
+    """A thin pool that can't note what it maps."""
+
+    message = _('Thin pool %(pool)s of %(host)s is in mode "%(mode)s": it '
+                'can\'t write its metadata, and what was written to it last '
+                'may be lost. Stop the guests there, reboot the node, and '
+                'extend the pool\'s metadata LV if it is full.')
+
+
+class PoolOutOfSpace(LocalCloneError):
+    """A thin pool without room for what is to be written there."""
+
+    message = _('Thin pool %(pool)s of %(host)s is full: extend it, or delete '
+                'what is not needed.')
+
+
+class SourceUnread(LocalCloneError):
+    """Something can't be read at the source."""
+
+    message = _('%(disk)s can\'t be read at byte %(first)d: %(reason)s')
+
+
+class TakesLong(LocalCloneError):
+    """Something goes on, but not at once."""
+
+    message = _('the operation takes longer than %(seconds)d s')
+
+
+class Lacking(LocalCloneError):
+    """A copy that may lack something."""
+
+    message = _('The copy of volume %(volume)s on %(host)s may lack data that '
+                'its source on %(source)s has: a thin pool lost data, and it '
+                'is unknown whether all of it was copied again. The source is '
+                'kept. Check the file system, and restore damaged files. Then '
+                'end the copy as it is: %(end)s')
+
+
+class NotAllCopied(LocalCloneError):
+    """The source has what its copy has not, although that was copied."""
+
+    message = _('%(size)d KiB of volume %(volume)s that its source has are '
+                'still missing on %(host)s, although they were copied again. '
+                'The source is kept. See dmesg for errors of the thin pool. '
+                'To end the copy as it is: %(end)s')
+
+
+class NotRefilled(LocalCloneError):
+    """What was lost of a copy can't be copied again now."""
+
+    message = _('The thin pool of %(host)s has lost data of volume '
+                '%(volume)s, and not all of it could be copied again from '
+                '%(source)s: %(reason)s. The source is kept, and the driver '
+                'tries again. If every try fails, check the file system, '
+                'restore damaged files, and end the copy as it is: %(end)s')
+
+
+class Forgotten(LocalCloneError):
+    """A source that can't be asked any more."""
+
+    message = _('the source node %(host)s was forgotten')

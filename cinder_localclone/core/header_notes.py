@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import hashlib
 import re
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 
 #: Begins the tag of a volume group that says what is known of the header of
 #: a volume which is passed through to its node: there is no LV to have it.

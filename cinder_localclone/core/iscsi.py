@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iSCSI names of what a node serves, and the way back from them. Pure.
+"""iSCSI names and targets, as values. Pure.
 
 A name is recognized by what follows its prefix: exports keep theirs when
 Cinder's ``target_prefix`` is changed.
 """
 
+from collections.abc import Mapping
 import hashlib
+import ipaddress
 import re
+from typing import Any
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 
 _WORD = '[0-9a-f]{8}'
 _MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
@@ -93,3 +96,63 @@ def is_passed_from(iqn: str, home: str) -> bool:
 def is_iqn(iqn: str) -> bool:
     """Whether a target of this name can be the driver's own."""
     return any(each.fullmatch(iqn) for each in (_MOVE, _REMOTE, _PASS))
+
+
+def plain(address: str) -> str:
+    """Return the one form of an IP address, without brackets.
+
+    IPv6 addresses have several: long, short, with capitals, in brackets.
+
+    :returns: a name unchanged
+    """
+    address = address.strip()
+    if address.startswith('[') and address.endswith(']'):
+        address = address[1:-1]
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address
+
+
+def bracketed(address: str) -> str:
+    """Return an IP address as portals have it: IPv6 in brackets."""
+    return '[%s]' % address if ':' in address else address
+
+
+def portal(address: str, port: int) -> str:
+    """Where targets are served: address and port."""
+    return '%s:%d' % (bracketed(address), port)
+
+
+def location(address: str, port: int, iqn: str) -> str:
+    """Where a target is, in the form of Cinder's provider_location."""
+    return '%s,1 %s 0' % (portal(address, port), iqn)
+
+
+def portal_of(location: str) -> str:
+    """Return the portal in a provider_location."""
+    return location.partition(',')[0]
+
+
+def auth(properties: Mapping[str, Any]) -> str:
+    """What a connection logs in with, in the form of a provider_auth.
+
+    :param properties: as :func:`connection_properties` gives them
+    """
+    return ' '.join(properties['auth_' + key]
+                    for key in ('method', 'username', 'password'))
+
+
+def connection_properties(where: str, auth: str) -> dict[str, Any]:
+    """What os-brick needs to attach a target.
+
+    :param where: a provider_location as :func:`location` builds it
+    :param auth: a provider_auth as :func:`new_credentials` builds it
+    :raises ValueError: if either is of another form
+    """
+    portal, iqn, lun = where.split(' ')
+    method, user, password = auth.split(' ')
+    return {'target_portal': portal.rpartition(',')[0], 'target_iqn': iqn,
+            'target_lun': int(lun), 'target_discovered': False,
+            'auth_method': method, 'auth_username': user,
+            'auth_password': password}

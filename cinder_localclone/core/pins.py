@@ -21,7 +21,7 @@ class Pin:
     :param sector_size: bytes
     :param integrity: as the kernel names it; '' if there is none
     :param data_offset: bytes before the data
-    :param digest: :func:`.luks.headers.fingerprint` of the digest of the key
+    :param digest: :func:`.luks_header.fingerprint` of the digest of the key
         of the data; '' of a re-encryption that has not begun
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row of Cinder's table "volumes" says beside the move. Pure.
+"""Volumes and snapshots, as Cinder's rows describe them. Pure.
 
 A move that nobody attaches for *holds* its volume: from the intent to the
 commit, or until it has failed, the status is ``maintenance`` instead of
@@ -8,12 +8,14 @@ extend or a snapshot, all of which would be sent to the home that it had
 before. The shadow says what the volume gets back, in the same transactions.
 """
 
+import dataclasses
 import typing
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 
 #: A volume of Cinder, or its row.
 Row: typing.TypeAlias = typing.Any
@@ -29,6 +31,13 @@ BEING_CREATED = ('creating', 'downloading')
 #: Statuses that Cinder's manager ends, and nobody else if its service dies.
 MORTAL = ('extending', 'reverting', 'retyping')
 
+_VERSION = 'lc1'
+
+#: Statuses in which Nova connects a volume. In others (backing-up,
+#: downloading, maintenance, ...) it is Cinder itself that reads or writes,
+#: from wherever that service runs: never a reason to move.
+NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
+
 
 def is_home(row: Row, host: str) -> bool:
     """Whether a node is the home of a volume.
@@ -38,14 +47,14 @@ def is_home(row: Row, host: str) -> bool:
     return names.service_host(row.host) == host
 
 
-def recorded(row: Row) -> encryption_types.Recorded | None:
+def recorded(row: Row) -> volume_types.Recorded | None:
     """How a volume is encrypted by this driver; None if it is not.
 
     :raises NotPossible: if the row can't be understood: nothing may be done
         with the volume
     """
     try:
-        return encryption_types.Recorded.parse(row.provider_id)
+        return volume_types.Recorded.parse(row.provider_id)
     except ValueError as exc:
         raise exceptions.NotPossible(volume=row.id, reason='%s.' % exc)
 
@@ -202,3 +211,82 @@ def handle_id(row: Row) -> str:
     the right path afterwards.
     """
     return visible_id(row) or str(row.id)
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as the database tells it.
+
+    It stays on the node where it was taken, wherever its volume goes.
+
+    :param size_gib: the volume's size when it was taken
+    :param node: service host of the node that has it; '' before anything of
+        it was made, or if it is none of this driver's
+    :param deleted: whether its row is only kept for the books
+    :param provider_id: what its row says of the volume's encryption then
+    """
+
+    id: str
+    volume_id: str
+    size_gib: int
+    status: str
+    node: str
+    deleted: bool = False
+    provider_id: str | None = None
+
+    @property
+    def lv(self) -> str:
+        """The name of its LV."""
+        return names.snapshot_lv(self.id)
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the volume's body was then, in bytes.
+
+        :raises NotPossible: as :func:`.rows.recorded`
+        """
+        return state.body_bytes(self.size_gib, extra_bytes(self))
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether nobody wants it any more, beyond doubt."""
+        return self.deleted or self.status == 'deleting'
+
+
+@dataclasses.dataclass(frozen=True)
+class Newborn:
+    """What the database says of a volume whose LV nobody was given yet.
+
+    :param home: its service host
+    :param lv: the name of its LV there
+    :param deleted: whether its row is only kept for the books
+    """
+
+    status: str
+    home: str
+    lv: str
+    deleted: bool = False
+
+
+def location(host: str) -> str:
+    """How a snapshot's row says which node has it (provider_location)."""
+    return '%s:%s' % (_VERSION, host)
+
+
+def node_of(location: str | None) -> str:
+    """The node in a provider_location; '' if there is none."""
+    version, _colon, host = (location or '').partition(':')
+    return host if version == _VERSION else ''
+
+
+def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
+    """Whether Cinder's own migration has a volume, as either end."""
+    return volume.migration_status not in (
+        None, '', 'none', 'success', 'error') and not is_shadow(volume)
+
+
+def is_shadow(volume: core_objects.Volume) -> bool:
+    """Whether a volume is the other end of a move of this driver."""
+    return bool((volume.migration_status or '').startswith('target:')
+                and (volume.replication_driver_data or '').startswith(
+                    state.TOKEN_VERSION + ':'))

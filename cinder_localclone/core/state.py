@@ -2,7 +2,7 @@
 """The move state machine: phases, events and one frozen table. Pure.
 
 A *move* is the move of one volume from one node to another. Its phase
-lives in the row of its *shadow* (see :mod:`cinder_localclone.records`), in a
+lives in the row of its *shadow* (see :mod:`cinder_localclone.db.moves`), in a
 column that is entered by compare-and-swap and that the identity swap leaves
 alone. Whether the swap has happened (*committed*) is not a phase: it is read
 from the identities themselves, so that the two can never disagree.
@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import types
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 
 TOKEN_VERSION = 'lc1'
 SECTOR = 512

@@ -27,8 +27,8 @@ import dataclasses
 import enum
 import re
 
-from cinder_localclone import pace
-from cinder_localclone import pins
+from cinder_localclone.core import copies
+from cinder_localclone.core import pins
 
 PREFIX = 'localclone:'
 LUKS2 = 'luks2'
@@ -271,7 +271,7 @@ def parse(extra_specs: Mapping[str, str], new: bool = False
 
 
 def _check_pace(value: str) -> None:
-    values = [each.value for each in pace.Pace]
+    values = [each.value for each in copies.Pace]
     if value not in values:
         raise InvalidPace(str(_not_one_of('pace', value, values)))
 

@@ -10,9 +10,9 @@ from cinder import context as cinder_context
 from cinder import exception
 from cinder import objects
 
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import served
+from cinder_localclone.core import attachments
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.db import moves
 
 
 class AttachmentRecords:
@@ -21,17 +21,17 @@ class AttachmentRecords:
     :param is_at: whether a connector belongs to the node of a service host
     """
 
-    def __init__(self, is_at: Callable[[ports.Connector, str], bool]):
+    def __init__(self, is_at: Callable[[core_objects.Connector, str], bool]):
         self._is_at = is_at
 
-    def passed_to(self, host: str) -> list[ports.Volume]:
+    def passed_to(self, host: str) -> list[core_objects.Volume]:
         """The volumes that a node passes through, by their attachments.
 
         :param host: its service host
         """
         context = cinder_context.get_admin_context()
-        model = records.models.VolumeAttachment
-        with records.main_context_manager.reader.using(context) as session:
+        model = moves.models.VolumeAttachment
+        with moves.main_context_manager.reader.using(context) as session:
             ids = {row.volume_id for row in session.query(model).filter_by(
                 deleted=False).filter(
                     model.connection_info.like('%pass-%'))}
@@ -50,7 +50,7 @@ class AttachmentRecords:
         """A node does not pass a volume through any more."""
         self._rewrite(
             volume_id, lambda each: self._passes(each, host),
-            served.without_export)
+            attachments.without_export)
 
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
         """Record where a volume is served by now under an iSCSI name.
@@ -64,8 +64,9 @@ class AttachmentRecords:
             lambda told: dict(told, target_portal=portal))
 
     @staticmethod
-    @records.retried
-    def _rewrite(volume_id: str, wanted: Callable[[ports.Attachment], bool],
+    @moves.retried
+    def _rewrite(volume_id: str,
+                 wanted: Callable[[core_objects.Attachment], bool],
                  change: Callable[[dict[str, typing.Any]],
                                   dict[str, typing.Any]]) -> None:
         """Change what attachments of a volume say of its connection.
@@ -77,15 +78,15 @@ class AttachmentRecords:
             while no row is locked
         """
         context = cinder_context.get_admin_context()
-        model = records.models.VolumeAttachment
-        with records.main_context_manager.reader.using(context) as session:
+        model = moves.models.VolumeAttachment
+        with moves.main_context_manager.reader.using(context) as session:
             found = {
                 row.id: (row.connector, row.connection_info)
                 for row in session.query(model).filter_by(
                     volume_id=volume_id, deleted=False)}
         ids = [each for each, told in found.items()
                if wanted(_attachment(*told))]
-        with records.main_context_manager.writer.using(context) as session:
+        with moves.main_context_manager.writer.using(context) as session:
             for row in session.query(model).filter(
                     model.id.in_(ids)).filter_by(
                         deleted=False).with_for_update():
@@ -94,12 +95,12 @@ class AttachmentRecords:
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))
 
-    def _passes(self, attachment: ports.Attachment, host: str) -> bool:
-        return served.passed_to(attachment, self._is_at, host) is not None
+    def _passes(self, attachment: core_objects.Attachment, host: str) -> bool:
+        return attachments.passed_to(attachment, self._is_at, host) is not None
 
 
 def _attachment(connector: str | None, connection_info: str | None
-                ) -> ports.Attachment:
+                ) -> core_objects.Attachment:
     """An attachment, by the columns of its row."""
     return types.SimpleNamespace(
         connector=connector and json.loads(connector),

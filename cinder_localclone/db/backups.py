@@ -7,14 +7,14 @@ from cinder import objects
 from cinder.objects import fields
 from cinder.volume import volume_utils
 
-from cinder_localclone import ports
-from cinder_localclone import records
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.db import moves
 
 _BACKING_UP = 'backing-up'
 
 
-@records.retried
-def end(backup: ports.Backup, error: Exception) -> None:
+@moves.retried
+def end(backup: core_objects.Backup, error: Exception) -> None:
     """Record that a backup could not begin, and what it was to be made of
     is free again.
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses in Cinder's database that nobody ends any more.
+"""Statuses that Cinder did not live to end.
+
+Cinder's manager records the end of a migration. If its service dies first,
+nobody does, nor when it starts again: the volume would keep the migration
+status ``migrating``, and the status that it has meanwhile, so that it could
+be neither deleted nor moved nor, in some of these, attached.
 
 Cinder's manager records how an extension, a retype or a revert has ended. If
 its service dies first, nobody does, nor when it starts again; and what was
@@ -11,19 +16,108 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 
+from cinder import context as cinder_context
 import sqlalchemy
 
-from cinder_localclone import images
-from cinder_localclone import names
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.db import moves as records
 
 #: Of Cinder's own migrations, before and after the copy.
 MIGRATION = ('starting', 'completing')
 #: Of moves; what is copied shows its progress.
 PHASES = (state.Phase.STARTING, state.Phase.COMPLETING)
+
+
+class MigrationRecords(records.Records):
+    """The records; and what is needed to end such migrations."""
+
+    def end_interrupted(self, host: str) -> dict[str, str]:
+        """End the migrations that a service was at work on when it died.
+
+        One whose move is committed has succeeded. Any other has failed: the
+        volume is where it was. What is attached is left alone: Nova copies
+        it, and reports to whichever service runs then.
+
+        :param host: service host; it serves nobody yet, or never again
+        :returns: how each of these has ended, by volume id
+        """
+        volume = records.models.Volume
+        with records.main_context_manager.reader.using(
+                cinder_context.get_admin_context()) as session:
+            found = [row.id for row in session.query(volume.id).filter_by(
+                deleted=False, migration_status='migrating')]
+        # One at a time, by its id: the status has no index, and InnoDB would
+        # lock each live volume of the cloud.
+        ended = {volume_id: self._end_one(volume_id, host)
+                 for volume_id in sorted(found)}
+        return {volume_id: status for volume_id, status in ended.items()
+                if status}
+
+    @records.retried
+    def _end_one(self, volume_id: str, host: str) -> str | None:
+        """How the migration of a volume has ended; None if it has not."""
+        with records.main_context_manager.writer.using(
+                cinder_context.get_admin_context()) as session:
+            row = self._row(session, volume_id, lock=True)
+            if (row is None or row.migration_status != 'migrating'
+                    or not self._end(session, row, host)):
+                return None
+            status: str = row.migration_status
+            return status
+
+    def _end(self, session: records.Session, row: records.Row, host: str
+             ) -> bool:
+        """Whether it was at work on this one, which is ended then."""
+        if row.attach_status == 'attached' and (
+                row.status in rows.MIGRATED
+                or row.previous_status == 'in-use'):
+            # Nova copies what is in use: free, another server would get it;
+            # ended, it would be extended while its copy is not.
+            return False
+        shadows = list(self._shadows(session, row.id))
+        try:
+            moves = [records._to_move(shadow, row) for shadow in shadows]
+        except exceptions.InvalidToken:
+            return False  # its volume is left alone
+        if self._has_committed(session, row, moves, host):
+            row.migration_status = 'success'
+        elif (rows.is_home(row, host) and row.attach_status != 'attached'
+                and not any(map(_migrates, moves))):
+            row.migration_status = 'error'
+        else:
+            return False
+        if row.status in rows.MIGRATED and not any(
+                shadow.previous_status for shadow in shadows):
+            # It may have been detached since: what it was does not count.
+            row.status = rows.FREE
+        return True
+
+    @staticmethod
+    def _has_committed(session: records.Session, row: records.Row,
+                       moves: list[state.Move], host: str) -> bool:
+        """Whether a service has committed the move, by which it migrated.
+
+        A node that was down still has what an earlier move has left there.
+        By now the volume may be migrated by its new home's service.
+        """
+        committed = [move for move in moves if move.committed]
+        ends = session.query(records.models.Volume).filter_by(
+            deleted=False,
+            migration_status=records._target(row.id)).count()
+        return any(
+            move.source == host and move.asked_by is state.Asked.MIGRATION
+            and (_migrates(move) or ends == len(committed))
+            for move in committed)
+
+
+def _migrates(move: state.Move) -> bool:
+    """Until such a one has ended no other migration of its volume gets far."""
+    return (move.asked_by is state.Asked.MIGRATION and move.committed
+            and not move.is_over)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +179,7 @@ class StatusRecords(records.Records):
             if row is None or not rows.is_home(row, host):
                 return None
             before, after = row.status, rows.after_death(
-                row, sizes.get(row.name), records.is_migrated_by_cinder(row))
+                row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
             if after:
                 row.status = after
             if after and before == 'reverting':
@@ -118,7 +212,7 @@ class StatusRecords(records.Records):
                 sqlalchemy.or_(volume.status.in_(rows.MORTAL),
                                volume.migration_status.in_(MIGRATION))):
             migrated = row.migration_status in MIGRATION
-            if migrated or not records.is_migrated_by_cinder(row):
+            if migrated or not rows.is_migrated_by_cinder(row):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,
                     row.migration_status if migrated else row.status,
@@ -130,7 +224,7 @@ class StatusRecords(records.Records):
         for row in self._old(session, snapshot, seconds).filter_by(
                 status='restoring'):
             yield Unended('snapshot', row.id, row.status,
-                          images.node_of(row.provider_location),
+                          rows.node_of(row.provider_location),
                           _age(session, row))
 
     def _moves(self, session, seconds):
@@ -143,7 +237,7 @@ class StatusRecords(records.Records):
                           row.replication_driver_data.split(':')[1],
                           names.service_host(row.host), _age(session, row))
 
-    def lost_deletes(self, host: str, seconds: float) -> list[ports.Volume]:
+    def lost_deletes(self, host: str, seconds: float) -> list[objects.Volume]:
         """The volumes of a service host that nobody is about to delete.
 
         Cinder notes which service is at work on one: another one than its

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves and volumes in Cinder's database; no other room touches it.
 
-:mod:`.migration_records` and :mod:`.operator_records` add to it.
+:mod:`.interrupted` and :mod:`.inventory` add to it.
 
 A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
@@ -30,11 +30,11 @@ from oslo_db import exception as db_exc
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 
 try:  # Cinder 29
     from cinder.db.api import main_context_manager
@@ -92,7 +92,7 @@ def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
     return within_limits
 
 
-def _admin() -> ports.Context:
+def _admin() -> core_objects.Context:
     return cinder_context.get_admin_context()
 
 
@@ -130,17 +130,17 @@ class Records:
 
     # -- reading
 
-    def volume(self, volume_id: str) -> ports.Volume | None:
+    def volume(self, volume_id: str) -> core_objects.Volume | None:
         """A volume with its attachments; None if it is gone."""
         try:
             return objects.Volume.get_by_id(_admin(), volume_id)
         except cinder_exception.VolumeNotFound:
             return None
 
-    def volumes_of(self, host: str) -> list[ports.Volume]:
+    def volumes_of(self, host: str) -> list[core_objects.Volume]:
         """All visible volumes whose home is a service host."""
         return [volume for volume in objects.VolumeList.get_all_by_host(
-            _admin(), host) if not is_shadow(volume)]
+            _admin(), host) if not rows.is_shadow(volume)]
 
     def move_of(self, volume_id: str) -> state.Move | None:
         """The move of a volume that is not over: there is one at most.
@@ -222,7 +222,7 @@ class Records:
     # -- changing
 
     @retried
-    def begin(self, volume: ports.Volume, host: str, event: state.Event,
+    def begin(self, volume: core_objects.Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -248,7 +248,7 @@ class Records:
                        self._shadows(session, volume.id))
             if (row is None or busy or row.host != volume.host
                     or not rows.may_move(
-                        row, asked_by, is_migrated_by_cinder(row))):
+                        row, asked_by, rows.is_migrated_by_cinder(row))):
                 raise exceptions.StaleMove(volume=volume.id)
             service = self._service_row(session, host)
             shadow = models.Volume(
@@ -419,7 +419,7 @@ class Records:
                 'provider_auth': None, 'deleted': True,
                 'deleted_at': timeutils.utcnow()})
             if (event is state.Event.SOURCE_REMOVED and volume is not None
-                    and not is_migrated_by_cinder(volume)):
+                    and not rows.is_migrated_by_cinder(volume)):
                 volume.migration_status = 'success'
 
     def _shadows(self, session: Session, volume_id: str) -> Iterable[Row]:
@@ -445,16 +445,3 @@ class Records:
         query = session.query(models.Volume).filter_by(
             id=volume_id, deleted=False)
         return (query.with_for_update() if lock else query).first()
-
-
-def is_migrated_by_cinder(volume: ports.Volume) -> bool:
-    """Whether Cinder's own migration has a volume, as either end."""
-    return volume.migration_status not in (
-        None, '', 'none', 'success', 'error') and not is_shadow(volume)
-
-
-def is_shadow(volume: ports.Volume) -> bool:
-    """Whether a volume is the other end of a move of this driver."""
-    return bool((volume.migration_status or '').startswith('target:')
-                and (volume.replication_driver_data or '').startswith(
-                    state.TOKEN_VERSION + ':'))

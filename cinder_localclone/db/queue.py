@@ -12,12 +12,12 @@ import datetime
 
 from oslo_utils import timeutils
 
-from cinder_localclone import encryption_types
-from cinder_localclone import names
-from cinder_localclone import queue
-from cinder_localclone import records
-from cinder_localclone import snapshot_records
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.db import moves
+from cinder_localclone.db import volumes as snapshot_records
 
 _STALLED = '; stalled since '
 _COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
@@ -26,14 +26,14 @@ _COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
 class QueueRecords(snapshot_records.SnapshotRecords):
     """The records, with the queue of copies."""
 
-    def copies(self, host: str) -> list[queue.Entry]:
+    def copies(self, host: str) -> list[copies.Entry]:
         """All copies between nodes of the backend of a service host.
 
         What that takes does not depend on how many there are.
         """
-        model = records.models.Volume
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        model = moves.models.Volume
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
             shadows = {row.migration_status.partition(':')[2]: row
                        for row in self._shadow_query(session).filter(
                            model.replication_driver_data.like(_COPYING))
@@ -48,7 +48,7 @@ class QueueRecords(snapshot_records.SnapshotRecords):
             awaited = self._awaited(session, shadows)
             paces = self._paces(session, {row.volume_type_id
                                           for row in volumes})
-            return [queue.Entry(
+            return [copies.Entry(
                 shadow_id=shadows[row.id].id, volume_id=row.id,
                 source=names.service_host(shadows[row.id].host),
                 destination=names.service_host(row.host),
@@ -62,10 +62,10 @@ class QueueRecords(snapshot_records.SnapshotRecords):
             ) for row in volumes]
 
     @staticmethod
-    def _attached(session: records.Session, ids: Collection[str]
+    def _attached(session: moves.Session, ids: Collection[str]
                   ) -> dict[str, set[str | None]]:
         """At which hosts instances have volumes attached, by their ids."""
-        model = records.models.VolumeAttachment
+        model = moves.models.VolumeAttachment
         found: dict[str, set[str | None]] = {}
         for volume_id, host in session.query(
                 model.volume_id, model.attached_host).filter_by(
@@ -75,31 +75,31 @@ class QueueRecords(snapshot_records.SnapshotRecords):
         return found
 
     @staticmethod
-    def _awaited(session: records.Session, ids: Collection[str]) -> set[str]:
-        columns = (records.models.Snapshot.volume_id,
-                   records.models.Volume.source_volid)
+    def _awaited(session: moves.Session, ids: Collection[str]) -> set[str]:
+        columns = (moves.models.Snapshot.volume_id,
+                   moves.models.Volume.source_volid)
         return {row[0] for column in columns
                 for row in session.query(column).filter_by(
                     deleted=False, status='creating').filter(
                         column.in_(ids))}
 
     @staticmethod
-    def _paces(session: records.Session, types: Collection[str]
+    def _paces(session: moves.Session, types: Collection[str]
                ) -> dict[str, str]:
-        model = records.models.VolumeTypeExtraSpecs
+        model = moves.models.VolumeTypeExtraSpecs
         return {row.volume_type_id: row.value or '' for row in session.query(
             model.volume_type_id, model.value).filter_by(
-                deleted=False, key=encryption_types.PREFIX + 'pace').filter(
+                deleted=False, key=volume_types.PREFIX + 'pace').filter(
                     model.volume_type_id.in_(types))}
 
-    @records.retried
+    @moves.retried
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
         """Record that a copy makes no progress, and when; or that it does.
 
         :raises StaleMove: if the move is not as it says
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             shadow = self._as_told(
                 move, self._row(session, move.shadow_id, lock=True))
             asked_by = state.Asked.parse(shadow.replication_extended_status)
@@ -108,6 +108,6 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 else '')
 
 
-def _stalled(shadow: records.Row) -> float:
+def _stalled(shadow: moves.Row) -> float:
     return float((shadow.replication_extended_status or '').partition(
         _STALLED)[2] or 0)

@@ -12,41 +12,40 @@ from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_utils import timeutils
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import names
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows as volume_rows
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.db import moves
 
 
-class SnapshotRecords(records.Records):
+class SnapshotRecords(moves.Records):
     """The records, with snapshots and newborn volumes."""
 
     # -- snapshots
 
-    def snapshot(self, snapshot_id: str) -> images.Snapshot | None:
+    def snapshot(self, snapshot_id: str) -> volume_rows.Snapshot | None:
         """A snapshot, also one that was deleted; None if it has no row."""
         return self.snapshots([snapshot_id]).get(snapshot_id)
 
-    def snapshots(self, ids: Iterable[str]) -> dict[str, images.Snapshot]:
+    def snapshots(self, ids: Iterable[str]) -> dict[str, volume_rows.Snapshot]:
         """Those of some snapshots that have a row, by id."""
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
-            rows = session.query(records.models.Snapshot).filter(
-                records.models.Snapshot.id.in_(list(ids))).all()
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            rows = session.query(moves.models.Snapshot).filter(
+                moves.models.Snapshot.id.in_(list(ids))).all()
             return {row.id: _to_snapshot(row) for row in rows}
 
-    def snapshots_of(self, volume_id: str) -> list[images.Snapshot]:
+    def snapshots_of(self, volume_id: str) -> list[volume_rows.Snapshot]:
         """The snapshots of a volume that are not deleted."""
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
-            rows = session.query(records.models.Snapshot).filter_by(
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            rows = session.query(moves.models.Snapshot).filter_by(
                 volume_id=volume_id, deleted=False).all()
             return [_to_snapshot(row) for row in rows]
 
-    @records.retried
+    @moves.retried
     def locate(self, snapshot_id: str, host: str,
                encryption: encryption_types.Recorded | None = None) -> None:
         """Record which node is about to make a snapshot, and of what.
@@ -55,16 +54,16 @@ class SnapshotRecords(records.Records):
         :param encryption: of the volume at this moment
         :raises TooLate: if it is not being created (any more)
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
-            changed = session.query(records.models.Snapshot).filter_by(
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
+            changed = session.query(moves.models.Snapshot).filter_by(
                 id=snapshot_id, deleted=False, status='creating').update(
-                    {'provider_location': images.location(host),
+                    {'provider_location': volume_rows.location(host),
                      'provider_id': _text(encryption)})
         if not changed:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
 
-    @records.retried
+    @moves.retried
     def relocate_snapshot(self, snapshot_id: str, before: str, host: str
                           ) -> None:
         """Record that the node that has a snapshot has another host.
@@ -72,22 +71,22 @@ class SnapshotRecords(records.Records):
         :param before: the service host that its row names, else nothing is
             done
         """
-        snapshot = records.models.Snapshot
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        snapshot = moves.models.Snapshot
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             session.query(snapshot).filter_by(
                 id=snapshot_id, deleted=False,
-                provider_location=images.location(before)).update(
-                    {'provider_location': images.location(host)})
+                provider_location=volume_rows.location(before)).update(
+                    {'provider_location': volume_rows.location(host)})
 
     def is_being_read(self, snapshot_id: str) -> bool:
         """Whether a backup is being made of a snapshot.
 
         Cinder knows of no other connections of snapshots.
         """
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
-            backup = records.models.Backup
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            backup = moves.models.Backup
             return bool(session.query(backup).filter_by(
                 deleted=False, status='creating').filter(
                     (backup.snapshot_id == snapshot_id)
@@ -95,7 +94,7 @@ class SnapshotRecords(records.Records):
 
     # -- newborn volumes
 
-    @records.retried
+    @moves.retried
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home, if it has none.
 
@@ -104,8 +103,8 @@ class SnapshotRecords(records.Records):
         :raises TooLate: if it is not being created (any more), or is not
             there
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             row = self._row(session, volume_id, lock=True)
             if (row is None or row.status != 'creating' or row.host != old
                     or self._is_moving(session, row)):
@@ -117,11 +116,11 @@ class SnapshotRecords(records.Records):
                 row.availability_zone = service.availability_zone
 
     @staticmethod
-    def wanted_encryption(volume: ports.Volume, new: bool = False
+    def wanted_encryption(volume: objects.Volume, new: bool = False
                           ) -> encryption_types.Encryption | None:
         """How a volume is to be encrypted by this driver, by its type.
 
-        :param new: it is to be created; see :func:`.encryption_types.parse`
+        :param new: it is to be created; see :func:`.volume_types.parse`
         :raises InvalidType: if it can't be
         """
         if not volume.volume_type_id:
@@ -130,10 +129,10 @@ class SnapshotRecords(records.Records):
             volume_types.get_volume_type_extra_specs(volume.volume_type_id),
             new)
 
-    @records.retried
-    def set_encryption(self, volume: ports.Volume,
+    @moves.retried
+    def set_encryption(self, volume: objects.Volume,
                        encryption: encryption_types.Recorded | None
-                       ) -> ports.Volume:
+                       ) -> objects.Volume:
         """Record how a volume that is being created is encrypted.
 
         :param volume: as it was read
@@ -141,8 +140,8 @@ class SnapshotRecords(records.Records):
         :raises TooLate: if it is not being created (any more); or if another
             node is to create it by now, or has recorded it meanwhile
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             row = self._row(session, volume.id, lock=True)
             if (row is None or row.status not in volume_rows.BEING_CREATED
                     or (row.host, row.provider_id) != (
@@ -154,13 +153,13 @@ class SnapshotRecords(records.Records):
     @staticmethod
     def lv_name(name_id: str) -> str:
         """The name of an LV of a volume."""
-        name: str = records.CONF.volume_name_template % name_id
+        name: str = moves.CONF.volume_name_template % name_id
         return name
 
-    @records.retried
-    def replace_body(self, volume: ports.Volume, new: str, host: str,
+    @moves.retried
+    def replace_body(self, volume: objects.Volume, new: str, host: str,
                      encryption: encryption_types.Recorded | None = None
-                     ) -> ports.Volume:
+                     ) -> objects.Volume:
         """A volume that is being reverted gets another LV, and home.
 
         :param volume: as it is now
@@ -170,8 +169,8 @@ class SnapshotRecords(records.Records):
         :returns: the volume as it is then
         :raises StaleMove: if the row is not as the volume says
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             row = self._row(session, volume.id, lock=True)
             if (row is None or row.status != 'reverting'
                     or (row.host, row.name_id) != (
@@ -192,49 +191,49 @@ class SnapshotRecords(records.Records):
                     row.availability_zone = service.availability_zone
         return self.volume(volume.id)
 
-    @records.retried
+    @moves.retried
     def keep(self, volume_id: str, name_id: str) -> None:
         """A volume that was not reverted is available again.
 
         :param name_id: of its LV, if it was not
         """
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             row = self._row(session, volume_id, lock=True)
             if row and (row.status, row.name_id) == ('reverting', name_id):
                 row.status = 'available'
 
-    def _is_moving(self, session: records.Session, row: records.Row) -> bool:
-        return any(not records._to_move(shadow, row).is_over
+    def _is_moving(self, session: moves.Session, row: moves.Row) -> bool:
+        return any(not moves._to_move(shadow, row).is_over
                    for shadow in self._shadows(session, row.id))
 
-    def newborn(self, volume_id: str) -> images.Newborn | None:
+    def newborn(self, volume_id: str) -> volume_rows.Newborn | None:
         """What has become of a newborn volume; None if it has no row."""
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
-            row = session.query(records.models.Volume).filter_by(
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            row = session.query(moves.models.Volume).filter_by(
                 id=volume_id).first()
-            return row and images.Newborn(
+            return row and volume_rows.Newborn(
                 row.status, names.service_host(row.host), row.name,
                 bool(row.deleted))
 
     def zone_of(self, host: str) -> str | None:
         """The availability zone of a service host, with or without pool."""
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
             service = self._service_row(session, host)
             return service and service.availability_zone
 
-    @records.retried
+    @moves.retried
     def correct_services(self, host: str) -> None:
         """The volumes of a service host say that they are that service's.
 
         Cinder's manager notes the service that was asked to create one,
         wherever it is then.
         """
-        volume = records.models.Volume
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        volume = moves.models.Volume
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
             service = self._service_row(session, host)
             if service is None:
                 return
@@ -247,8 +246,8 @@ class SnapshotRecords(records.Records):
                 if volume_rows.is_home(row, host)]
         if not wrong:
             return
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             # One that has moved since is another service's.
             for volume_id in sorted(wrong):
                 session.query(volume).filter(
@@ -261,7 +260,7 @@ def _text(encryption: encryption_types.Recorded | None) -> str | None:
     return str(encryption) if encryption else None
 
 
-def _was_changed(row: records.Row, volume: ports.Volume) -> bool:
+def _was_changed(row: moves.Row, volume: objects.Volume) -> bool:
     """Whether a row was written since it was read.
 
     Whoever asked for a revert may have given it up, and have asked for
@@ -271,8 +270,8 @@ def _was_changed(row: records.Row, volume: ports.Volume) -> bool:
                 != timeutils.normalize_time(volume.updated_at))
 
 
-def _to_snapshot(row: records.Row) -> images.Snapshot:
-    return images.Snapshot(
+def _to_snapshot(row: moves.Row) -> volume_rows.Snapshot:
+    return volume_rows.Snapshot(
         row.id, row.volume_id, row.volume_size, row.status,
-        images.node_of(row.provider_location), bool(row.deleted),
+        volume_rows.node_of(row.provider_location), bool(row.deleted),
         row.provider_id)

@@ -9,16 +9,17 @@ from cinder import exception
 from cinder.image import image_utils
 from cinder.message import message_field
 
-from cinder_localclone import assembly
-from cinder_localclone import backup_records
-from cinder_localclone import births
-from cinder_localclone import exceptions
-from cinder_localclone import front_end
-from cinder_localclone import messages
-from cinder_localclone import ports
-from cinder_localclone import reverting
-from cinder_localclone import rows
-from cinder_localclone import snapshots
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.db import backups
+from cinder_localclone.encryption import front_end
+from cinder_localclone.service import assembly
+from cinder_localclone.service import messages
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import images
+from cinder_localclone.volumes import revert
+from cinder_localclone.volumes import snapshots
 
 
 class ImageDriver:
@@ -29,11 +30,11 @@ class ImageDriver:
 
     # -- volumes
 
-    def create_volume_from_snapshot(self, volume: ports.Volume,
-                                    snapshot: ports.Snapshot) -> None:
+    def create_volume_from_snapshot(self, volume: objects.Volume,
+                                    snapshot: objects.Snapshot) -> None:
         """A volume on the node that has the snapshot, without a copy.
 
-        See :func:`.births.from_snapshot`.
+        See :func:`.clone.from_snapshot`.
 
         :raises BirthFailed: if that can't be; its owner is told why
         """
@@ -41,15 +42,15 @@ class ImageDriver:
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, snapshot,
                                   'snapshot ' + snapshot.id)
-            births.from_snapshot(
+            clone.from_snapshot(
                 self.service.node, self.service.reconciler.context,
                 volume.id, snapshot.id)
 
-    def create_cloned_volume(self, volume: ports.Volume,
-                             src_vref: ports.Volume) -> None:
+    def create_cloned_volume(self, volume: objects.Volume,
+                             src_vref: objects.Volume) -> None:
         """A volume at the home of another, without a copy.
 
-        See :func:`.births.from_volume`.
+        See :func:`.clone.from_volume`.
 
         :raises BirthFailed: if that can't be; its owner is told why
         """
@@ -61,7 +62,7 @@ class ImageDriver:
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
             reconciler = self.service.reconciler
-            births.from_volume(
+            clone.from_volume(
                 self.service.node, reconciler.context, volume.id,
                 src_vref.id, self.configuration.localclone_snapshot_wait,
                 reconciler.progress)
@@ -69,7 +70,7 @@ class ImageDriver:
     # -- images
 
     def copy_image_to_volume(
-            self, context: ports.Context, volume: ports.Volume,
+            self, context: objects.Context, volume: objects.Volume,
             image_service: typing.Any, image_id: str,
             disable_sparse: bool = False) -> None:
         """Write an image to a volume; zeros, too, where they are none yet.
@@ -85,12 +86,12 @@ class ImageDriver:
     # -- what Nova encrypts
 
     def copy_image_to_encrypted_volume(
-            self, context: ports.Context, volume: ports.Volume,
+            self, context: objects.Context, volume: objects.Volume,
             image_service: typing.Any, image_id: str,
             disable_sparse: bool = False) -> None:
         """Write an image to a volume that Nova encrypts.
 
-        See :func:`.front_end.copy_image`.
+        See :func:`.images.copy_image`.
         """
         def fetch(path: str) -> None:
             image_utils.fetch_to_raw(
@@ -98,11 +99,11 @@ class ImageDriver:
                 self.configuration.volume_dd_blocksize, size=volume.size,
                 disable_sparse=disable_sparse)
         with telling_of_creation(volume):
-            front_end.copy_image(self.service.reconciler, context, volume,
-                                 image_id, fetch)
+            images.copy_image(self.service.reconciler, context, volume,
+                              image_id, fetch)
 
-    def _attach_volume(self, context: ports.Context, volume: ports.Volume,
-                       properties: ports.Connector, remote: bool = False
+    def _attach_volume(self, context: objects.Context, volume: objects.Volume,
+                       properties: objects.Connector, remote: bool = False
                        ) -> typing.Any:
         """Cinder's own way to a volume; not to give a new one another key.
 
@@ -118,7 +119,7 @@ class ImageDriver:
 
     # -- snapshots
 
-    def create_snapshot(self, snapshot: ports.Snapshot
+    def create_snapshot(self, snapshot: objects.Snapshot
                         ) -> dict[str, typing.Any]:
         """Take a snapshot at the volume's home. See :mod:`.snapshots`.
 
@@ -138,7 +139,7 @@ class ImageDriver:
                 message_field.Resource.VOLUME_SNAPSHOT)
             raise
 
-    def delete_snapshot(self, snapshot: ports.Snapshot) -> None:
+    def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Remove a snapshot, now or when its node can; never an error."""
         snapshots.delete(self.service.node, self.service.reconciler.context,
                          snapshot.id)
@@ -147,16 +148,16 @@ class ImageDriver:
         """Not needed: what is reverted is not written to."""
         return False
 
-    def revert_to_snapshot(self, context: ports.Context,
-                           volume: ports.Volume, snapshot: ports.Snapshot
+    def revert_to_snapshot(self, context: objects.Context,
+                           volume: objects.Volume, snapshot: objects.Snapshot
                            ) -> None:
-        """Give a volume what a snapshot has. See :mod:`.reverting`.
+        """Give a volume what a snapshot has. See :mod:`.revert`.
 
         :raises NotReverted: if that can't be; its owner is told why, and it
             is available as before
         """
         try:
-            reverting.revert(self.service.reconciler, volume.id, snapshot.id)
+            revert.revert(self.service.reconciler, volume.id, snapshot.id)
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 'NOT_REVERTED')
@@ -165,34 +166,34 @@ class ImageDriver:
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(
-            self, snapshot: ports.Snapshot, connector: ports.Connector,
+            self, snapshot: objects.Snapshot, connector: objects.Connector,
             **kwargs: typing.Any) -> dict[str, typing.Any]:
         """Serve a snapshot to a host, to be read (by a backup)."""
         return snapshots.serve(
             self.service.node, self.service.reconciler.context, snapshot.id,
             connector)
 
-    def terminate_connection_snapshot(
-            self, snapshot: ports.Snapshot, connector: ports.Connector | None,
-            **kwargs: typing.Any) -> None:
+    def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
+                                      connector: objects.Connector | None,
+                                      **kwargs: typing.Any) -> None:
         """End that."""
         snapshots.unserve(
             self.service.node, self.service.reconciler.context, snapshot.id,
             connector)
 
-    def create_export_snapshot(self, context: ports.Context,
-                               snapshot: ports.Snapshot,
-                               connector: ports.Connector) -> None:
+    def create_export_snapshot(self, context: objects.Context,
+                               snapshot: objects.Snapshot,
+                               connector: objects.Connector) -> None:
         """Nothing: see initialize_connection_snapshot."""
 
-    def remove_export_snapshot(self, context: ports.Context,
-                               snapshot: ports.Snapshot) -> None:
+    def remove_export_snapshot(self, context: objects.Context,
+                               snapshot: objects.Snapshot) -> None:
         """Nothing: see terminate_connection_snapshot."""
 
     # -- backups
 
-    def get_backup_device(self, context: ports.Context, backup: ports.Backup
-                          ) -> tuple[typing.Any, bool]:
+    def get_backup_device(self, context: objects.Context,
+                          backup: objects.Backup) -> tuple[typing.Any, bool]:
         """What a backup is made of, as Cinder's drivers do it.
 
         :raises LocalCloneError: if there is none; the backup fails, and its
@@ -207,12 +208,12 @@ class ImageDriver:
             messages.tell_owner(
                 context, backup.id, exc, message_field.Action.BACKUP_CREATE,
                 'CREATE_FAILED', message_field.Resource.VOLUME_BACKUP)
-            backup_records.end(backup, exc)
+            backups.end(backup, exc)
             raise
 
 
 @contextlib.contextmanager
-def telling_of_creation(volume: ports.Volume) -> Iterator[None]:
+def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
     """Tell a volume's owner why it was not created."""
     try:
         yield

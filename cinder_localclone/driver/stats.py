@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from cinder_localclone.lvm import reports
+from cinder_localclone.core.formats import lvm_reports
 
 _GIB = 1 << 30
 #: How good a choice this backend is for a new volume, for Cinder's
@@ -37,7 +37,7 @@ def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
     }
 
 
-def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
+def pool(name: str, location: str, thin: bool, capacity: lvm_reports.Capacity,
          outage: str, problems: Sequence[str], options: Mapping[str, Any],
          block: int
          ) -> dict[str, Any]:

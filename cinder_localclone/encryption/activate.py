@@ -15,20 +15,25 @@ import contextlib
 
 from oslo_log import log as logging
 
-from cinder_localclone import crypt_ports
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import pinning
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import pinning
 
 LOG = logging.getLogger(__name__)
 
 
-def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
-           header: headers.Header, expected: pinning.Expected, luks: str = ''
-           ) -> bytes:
+def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+           volume_id: str, header: luks_header.Header,
+           expected: pinning.Expected, luks: str = '') -> bytes:
     """A key that opens a volume, proven.
 
     While its key is being changed it has two, and either may be gone from
@@ -50,7 +55,7 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
     def test(key: bytes) -> None:
         try:
             crypt.test(volume_id, key)
-        except encryption_errors.WrongKey:
+        except encryption_exceptions.WrongKey:
             if not is_complete(header):
                 raise
             crypt.test_ended(volume_id, key)
@@ -61,7 +66,7 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
 
 
 @contextlib.contextmanager
-def _no_backup_wanted(volume_id: str, header: headers.Header
+def _no_backup_wanted(volume_id: str, header: luks_header.Header
                       ) -> Iterator[None]:
     """Nobody is told to restore the header of what is re-encrypted.
 
@@ -71,33 +76,33 @@ def _no_backup_wanted(volume_id: str, header: headers.Header
     """
     try:
         yield
-    except encryption_errors.HeaderDamaged as exc:
+    except encryption_exceptions.HeaderDamaged as exc:
         if header.reencryption and (
-                type(exc) is encryption_errors.HeaderDamaged):
+                type(exc) is encryption_exceptions.HeaderDamaged):
             raise _not_recovered(
                 volume_id, 'its header could not be used just then (%s)'
                 % exc.kwargs['reason']) from exc
         raise
 
 
-def is_complete(header: headers.Header) -> bool:
+def is_complete(header: luks_header.Header) -> bool:
     """Whether only the end of a volume's re-encryption is missing."""
     return bool(header.reencryption and header.reencryption.complete)
 
 
 def _not_recovered(volume_id: str, reason: str
-                   ) -> encryption_errors.NotRecovered:
-    return encryption_errors.NotRecovered(
+                   ) -> encryption_exceptions.NotRecovered:
+    return encryption_exceptions.NotRecovered(
         path=names.handle_path(volume_id), reason=reason)
 
 
-def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-             volume_id: str, header: headers.Header,
+def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+             volume_id: str, header: luks_header.Header,
              expected: pinning.Expected, luks: str,
              use: Callable[[bytes], None]) -> bytes:
     """:param use: raises WrongKey if it is given another one"""
-    damaged = (encryption_errors.NotEnded if is_complete(header)
-               else encryption_errors.HeaderDamaged)
+    damaged = (encryption_exceptions.NotEnded if is_complete(header)
+               else encryption_exceptions.HeaderDamaged)
     error: Exception = damaged(
         path=names.handle_path(volume_id), reason='it names no secret with a '
         'key that opens it')
@@ -112,8 +117,8 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
                 recorded)
             use(key)
             return key
-        except (encryption_errors.KeyRefused,
-                encryption_errors.WrongKey) as exc:
+        except (encryption_exceptions.KeyRefused,
+                encryption_exceptions.WrongKey) as exc:
             LOG.warning('Secret %(key)s does not open volume %(volume)s: '
                         '%(error)s', {'volume': volume_id, 'key': token.key,
                                       'error': exc})
@@ -121,9 +126,9 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     raise error
 
 
-def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
-               header: headers.Header, expected: pinning.Expected, luks: str
-               ) -> list[tokens.Token]:
+def _of_volume(crypt: crypt_interfaces.Crypt, volume_id: str,
+               header: luks_header.Header, expected: pinning.Expected,
+               luks: str) -> list[luks_header.Token]:
     """The tokens that may be used, that of the secret on record first.
 
     :raises ForeignHeader: if there can't be any
@@ -132,25 +137,25 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
     path, recorded = names.handle_path(volume_id), expected.key
     found = crypt.uuid(volume_id) if luks else ''
     if found != luks:
-        raise encryption_errors.ForeignHeader(
+        raise encryption_exceptions.ForeignHeader(
             path=path, reason='its UUID is %s and not %s' % (found, luks))
     own = [token for token in header.tokens if token.key == recorded]
     if not (recorded and own):
-        raise encryption_errors.ForeignHeader(
+        raise encryption_exceptions.ForeignHeader(
             path=path, reason='it names %s, and the recorded secret is %s' % (
                 ' and '.join(sorted(header.keys())) or 'no secret',
                 recorded or 'none'))
     related = {recorded, *(token.replaces for token in own)}
     return sorted(
-        (token for token in header.opened_by(tokens.Role.VOLUME)
+        (token for token in header.opened_by(luks_header.Role.VOLUME)
          if token.key in related or token.replaces == recorded),
         key=lambda token: token.key != recorded)
 
 
-def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                     volume_id: str, header: headers.Header,
-                     expected: pinning.Expected, luks: str = '',
-                     check: Callable[[], None] = lambda: None) -> None:
+def end_reencryption(
+        crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+        volume_id: str, header: luks_header.Header, expected: pinning.Expected,
+        luks: str = '', check: Callable[[], None] = lambda: None) -> None:
     """Write that a re-encryption is over of which only that is missing.
 
     The volume is at rest, and at home; nothing re-encrypts it. It may be open.
@@ -171,14 +176,14 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     with _no_backup_wanted(volume_id, header):
         try:
             _opening(crypt, keys, volume_id, header, expected, luks, end)
-        except encryption_errors.KeyUnavailable:
+        except encryption_exceptions.KeyUnavailable:
             if not _is_done_sealed(volume_id, 'recovered', end_sealed):
                 raise
     LOG.info('The re-encryption of volume %s was interrupted in its last '
              'step. It is complete now.', volume_id)
 
 
-def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
                 volume_id: str, expected: pinning.Expected,
                 keep_header: bool = False, discards: bool = False,
                 readonly: bool = False,
@@ -225,9 +230,9 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
                 header = crypt.header(volume_id)
     try:
         key = key_of(crypt, keys, volume_id, header, expected, luks)
-    except encryption_errors.NotRecovered as exc:
+    except encryption_exceptions.NotRecovered as exc:
         raise failed or exc
-    except encryption_errors.KeyUnavailable as exc:
+    except encryption_exceptions.KeyUnavailable as exc:
         def open_sealed() -> None:
             check()
             with _no_backup_wanted(volume_id, found):
@@ -250,7 +255,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
 
 
 def _is_opened_sealed(volume_id: str, act: Callable[[], None],
-                      away: encryption_errors.KeyUnavailable) -> bool:
+                      away: encryption_exceptions.KeyUnavailable) -> bool:
     """Whether the key that is kept of a volume has opened it.
 
     :param away: what the key manager has failed with. It is the cause of
@@ -265,8 +270,8 @@ def _is_opened_sealed(volume_id: str, act: Callable[[], None],
         raise exc from away
 
 
-def _check_opened(crypt: crypt_ports.Crypt, volume_id: str,
-                  header: headers.Header) -> None:
+def _check_opened(crypt: crypt_interfaces.Crypt, volume_id: str,
+                  header: luks_header.Header) -> None:
     """Close a volume that cryptsetup has opened by another header.
 
     Nobody was given its path yet.
@@ -277,13 +282,13 @@ def _check_opened(crypt: crypt_ports.Crypt, volume_id: str,
     try:
         pinning.check_opened(volume_id, header.pin, header.becoming,
                              crypt.opened(volume_id))
-    except encryption_errors.OpenedOtherwise:
+    except encryption_exceptions.OpenedOtherwise:
         crypt.close(volume_id)
         raise
 
 
-def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                volume_id: str, header: headers.Header,
+def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+                volume_id: str, header: luks_header.Header,
                 expected: pinning.Expected, luks: str,
                 check: Callable[[], None]) -> Exception | None:
     """What kept a re-encryption from being ended: its key may open it yet.
@@ -294,7 +299,7 @@ def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     try:
         end_reencryption(crypt, keys, volume_id, header, expected, luks,
                          check)
-    except encryption_errors.KeyUnavailable:
+    except encryption_exceptions.KeyUnavailable:
         raise
     except (exceptions.LocalCloneError, OSError) as exc:
         LOG.warning('Only the last step of the re-encryption of volume '
@@ -313,8 +318,8 @@ def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
     """
     try:
         act()
-    except (encryption_errors.NotSealed,
-            encryption_errors.WrongKey) as exc:
+    except (encryption_exceptions.NotSealed,
+            encryption_exceptions.WrongKey) as exc:
         LOG.debug('Volume %(volume)s is not %(what)s without the key '
                   'manager: %(error)s', {
                       'volume': volume_id, 'what': what, 'error': exc})
@@ -325,8 +330,8 @@ def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
     return True
 
 
-def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
-         expected: pinning.Expected) -> None:
+def grow(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+         volume_id: str, expected: pinning.Expected) -> None:
     """What decrypts a volume gets as long as its handle has become.
 
     A guest may have it open, so what was changed meanwhile closes nothing.
@@ -338,7 +343,7 @@ def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
     header = crypt.header(volume_id)
     try:
         key = key_of(crypt, keys, volume_id, header, expected)
-    except encryption_errors.KeyUnavailable:
+    except encryption_exceptions.KeyUnavailable:
         if not _is_done_sealed(volume_id, 'extended', lambda: (
                 crypt.resize_sealed(volume_id, expected.key))):
             raise
@@ -346,3 +351,29 @@ def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
         crypt.resize(volume_id, key)
     pinning.check_opened(volume_id, header.pin, header.becoming,
                          crypt.opened(volume_id))
+
+
+def takes_discards(node: Node, volume: objects.Volume) -> bool:
+    """Whether discards of the guest are passed down to the disk.
+
+    Not if the properties of the type are not valid any more.
+    """
+    if rows.is_authenticated(volume):
+        return False
+    with contextlib.suppress(volume_types.InvalidType):
+        encryption = node.snapshots.wanted_encryption(volume)
+        return bool(encryption and encryption.discards)
+    return False
+
+
+def is_short(present: survey.Survey, volume_id: str) -> bool:
+    """Whether a volume is decrypted, but not all of it.
+
+    While it is re-encrypted, cryptsetup has other devices in between. An
+    authenticated one never grows.
+    """
+    handle, crypt = present.handle(volume_id), present.crypt(volume_id)
+    header = volume_types.HEADER_BYTES // state.SECTOR
+    return bool(handle and crypt and crypt.target == 'crypt'
+                and not present.integrity(volume_id)
+                and crypt.sectors + header < handle.sectors)

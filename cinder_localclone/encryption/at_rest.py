@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Headers that may be written: nobody else has the volume open."""
 
-from cinder_localclone import encryption_errors
-from cinder_localclone.luks import headers
-from cinder_localclone.moves import checks
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import pinning
 
 #: Statuses in which a volume may get another header at any moment, or go.
 UNSETTLED = ('creating', 'downloading', 'reverting', 'restoring-backup',
@@ -17,7 +15,7 @@ UNSETTLED = ('creating', 'downloading', 'reverting', 'restoring-backup',
              'error_managing')
 
 
-def volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+def volume(node: Node, volume_id: str) -> objects.Volume:
     """A volume here whose header nobody else has open; its handle is there.
 
     For a caller that holds its lock.
@@ -27,25 +25,25 @@ def volume(node: nodes.Node, volume_id: str) -> ports.Volume:
     :raises KeyNotChanged: if this driver does not encrypt it, or if it is
         being made, or removed
     """
-    found = checks.volume_at_home(node, volume_id)
+    found = nodes.volume_at_home(node, volume_id)
     if rows.recorded(found) is None:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='this driver does not encrypt it')
     if found.status in UNSETTLED:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='its status is "%s"' % found.status)
     if (node.records.move_of(volume_id)
-            or records.is_migrated_by_cinder(found)
+            or rows.is_migrated_by_cinder(found)
             or node.stack.survey().metadata(found.name_id)
             or volume_id in node.exports.remote()
-            or any(passing.passed_from(node, found))):
-        raise encryption_errors.NotAtRest(volume=volume_id)
+            or any(nodes.passed_from(node, found))):
+        raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.stack.ensure_handle_on_lv(volume_id, found.name,
                                    rows.body_bytes(found))
     return found
 
 
-def to_change(node: nodes.Node, volume: ports.Volume) -> headers.Header:
+def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
     """Return the header of a volume at rest, to be written; both copies.
 
     :param volume: its row
@@ -56,7 +54,7 @@ def to_change(node: nodes.Node, volume: ports.Volume) -> headers.Header:
     volume_id = volume.id
     header = node.crypt.header(volume_id, mend=True)
     if header.reencryption:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='it is being re-encrypted')
     pinning.check(volume_id, header, pinning.of_row(rows.recorded(volume)))
     return header

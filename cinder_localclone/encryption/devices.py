@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands above a volume's handle where it is used: its top.
+"""Upper devices: crypt devices and header guards.
 
-Of a volume that Nova encrypts that is a guard (:mod:`.dm.guards`), with a
+Of a volume that Nova encrypts that is a guard (:mod:`.dm_tables`), with a
 path that leads to it; Cinder itself, which may write the header, is led to
 the handle. Of a volume that the driver encrypts it is what decrypts it
-(:mod:`.crypt_tops`), for whomever. Of any other there is none.
+(:mod:`.devices`), for whomever. Of any other there is none.
 
 The top is there before anybody is given its path, and as long as an
 attachment says that the volume is used here. It is closed where nobody uses
 the volume before anything else may: so "nothing uses the volume" is
 :func:`users`, and a fence is :func:`ensure_closed`.
+
+The node that gives out the path
+has the volume decrypted; nobody else asks for its key.
 """
 
 from collections.abc import Mapping
@@ -17,20 +20,20 @@ import time
 
 from oslo_log import log as logging
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decision
-from cinder_localclone import decrypting
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import attachments
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
 
 LOG = logging.getLogger(__name__)
 
@@ -41,10 +44,10 @@ ENDING = 60
 WRITTEN = ('downloading', 'restoring-backup')
 #: Statuses in which nobody has a volume whom no attachment names. Who is
 #: attaching it may have none yet.
-SETTLED = served.BY_ATTACHMENT - {'attaching'} | {'error'}
+SETTLED = attachments.BY_ATTACHMENT - {'attaching'} | {'error'}
 
 
-def path(volume: ports.Volume) -> str:
+def path(volume: objects.Volume) -> str:
     """Where whoever uses a volume finds it, on every node the same."""
     volume_id = rows.handle_id(volume)
     if rows.recorded(volume):
@@ -53,12 +56,12 @@ def path(volume: ports.Volume) -> str:
         volume) else names.handle_path(volume_id)
 
 
-def has_one(volume: ports.Volume) -> bool:
+def has_one(volume: objects.Volume) -> bool:
     """Whether a volume has a top where it is used."""
     return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
 
 
-def served_path(node: nodes.Node, volume: ports.Volume) -> str:
+def served_path(node: Node, volume: objects.Volume) -> str:
     """What other nodes are to be served of a volume here; it is there."""
     volume_id = rows.handle_id(volume)
     if not has_one(volume):
@@ -67,9 +70,7 @@ def served_path(node: nodes.Node, volume: ports.Volume) -> str:
     return names.served_path(volume_id)
 
 
-# -- who uses a volume
-
-def users(node: nodes.Node, volume_id: str) -> int:
+def users(node: Node, volume_id: str) -> int:
     """How many on this node use a volume.
 
     All iSCSI initiators that it is served to count as one. The destination
@@ -79,18 +80,18 @@ def users(node: nodes.Node, volume_id: str) -> int:
     return _users(node, _devices_of(node, volume_id), volume_id)
 
 
-def _devices_of(node: nodes.Node, volume_id: str) -> surveys.Survey:
+def _devices_of(node: Node, volume_id: str) -> survey.Survey:
     """A survey of one volume, without LVM."""
-    return surveys.Survey({}, node.stack.devices(
-        surveys.names_of(volume_id)))
+    return survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
 
 
-def _users(node: nodes.Node, present: surveys.Survey, volume_id: str) -> int:
+def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
     count = present.users(volume_id)
     return count - bool(count and node.exports.opens_in_vain(volume_id))
 
 
-def ensure_closed(node: nodes.Node, volume_id: str) -> None:
+def ensure_closed(node: Node, volume_id: str) -> None:
     """Nothing uses a volume on this node, and its top is gone.
 
     A re-encryption is paused before, so that it is no such use.
@@ -101,7 +102,7 @@ def ensure_closed(node: nodes.Node, volume_id: str) -> None:
     """
     present = _devices_of(node, volume_id)
     if present.crypt(volume_id):
-        pausing.stop(node, volume_id)
+        reencrypt_pause.stop(node, volume_id)
         present = _devices_of(node, volume_id)
     count = _users(node, present, volume_id)
     if not count and present.tops(volume_id):
@@ -118,9 +119,7 @@ def ensure_closed(node: nodes.Node, volume_id: str) -> None:
             device=names.handle(volume_id))
 
 
-# -- open and close
-
-def is_used_here(node: nodes.Node, volume: ports.Volume) -> bool:
+def is_used_here(node: Node, volume: objects.Volume) -> bool:
     """Whether an attachment says that this node uses a volume.
 
     Not one that has just been ended.
@@ -131,7 +130,7 @@ def is_used_here(node: nodes.Node, volume: ports.Volume) -> bool:
                for each in volume.volume_attachment)
 
 
-def note_detached(node: nodes.Node, volume: ports.Volume) -> None:
+def note_detached(node: Node, volume: objects.Volume) -> None:
     """The attachments of a volume on this node are being ended."""
     now = time.monotonic()
     for each in [each for each, when in list(node.detached.items())
@@ -142,7 +141,7 @@ def note_detached(node: nodes.Node, volume: ports.Volume) -> None:
         if each.connector and node.is_at(each.connector, node.host)})
 
 
-def open(node: nodes.Node, volume: ports.Volume, lv: str = '') -> None:
+def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
     """What a volume's path leads to is there; its handle is already.
 
     :param volume: its row, as it is now
@@ -154,19 +153,19 @@ def open(node: nodes.Node, volume: ports.Volume, lv: str = '') -> None:
     :raises LocalCloneError: if the header can't be read, or there is no key
     """
     if rows.recorded(volume):
-        crypt_tops.ensure_open(node, volume, lv)
+        ensure_open(node, volume, lv)
         return
     if not rows.is_encrypted_by_nova(volume):
         return
     volume_id = rows.handle_id(volume)
-    if (volume.status in decision.NOVA_STATUSES
+    if (volume.status in rows.NOVA_STATUSES
             or is_used_here(node, volume)):
         open_for_guest(node, volume_id, lv)
     else:
         _open_for_cinder(node, volume)
 
 
-def _open_for_cinder(node: nodes.Node, volume: ports.Volume) -> None:
+def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
     """Cinder reads or writes all of a volume that Nova encrypts.
 
     What it writes to the header would not get through a guard that is left.
@@ -180,7 +179,7 @@ def _open_for_cinder(node: nodes.Node, volume: ports.Volume) -> None:
     node.stack.ensure_link(volume_id, names.handle(volume_id))
 
 
-def open_for_guest(node: nodes.Node, volume_id: str, lv: str = '') -> None:
+def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
     """The same for a volume that Nova encrypts, and is about to use."""
     present = node.stack.survey()
     header = present.header_guarded(volume_id)
@@ -195,7 +194,7 @@ def open_for_guest(node: nodes.Node, volume_id: str, lv: str = '') -> None:
     node.stack.ensure_link(volume_id, names.guard(volume_id))
 
 
-def grow(node: nodes.Node, volume: ports.Volume) -> None:
+def grow(node: Node, volume: objects.Volume) -> None:
     """A volume's handle is longer; so is its top, if there is one.
 
     :param volume: its row
@@ -206,12 +205,12 @@ def grow(node: nodes.Node, volume: ports.Volume) -> None:
     if guard and not present.header_guarded(volume_id):
         node.stack.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = rows.recorded(volume)
-    if recorded and crypt_tops.is_short(present, volume_id):
-        decrypting.grow(node.crypt, node.keys, volume_id,
-                        pinning.of_row(recorded))
+    if recorded and activate.is_short(present, volume_id):
+        activate.grow(node.crypt, node.keys, volume_id,
+                      pinning.of_row(recorded))
 
 
-def close_if_idle(node: nodes.Node, volume_id: str) -> bool:
+def close_if_idle(node: Node, volume_id: str) -> bool:
     """Close the top of a volume, for good, unless something uses that.
 
     A re-encryption is paused before; it opens a volume that it goes on with.
@@ -223,7 +222,7 @@ def close_if_idle(node: nodes.Node, volume_id: str) -> bool:
         return False
     if present.crypt(volume_id):
         try:
-            pausing.stop(node, volume_id)
+            reencrypt_pause.stop(node, volume_id)
         except exceptions.SourceBusy:
             return False
     for lv in present.lvs.values():
@@ -231,11 +230,11 @@ def close_if_idle(node: nodes.Node, volume_id: str) -> bool:
         if header and names.facts(lv.tags).get('volume') == volume_id:
             node.stack.forget_guarded(lv.name, header)
     node.stack.close_top(volume_id)
-    crypt_tops.forget(node, present, volume_id)
+    forget(node, present, volume_id)
     return True
 
 
-def ensure_unopened(node: nodes.Node, volume_id: str) -> None:
+def ensure_unopened(node: Node, volume_id: str) -> None:
     """The same as an error, for whoever waits for a late close.
 
     :raises SourceBusy: if something uses it
@@ -246,9 +245,7 @@ def ensure_unopened(node: nodes.Node, volume_id: str) -> None:
             device=names.guard(volume_id))
 
 
-# -- the look
-
-def is_wanted(node: nodes.Node, volume: ports.Volume) -> bool | None:
+def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
     """Whether the top of a volume that has one is to be here.
 
     Its attachments say so.
@@ -259,14 +256,14 @@ def is_wanted(node: nodes.Node, volume: ports.Volume) -> bool | None:
     if is_used_here(node, volume):
         return True
     if (volume.status not in SETTLED
-            or records.is_migrated_by_cinder(volume)
+            or rows.is_migrated_by_cinder(volume)
             or any(not each.connector
                    for each in volume.volume_attachment)):
         return None
     return False
 
 
-def differs(node: nodes.Node, volume: ports.Volume, present: surveys.Survey,
+def differs(node: Node, volume: objects.Volume, present: survey.Survey,
             links: Mapping[str, str]) -> bool:
     """Whether the top of a volume here is not as its attachments say.
 
@@ -274,7 +271,7 @@ def differs(node: nodes.Node, volume: ports.Volume, present: surveys.Survey,
     :param links: where its paths lead
     """
     if rows.recorded(volume):
-        return crypt_tops.differs(present, volume, is_wanted(node, volume))
+        return crypt_differs(present, volume, is_wanted(node, volume))
     if not rows.is_encrypted_by_nova(volume):
         return False
     volume_id = rows.handle_id(volume)
@@ -288,7 +285,7 @@ def differs(node: nodes.Node, volume: ports.Volume, present: surveys.Survey,
         or lv and names.guarded(lv.tags))
 
 
-def converge(node: nodes.Node, volume: ports.Volume, lv: str = '') -> None:
+def converge(node: Node, volume: objects.Volume, lv: str = '') -> None:
     """The top of a volume is as its attachments say; its handle is here.
 
     What fails is logged, and stops nothing else: least of all the copy that
@@ -311,7 +308,7 @@ def converge(node: nodes.Node, volume: ports.Volume, lv: str = '') -> None:
                    exc_info=not isinstance(exc, exceptions.LocalCloneError))
 
 
-def look(node: nodes.Node, present: surveys.Survey,
+def look(node: Node, present: survey.Survey,
          links: Mapping[str, str]) -> None:
     """Remove the paths of volumes that are not here.
 
@@ -331,3 +328,237 @@ def look(node: nodes.Node, present: surveys.Survey,
             LOG.warning('The path of volume %(volume)s, which is not on this '
                         'node, could not be removed: %(error)s',
                         {'volume': volume_id, 'error': exc})
+
+
+def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
+    """A volume is decrypted here, all of it; its handle is here already.
+
+    :param volume: its row, as it is now
+    :param lv: the LV that the node has of it; '' if it passes it through
+    :raises KeyUnavailable: if the key manager does not answer
+    :raises OpenedOtherwise: if it is open in another way than its row allows
+    :raises LocalCloneError: if it can't be opened
+    """
+    volume_id = rows.handle_id(volume)
+    present = node.stack.survey()
+    recorded = rows.recorded(volume)
+    key = recorded.key if recorded else ''
+    # What follows to here is passed through until its handle is swapped.
+    foreign = present.is_handle_foreign(volume_id)
+    found = None if foreign else present.lvs.get(lv)
+    if rows.is_authenticated(volume):
+        _check_alone(node, volume)
+    expected = pinning.of_row(recorded)
+    if not present.crypt(volume_id):
+        _note_used(node, present, lv)
+        activate.open_volume(
+            node.crypt, node.keys, volume_id, expected,
+            keep_header=not _is_at_rest(node, volume),
+            discards=activate.takes_discards(node, volume),
+            luks=names.facts(found.tags).get('luks', '') if found else '',
+            proven=lambda: note_opened(node, found, volume_id, key))
+        return
+    # A boot has opened it without the row, or could not close it again.
+    pinning.check_opened(volume_id, expected.pin, expected.becoming,
+                         present.crypt(volume_id))
+    if found:  # it may have followed to here
+        note_opened(node, found, volume_id, key)
+    elif foreign and volume_id not in node.crypt.passed():
+        note_opened(node, None, volume_id, key)
+    _note_used(node, present, lv)
+    if activate.is_short(present, volume_id):
+        activate.grow(node.crypt, node.keys, volume_id, expected)
+
+
+def _check_alone(node: Node, volume: objects.Volume) -> None:
+    """Nobody but this node may have an authenticated volume open now.
+
+    To open one writes to it: so it is at home here, or is about to be.
+
+    :raises MovesCold: if it is not
+    """
+    move = node.records.move_of(volume.id)
+    starting = move is not None and move.phase is state.Phase.STARTING
+    if starting or node.host not in (
+            names.service_host(volume.host),
+            move.destination if move else None):
+        raise encryption_exceptions.MovesCold(
+            volume=volume.id, host=node.host, reason='it is authenticated, '
+            'and only its home may have it open.')
+
+
+def check_readable(node: Node, snapshot: rows.Snapshot,
+                   connector: objects.Connector, local: bool) -> None:
+    """A snapshot that is encrypted can be given to whoever asks for it.
+
+    :param local: whether that is on this node
+    :raises Refused: if it can't
+    """
+    where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
+    if rows.is_authenticated(snapshot):
+        raise exceptions.Refused(
+            **where, reason='an authenticated snapshot can\'t be read: '
+            'opening it would write to it. Create a volume from the snapshot.')
+    if not local:
+        raise encryption_exceptions.NotThere(
+            **where, reason='an encrypted snapshot can only be read on its '
+            'own node, %s.' % node.host)
+
+
+def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
+                volume_id: str, key: str, luks: str = '') -> None:
+    """A boot opens a volume again: by this secret, if it has this header.
+
+    :param lv: the LV that the node has of it; None if it passes it through
+    :param luks: as of :func:`note_key`; of an LV only
+    """
+    if lv is None:
+        node.crypt.note_passed(volume_id, node.crypt.uuid(volume_id), key)
+        return
+    note_key(node, lv, volume_id, key, luks)
+    if names.OPENED not in lv.tags:
+        node.crypt.mark(lv.name, names.OPENED)
+        node.crypt.forget_passed(volume_id)  # it may have followed to here
+
+
+def note_followed(node: Node, volume_id: str, lv: str) -> None:
+    """Note on the LV of a volume that has followed what was noted of it here.
+
+    The note itself stays until :func:`settle_note`.
+    """
+    noted = node.crypt.passed().get(volume_id)
+    if noted:
+        luks, key = noted
+        node.crypt.note(lv, key=key, luks=luks)
+        node.crypt.mark(lv, names.OPENED)
+
+
+def settle_note(node: Node, volume: objects.Volume, wanted: bool | None,
+                luks: str) -> bool:
+    """Forget what was noted of a volume while it was passed through here.
+
+    It has followed since, and its LV says the same, or nobody uses it.
+
+    :param wanted: as of :func:`differs`
+    :param luks: the UUID of its header, as it was noted
+    """
+    present = node.stack.survey()
+    lv = present.lvs.get(volume.name)
+    if (lv is None or not present.handle(volume.id)
+            or present.is_handle_foreign(volume.id)):
+        return False
+    idle = wanted is False and not present.crypt(volume.id)
+    recorded = rows.recorded(volume)
+    if not idle and recorded and names.OPENED not in lv.tags:
+        # Its key may have been changed since it was noted.
+        note_opened(node, lv, volume.id, recorded.key, luks)
+    else:
+        node.crypt.forget_passed(volume.id)
+    return True
+
+
+def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
+             key: str, luks: str = '') -> None:
+    """The LV says which secret opens it, to those without the volume's row.
+
+    :param luks: the UUID of its header; '' if that has to be asked for
+    """
+    name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
+                or luks or node.crypt.uuid(volume_id))
+
+
+def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
+                **more: str) -> None:
+    """The tags of a volume's LV name a secret, and no other.
+
+    :param key: its reference
+    :param more: what else they say of the header
+    """
+    wanted = names.tags(key=key, **more)
+    facts = tuple(tag.partition('=')[0] + '=' for tag in wanted)
+    outdated = sorted(tag for tag in lv.tags if tag.startswith(facts)
+                      and tag not in wanted)
+    if outdated or not lv.tags >= set(wanted):
+        node.crypt.note(lv.name, outdated, key=key, **more)
+
+
+def note_used(node: Node, volume: objects.Volume) -> None:
+    """Somebody may write to a volume that another node opens.
+
+    :param volume: its row; its home is here
+    """
+    if rows.recorded(volume):
+        _note_used(node, node.stack.survey(), volume.name)
+
+
+def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
+    found = present.lvs.get(lv)
+    if found and names.FRESH in found.tags:
+        node.crypt.unmark(lv, names.FRESH)
+
+
+def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
+    """Whether nobody else may have the header open, and it is all here."""
+    return (rows.is_home(volume, node.host)
+            and node.records.move_of(volume.id) is None)
+
+
+def mend(node: Node, volume: objects.Volume) -> None:
+    """A header is whole before two nodes have it open: neither may mend it.
+
+    :raises HeaderDamaged: if it can't be read; nothing moves then
+    """
+    if rows.recorded(volume) and _is_at_rest(node, volume):
+        node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, rows.body_bytes(volume))
+        node.crypt.header(rows.handle_id(volume), mend=True)
+
+
+def forget(node: Node, present: survey.Survey, volume_id: str
+           ) -> None:
+    """A boot does not open a volume again."""
+    node.crypt.forget_passed(volume_id)  # also where it has followed to here
+    node.crypt.forget_sealed(volume_id)
+    # Last: what is marked is looked at again.
+    for lv in present.lvs.values():
+        if (names.OPENED in lv.tags
+                and names.facts(lv.tags).get('volume') == volume_id):
+            node.crypt.unmark(lv.name, names.OPENED)
+
+
+def forget_left(node: Node, volume_id: str, lv: str) -> None:
+    """A boot does not open what a volume has left, if it would.
+
+    The key goes whatever the mark says: the boot may have kept it after this
+    was done before.
+    """
+    forget_unless_passed(node, volume_id)
+    found = node.stack.lvs().get(lv)
+    if found and names.OPENED in found.tags:
+        node.crypt.unmark(lv, names.OPENED)
+
+
+def forget_unless_passed(node: Node, volume_id: str) -> None:
+    """The key that is kept goes, if the volume is not passed through here.
+
+    By that key a boot opens it, even if the boot has made no handle yet.
+    """
+    if volume_id not in node.crypt.passed():
+        node.crypt.forget_sealed(volume_id)
+
+
+def crypt_differs(present: survey.Survey, volume: objects.Volume,
+                  wanted: bool | None) -> bool:
+    """Whether a volume is not open as it should be.
+
+    :param present: what there is on this node
+    :param wanted: whether it is to be open; None: as it is
+    """
+    volume_id = rows.handle_id(volume)
+    lv = present.lvs.get(volume.name)
+    if wanted:
+        return bool(not present.crypt(volume_id)
+                    or activate.is_short(present, volume_id)
+                    or lv and names.OPENED not in lv.tags)
+    return wanted is False and bool(
+        present.tops(volume_id) or lv and names.OPENED in lv.tags)

@@ -13,17 +13,16 @@ from collections.abc import Mapping
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone import header_care
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import rows
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Look:
     if it is marked, because a key has gone.
     """
 
-    def __init__(self, node: nodes.Node) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         #: Volumes, with their LVs and keys, whose backups were right.
         self._right: set[tuple[str, ...]] = set()
@@ -54,7 +53,7 @@ class Look:
         self._compared: list[str] = []
         self._asked: list[str] = []
 
-    def look(self, context: ports.Context) -> None:
+    def look(self, context: objects.Context) -> None:
         """One volume that fails does not stop the others."""
         node = self._node
         if not node.crypt.keeps_backups():
@@ -80,13 +79,13 @@ class Look:
             _attempt(node, volume_id,
                      lambda each: _drop(node, context, each))
 
-    def _next(self, volumes: Iterable[ports.Volume],
-              lvs: Mapping[str, reports.LogicalVolume]) -> list[str]:
+    def _next(self, volumes: Iterable[objects.Volume],
+              lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[str]:
         """Those that it is the turn of to be compared."""
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
-                or key_change.is_outdated(lvs.get(volume.name)))
+                or rotate.is_outdated(lvs.get(volume.name)))
             and volume.status not in UNSETTLED), self._compared, COMPARED)
         return self._compared
 
@@ -111,13 +110,13 @@ class Look:
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
-        if (key_change.is_outdated(node.stack.lvs().get(volume.name))
+        if (rotate.is_outdated(node.stack.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(
-                    tokens.Role.VOLUME)):
+                    luks_header.Role.VOLUME)):
                 return
-            key_change.renew_backup(node, volume)
+            rotate.renew_backup(node, volume)
             LOG.info('The header backup of volume %s did not match the '
                      'header; a new backup was made.',
                      volume_id)
@@ -134,22 +133,22 @@ def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
             + [each for each in left if each <= last])[:most]
 
 
-def _known(volume: ports.Volume) -> tuple[str, ...]:
+def _known(volume: objects.Volume) -> tuple[str, ...]:
     """What changes when the backups of a volume's header may be wrong."""
     return volume.id, volume.name, volume.provider_id or ''
 
 
-def _is_right(node: nodes.Node, volume_id: str, header: headers.Header
+def _is_right(node: Node, volume_id: str, header: luks_header.Header
               ) -> bool:
     """Whether the backup of a volume's header is of this one."""
     try:
-        return not any(header_care.wrong_with_backup(
+        return not any(headers.wrong_with_backup(
             node, volume_id, header))
     except exceptions.LocalCloneError:  # it can't be read
         return False
 
 
-def _is_encrypted(volume: ports.Volume) -> bool:
+def _is_encrypted(volume: objects.Volume) -> bool:
     """Whether there may be a backup; not known of what is not understood."""
     try:
         return bool(rows.recorded(volume))
@@ -157,7 +156,7 @@ def _is_encrypted(volume: ports.Volume) -> bool:
         return False
 
 
-def _attempt(node: nodes.Node, volume_id: str,
+def _attempt(node: Node, volume_id: str,
              act: Callable[[str], None]) -> None:
     try:
         with node.try_lock(volume_id):
@@ -170,7 +169,7 @@ def _attempt(node: nodes.Node, volume_id: str,
                     {'volume': volume_id, 'error': exc})
 
 
-def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
+def _settled(node: Node, volume_id: str) -> objects.Volume | None:
     """A volume that is at home here, all of it, and has a header."""
     volume = node.records.volume(volume_id)
     if (volume is not None and rows.is_home(volume, node.host)
@@ -182,7 +181,7 @@ def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
     return None
 
 
-def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
+def _drop(node: Node, context: objects.Context, volume_id: str) -> None:
     """Of one that has no row, "encryption shred" sees to what is left."""
     volume = node.records.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)

@@ -11,23 +11,21 @@ import contextlib
 import dataclasses
 import typing
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import headers_at_rest
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone.moves import checks
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import tops
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import at_rest
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
 
 #: Statuses in which nobody has a volume.
 DETACHED = ('available', 'error', 'maintenance')
@@ -79,7 +77,7 @@ class Restored:
 
 # -- status
 
-def status(node: nodes.Node, volume_id: str) -> Status:
+def status(node: Node, volume_id: str) -> Status:
     """What the header of a volume says whose home is this node.
 
     :raises StaleMove: if it is not
@@ -94,26 +92,26 @@ def status(node: nodes.Node, volume_id: str) -> Status:
         'sector_size': header.sector_size,
         'key_slots': list(header.keyslots),
         'recovery_keys': [
-            slot for token in header.opened_by(tokens.Role.RECOVERY)
+            slot for token in header.opened_by(luks_header.Role.RECOVERY)
             for slot in token.keyslots],
         'unknown_keys': list(header.keyslots_without_token),
-        'changing': key_change.is_pending(
+        'changing': rotate.is_pending(
             header, recorded.key if recorded else ''),
         'shares_key': bool(recorded and recorded.shares_key),
         'open': device is not None}
 
 
-def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
-    volume = checks.volume_at_home(node, volume_id)
+def _volume(node: Node, volume_id: str) -> objects.Volume:
+    volume = nodes.volume_at_home(node, volume_id)
     if rows.recorded(volume) is None:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='this driver does not encrypt it')
     return volume
 
 
 # -- verify
 
-def verify(node: nodes.Node, volume_id: str) -> list[Finding]:
+def verify(node: Node, volume_id: str) -> list[Finding]:
     """Prove that a volume here can be opened, and its header be restored.
 
     Nothing is written.
@@ -122,7 +120,7 @@ def verify(node: nodes.Node, volume_id: str) -> list[Finding]:
     """
     volume = _volume(node, volume_id)
     found: list[Finding] = []
-    header: headers.Header | None = None
+    header: luks_header.Header | None = None
 
     def note(what: str, problems: Iterator[str]) -> None:
         try:
@@ -147,22 +145,22 @@ def verify(node: nodes.Node, volume_id: str) -> list[Finding]:
     return found
 
 
-def _wrong_with_copies(node: nodes.Node, volume_id: str) -> Iterator[str]:
+def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
     yield from node.crypt.damaged_copies(volume_id)
 
 
-def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
-                    header: headers.Header) -> Iterator[str]:
+def _wrong_with_key(node: Node, volume: objects.Volume,
+                    header: luks_header.Header) -> Iterator[str]:
     """The secret that the row names opens the volume."""
     key = _recorded(volume).key
-    token = next((each for each in header.opened_by(tokens.Role.VOLUME)
+    token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
                   if each.key == key), None)
     if token is None:
         yield ('its header has no key of the secret that its row names, %s'
                % key)
         return
     opening = node.keys.get(key, token.key_format)
-    if decrypting.is_complete(header):
+    if activate.is_complete(header):
         node.crypt.test_ended(volume.id, opening)
         yield ('only the last step of its re-encryption is missing: unless '
                'another process writes it now, the next check of this node '
@@ -175,16 +173,16 @@ def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
                'secret when its re-encryption has ended')
 
 
-def _wrong_with_slots(volume: ports.Volume, header: headers.Header
+def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
                       ) -> Iterator[str]:
     if header.keyslots_without_token:
         yield 'nothing is known of the key of slot %s' % (
             ', '.join(header.keyslots_without_token))
-    if key_change.is_pending(header, _recorded(volume).key):
+    if rotate.is_pending(header, _recorded(volume).key):
         yield 'a change of its key is not complete; run "rotate" again'
 
 
-def _wrong_with_tags(node: nodes.Node, volume: ports.Volume
+def _wrong_with_tags(node: Node, volume: objects.Volume
                      ) -> Iterator[str]:
     """Those that there are say what is true; after a move there are few."""
     lv = node.stack.lvs().get(volume.name)
@@ -200,8 +198,8 @@ def _wrong_with_tags(node: nodes.Node, volume: ports.Volume
                 fact, facts[fact], true)
 
 
-def wrong_with_backup(node: nodes.Node, volume_id: str,
-                      header: headers.Header | None) -> Iterator[str]:
+def wrong_with_backup(node: Node, volume_id: str,
+                      header: luks_header.Header | None) -> Iterator[str]:
     """The last one is of the same data, and of the same keys.
 
     :param header: what it is compared with; None: there is none
@@ -219,17 +217,17 @@ def wrong_with_backup(node: nodes.Node, volume_id: str,
         yield 'the last backup, %s, names other secrets' % backups[-1]
 
 
-def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
+def _recorded(volume: objects.Volume) -> volume_types.Recorded:
     found = rows.recorded(volume)
     if found is None:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume.id, reason='this driver does not encrypt it')
     return found
 
 
 # -- backup and restore
 
-def back_up(node: nodes.Node, volume_id: str) -> str:
+def back_up(node: Node, volume_id: str) -> str:
     """Copy the header of a volume here to where its backups are.
 
     :returns: the name of the file
@@ -243,18 +241,19 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
     :raises KeyNotChanged: if there is no place for it
     """
     with node.lock(volume_id):
-        volume = headers_at_rest.volume(node, volume_id)
-        pausing.check_none(node, volume, 'given a backup of its header')
-        key_change.renew_backup(node, volume)
+        volume = at_rest.volume(node, volume_id)
+        reencrypt_pause.check_none(
+            node, volume, 'given a backup of its header')
+        rotate.renew_backup(node, volume)
         backups = node.crypt.backup_names(volume_id)
         if not backups:
-            raise encryption_errors.KeyNotChanged(
+            raise encryption_exceptions.KeyNotChanged(
                 volume=volume_id, reason='localclone_header_backup_dir is '
                 'not set on %s' % node.host)
         return backups[-1]
 
 
-def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
+def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
     """Write a backup over the header of a volume that nobody uses.
 
     A backup of a header with other keys of the data would make noise of
@@ -272,7 +271,7 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
     :raises LocalCloneError: if a step failed: to be repeated
     """
     with node.lock(volume_id):
-        volume = headers_at_rest.volume(node, volume_id)
+        volume = at_rest.volume(node, volume_id)
         if volume.volume_attachment or volume.status not in DETACHED:
             _refuse(volume_id, 'it is attached, or its status is not '
                     '"available"')
@@ -286,10 +285,10 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         before = _recorded(volume).key
         lv = node.stack.lvs().get(volume.name)
         # A key that was changed since says so, too.
-        is_older = token.key != before or key_change.is_outdated(lv)
+        is_older = token.key != before or rotate.is_outdated(lv)
         slots = [slot for slot in saved.all_keyslots
                  if slot not in token.keyslots] if is_older else []
-        tops.ensure_closed(node, volume_id)
+        devices.ensure_closed(node, volume_id)
         node.crypt.save(volume_id)
         former = [tag for tag in lv.tags if tag.startswith('localclone.luks=')
                   and tag not in names.tags(luks=volume_id)] if lv else []
@@ -300,14 +299,14 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         if is_older and lv:
             # Whoever repeats this has to know it once the row has the secret
             # of the backup. Before, what was not written is not outdated.
-            key_change.outdate_backups(node, volume)
+            rotate.outdate_backups(node, volume)
         _record(node, volume, token.key)
         return Restored(backup, tuple(_remarks(
             node, volume, token.key if token.key != before else '', slots,
             key if is_older else b'')))
 
 
-def _remarks(node: nodes.Node, volume: ports.Volume, former: str,
+def _remarks(node: Node, volume: objects.Volume, former: str,
              slots: list[str], key: bytes) -> Iterator[str]:
     """Say what has changed with a header that is restored.
 
@@ -324,14 +323,14 @@ def _remarks(node: nodes.Node, volume: ports.Volume, former: str,
                % ', '.join(slots))
     if key:
         try:
-            key_change.renew_backup(node, volume, key)
+            rotate.renew_backup(node, volume, key)
         except exceptions.LocalCloneError as exc:
             yield ('the backup could not be replaced by one of the header '
                    'as it is now; the volume service tries that again: %s'
                    % exc)
 
 
-def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
+def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
     """A backup is of the data that a volume has now.
 
     :raises KeyNotChanged: if it is not
@@ -352,14 +351,14 @@ def _check_same(volume: ports.Volume, saved: headers.Header) -> None:
                 'for the volume, but of other data: %s' % problem)
 
 
-def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
-             saved: headers.Header) -> tuple[tokens.Token, bytes]:
+def _opening(node: Node, volume: objects.Volume, backup: str,
+             saved: luks_header.Header) -> tuple[luks_header.Token, bytes]:
     """The token of a backup whose secret opens it, proven; and the key.
 
     :raises LocalCloneError: if none does
     """
     error: exceptions.LocalCloneError | None = None
-    for token in sorted(saved.opened_by(tokens.Role.VOLUME), key=lambda
+    for token in sorted(saved.opened_by(luks_header.Role.VOLUME), key=lambda
                         token: token.key != _recorded(volume).key):
         try:
             key = node.keys.get(
@@ -370,15 +369,15 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
                 slot for slot in token.keyslots if slot in saved.keyslots]))
             if opened:
                 return dataclasses.replace(token, keyslots=opened), key
-            error = encryption_errors.WrongKey(path=backup)
-        except (encryption_errors.KeyRefused,
-                encryption_errors.WrongKey) as exc:
+            error = encryption_exceptions.WrongKey(path=backup)
+        except (encryption_exceptions.KeyRefused,
+                encryption_exceptions.WrongKey) as exc:
             error = exc
-    raise error or encryption_errors.KeyNotChanged(
+    raise error or encryption_exceptions.KeyNotChanged(
         volume=volume.id, reason='the backup names no secret')
 
 
-def _opened(node: nodes.Node, volume_id: str, backup: str, key: bytes,
+def _opened(node: Node, volume_id: str, backup: str, key: bytes,
             slots: Iterable[str]) -> Iterator[str]:
     """Yield those slots that a key opens in a backup.
 
@@ -386,12 +385,12 @@ def _opened(node: nodes.Node, volume_id: str, backup: str, key: bytes,
         key opens them
     """
     for slot in slots:
-        with contextlib.suppress(encryption_errors.WrongKey):
+        with contextlib.suppress(encryption_exceptions.WrongKey):
             node.crypt.test_backup(volume_id, backup, key, slot)
             yield slot
 
 
-def _record(node: nodes.Node, volume: ports.Volume, key: str) -> None:
+def _record(node: Node, volume: objects.Volume, key: str) -> None:
     """The row and the tags name the secret whose key opens the header."""
     recorded = _recorded(volume)
     if recorded.key != key:
@@ -400,8 +399,8 @@ def _record(node: nodes.Node, volume: ports.Volume, key: str) -> None:
             recorded, key=key), recorded)
     lv = node.stack.lvs().get(volume.name)
     if lv:
-        crypt_tops.name_secret(node, lv, key, luks=volume.id)
+        devices.name_secret(node, lv, key, luks=volume.id)
 
 
 def _refuse(volume_id: str, reason: str) -> typing.NoReturn:
-    raise encryption_errors.KeyNotChanged(volume=volume_id, reason=reason)
+    raise encryption_exceptions.KeyNotChanged(volume=volume_id, reason=reason)

@@ -7,6 +7,16 @@ encrypts has secrets of its owner's, which only the owner's token reads.
 
 A key lives in the memory of whoever uses it, and shortly. It is in no
 message, no record and no log.
+
+One login to the key manager, for as long as it is taken.
+
+castellan logs in to Keystone for each call, which takes about a second; a
+call by itself takes a tenth of that. So the client that it has made for this
+service's own credentials is used again. That gets a new token by itself
+before the old one ends, and when one is refused (keystoneauth's sessions do).
+
+An owner's request has credentials of its own, and a client of its own: what
+one owner may read, another one must not.
 """
 
 from collections.abc import Callable
@@ -26,13 +36,12 @@ from castellan import key_manager
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import key_logins
-from cinder_localclone.luks import keys as luks_keys
-from cinder_localclone import names
-from cinder_localclone import ports
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import objects
+from cinder_localclone.core import volume_types
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
@@ -54,6 +63,9 @@ _ID = 36
 #: At "debug" these log what is sent and received: secrets, too.
 _TALKATIVE = ('keystoneauth.session', 'barbicanclient.client',
               'barbicanclient.v1.client', 'barbicanclient.v1.secrets')
+
+#: How castellan's Barbican gets a client. Other key managers keep their own.
+_MAKES = '_get_barbican_client'
 
 
 class _Silence(python_logging.Filter):
@@ -81,6 +93,46 @@ for _name in _TALKATIVE:
     python_logging.getLogger(_name).addFilter(_silence)
 
 
+class Login:
+    """A key manager of castellan's, and who this service is to it.
+
+    Several threads may use it at once: each makes a client if there is none,
+    and the last one stays.
+
+    :param manager: as castellan has made it, for nobody else
+    :param credentials: makes this service's, when they are needed: an
+        owner's secret is read without
+    """
+
+    def __init__(self, manager: typing.Any,
+                 credentials: Callable[[], typing.Any]):
+        self.manager = manager
+        self._make_credentials = credentials
+        self._credentials: typing.Any = None
+        self._client: typing.Any = None
+        self._make: Callable[[typing.Any], typing.Any] | None = getattr(
+            manager, _MAKES, None)
+        if self._make is not None:
+            setattr(manager, _MAKES, self.client)
+
+    @property
+    def credentials(self) -> typing.Any:
+        """This service's, always the same."""
+        if self._credentials is None:
+            self._credentials = self._make_credentials()
+        return self._credentials
+
+    def client(self, whose: typing.Any) -> typing.Any:
+        """Barbican's client for some credentials."""
+        make = typing.cast(Callable[[typing.Any], typing.Any], self._make)
+        if whose is not self._credentials:
+            return make(whose)
+        client = self._client
+        if client is None:
+            client = self._client = make(whose)
+        return client
+
+
 class Keys:
     """What this service has in the key manager.
 
@@ -92,15 +144,15 @@ class Keys:
         self._auth = auth
         self._timeout = timeout
         #: None: the next call logs in.
-        self._login: key_logins.Login | None = None
+        self._login: Login | None = None
         self._consumers = True
         #: Until when it is not asked, since it did not answer.
         self._silent = 0.0
 
     # -- the driver's own secrets
 
-    def create(self, volume_id: str, key_format: encryption_types.KeyFormat =
-               encryption_types.KeyFormat.HEX) -> str:
+    def create(self, volume_id: str, key_format: volume_types.KeyFormat =
+               volume_types.KeyFormat.HEX) -> str:
         """Store a new secret, named after a volume.
 
         :returns: its reference
@@ -108,18 +160,19 @@ class Keys:
             will be: :meth:`find` has it then
         :raises KeyRefused: if it is not to be stored
         """
-        secret, name = os.urandom(luks_keys.NEW_BYTES), names.secret(volume_id)
+        secret, name = os.urandom(luks_header.NEW_KEY_BYTES), names.secret(
+            volume_id)
         kept: typing.Any = symmetric_key.SymmetricKey(
             'AES', 8 * len(secret), secret, name=name)
-        if key_format is encryption_types.KeyFormat.PASSPHRASE:
+        if key_format is volume_types.KeyFormat.PASSPHRASE:
             kept = passphrase.Passphrase(secret.hex().encode(), name=name)
         key = str(self._ask('', 'store', kept))
-        if not encryption_types.is_reference(key):
-            raise encryption_errors.KeyRefused(
+        if not volume_types.is_reference(key):
+            raise encryption_exceptions.KeyRefused(
                 key=key, reason='the driver can\'t record its reference')
         return key
 
-    def get(self, key: str, key_format: encryption_types.KeyFormat,
+    def get(self, key: str, key_format: volume_types.KeyFormat,
             volume_id: str = '', or_shared: bool = False) -> bytes:
         """Return the bytes that open a volume.
 
@@ -139,12 +192,12 @@ class Keys:
         try:
             found = _bytes(secret)
             if names.is_secret(secret.name or ''):
-                luks_keys.check_own(found, key_format)
-            return luks_keys.opening(found, key_format)
+                luks_header.check_own_key(found, key_format)
+            return luks_header.opening_key(found, key_format)
         except ValueError as exc:
-            raise encryption_errors.KeyRefused(key=key, reason=exc)
+            raise encryption_exceptions.KeyRefused(key=key, reason=exc)
 
-    def get_again(self, key: str, key_format: encryption_types.KeyFormat,
+    def get_again(self, key: str, key_format: volume_types.KeyFormat,
                   volume_id: str = '') -> bytes:
         """Return the same as :meth:`get`, over a new login.
 
@@ -165,7 +218,7 @@ class Keys:
         """
         name = self._ask(key, 'get', key, True).name or ''
         if names.is_secret(name):
-            raise encryption_errors.KeyRefused(
+            raise encryption_exceptions.KeyRefused(
                 key=key, reason='it is the secret of volume %s and can\'t be '
                 'that of a type; store another secret for the type' % (
                     name[-_ID:]))
@@ -174,7 +227,7 @@ class Keys:
         """Delete a secret; one that is gone is.
 
         Only who has seen that no row names it may: see
-        :mod:`.secret_records`. One that is not named after a volume is
+        :mod:`.secrets`. One that is not named after a volume is
         somebody else's, whose volumes share it: that stays.
 
         :param volume_id: the volume that the secret must be named after; '':
@@ -248,7 +301,7 @@ class Keys:
 
     # -- an owner's secret
 
-    def owners_key(self, context: ports.Context, key: str) -> bytes:
+    def owners_key(self, context: objects.Context, key: str) -> bytes:
         """What opens a volume that Nova encrypts, as Nova reads it.
 
         :param context: the owner's, with the token of the request
@@ -259,13 +312,13 @@ class Keys:
         try:
             secret = self._call(key, lambda login: login.manager.get(
                 context, key))
-            return luks_keys.opening(
-                _bytes(secret), encryption_types.KeyFormat.HEX)
-        except encryption_errors.KeyRefused as exc:
-            raise encryption_errors.KeyUnreadable(
+            return luks_header.opening_key(
+                _bytes(secret), volume_types.KeyFormat.HEX)
+        except encryption_exceptions.KeyRefused as exc:
+            raise encryption_exceptions.KeyUnreadable(
                 key=key, reason=exc.kwargs['reason'])
         except ValueError as exc:
-            raise encryption_errors.KeyUnreadable(key=key, reason=exc)
+            raise encryption_exceptions.KeyUnreadable(key=key, reason=exc)
 
     # -- calls
 
@@ -292,11 +345,11 @@ class Keys:
                 login.manager, method)(login.credentials, *args))
         except _NotFound:
             # A proxy without a key manager behind it says so of all secrets.
-            with contextlib.suppress(encryption_errors.KeyRefused):
+            with contextlib.suppress(encryption_exceptions.KeyRefused):
                 self.check()
             raise
 
-    def _call(self, key: str, act: Callable[[key_logins.Login], typing.Any]
+    def _call(self, key: str, act: Callable[[Login], typing.Any]
               ) -> typing.Any:
         """Ask, and wait for as long as is allowed.
 
@@ -319,7 +372,7 @@ class Keys:
                 done.append((None, exc))
             over.set()
         if time.monotonic() < self._silent:
-            raise encryption_errors.KeyUnavailable(
+            raise encryption_exceptions.KeyUnavailable(
                 reason='it gave no answer within %s s a moment ago' %
                 self._timeout)
         threading.Thread(target=call, daemon=True).start()
@@ -327,23 +380,23 @@ class Keys:
         if not done:
             self._login = None
             self._silent = time.monotonic() + self._timeout
-            raise encryption_errors.KeyUnavailable(
+            raise encryption_exceptions.KeyUnavailable(
                 reason='no answer within %s s' % self._timeout)
         answer, error = done[0]
         if error is not None:
             meaning = _meaning(error, key)
             if _status(error)[1] == 401 or isinstance(
-                    meaning, encryption_errors.KeyUnavailable):
+                    meaning, encryption_exceptions.KeyUnavailable):
                 # It may be elsewhere by now, or know this service by another
                 # password.
                 self._login = None
             raise meaning from None
         return answer
 
-    def _open(self) -> key_logins.Login:
+    def _open(self) -> Login:
         login = self._login
         if login is None:
-            login = self._login = key_logins.Login(
+            login = self._login = Login(
                 key_manager.API(CONF), self._credentials)
         return login
 
@@ -353,7 +406,7 @@ class Keys:
         return _of_authtoken()
 
 
-class _NotFound(encryption_errors.KeyRefused):
+class _NotFound(encryption_exceptions.KeyRefused):
     """What answers knows nothing of a secret."""
 
 
@@ -406,7 +459,7 @@ def _listed(manager: typing.Any, whose: typing.Any, **which: typing.Any
 def _check_name(key: str, secret: typing.Any, volume_id: str) -> None:
     """:raises KeyRefused: if a secret is not named after a volume"""
     if volume_id and secret.name != names.secret(volume_id):
-        raise encryption_errors.KeyRefused(
+        raise encryption_exceptions.KeyRefused(
             key=key, reason='it is not named after volume %s' % volume_id)
 
 
@@ -451,8 +504,8 @@ def _meaning(error: BaseException, key: str) -> BaseException:
                 castellan_exception.AuthTypeInvalidError,
                 castellan_exception.InsufficientCredentialDataError))
     if refused:
-        return encryption_errors.KeyRefused(key=key, reason=reason)
-    return encryption_errors.KeyUnavailable(reason=reason)
+        return encryption_exceptions.KeyRefused(key=key, reason=reason)
+    return encryption_exceptions.KeyUnavailable(reason=reason)
 
 
 def _status(error: BaseException | None) -> tuple[str, int]:

@@ -13,12 +13,12 @@ has with the header that was checked.
 
 import dataclasses
 
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone.luks import headers
-from cinder_localclone import names
-from cinder_localclone import pins
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import pins
+from cinder_localclone.core import volume_types
 
 _SECTOR = 512
 #: How LUKS2 names what a type calls its integrity, and the bits that the key
@@ -47,14 +47,14 @@ class Expected:
     by_tag: bool = False
 
 
-def of_row(recorded: encryption_types.Recorded | None) -> Expected:
+def of_row(recorded: volume_types.Recorded | None) -> Expected:
     """Return what the row of a volume, or of a snapshot, says of it."""
     if recorded is None:
         return Expected('')
     return Expected(recorded.key, recorded.pin, recorded.becoming)
 
 
-def pin(encryption: encryption_types.Encryption, data_offset: int,
+def pin(encryption: volume_types.Encryption, data_offset: int,
         digest: str) -> pins.Pin:
     """Return the pin of a new header.
 
@@ -67,7 +67,7 @@ def pin(encryption: encryption_types.Encryption, data_offset: int,
         encryption.sector_size, integrity, data_offset, digest)
 
 
-def why_not_ours(header: headers.Header) -> str:
+def why_not_ours(header: luks_header.Header) -> str:
     """Say why this driver has not made a header; '' if it may have."""
     if header.odd:
         return header.odd
@@ -79,13 +79,13 @@ def why_not_ours(header: headers.Header) -> str:
         if problem:
             return problem
     for cipher in sorted(header.slot_ciphers - set(
-            encryption_types.CIPHERS)):
+            volume_types.CIPHERS)):
         return 'a key slot is encrypted with %s' % cipher
     return ''
 
 
 def _why_not_offered(found: pins.Pin) -> str:
-    known = encryption_types.CIPHERS.get(found.cipher)
+    known = volume_types.CIPHERS.get(found.cipher)
     if known is None:
         return 'its cipher is %s' % found.cipher
     allowed = {_INTEGRITY[each] for each in known.integrity}
@@ -95,16 +95,16 @@ def _why_not_offered(found: pins.Pin) -> str:
                               for name, more in allowed
                               if name == found.integrity}:
         return 'its key has %d bits' % found.key_bits
-    if found.sector_size not in encryption_types.SECTOR_SIZES:
+    if found.sector_size not in volume_types.SECTOR_SIZES:
         return 'its sectors have %d bytes' % found.sector_size
-    header_bytes = encryption_types.HEADER_BYTES
+    header_bytes = volume_types.HEADER_BYTES
     if (found.data_offset < header_bytes or not found.integrity
             and found.data_offset != header_bytes):
         return 'its data begins at byte %d' % found.data_offset
     return ''
 
 
-def why_not(header: headers.Header, expected: Expected) -> str:
+def why_not(header: luks_header.Header, expected: Expected) -> str:
     """Say why a header is not the expected one; '' if it is."""
     problem = why_not_ours(header)
     if problem or not expected.by_row:
@@ -123,7 +123,7 @@ def why_not(header: headers.Header, expected: Expected) -> str:
     return expected.becoming.difference(becoming)
 
 
-def is_begun(header: headers.Header, expected: Expected) -> bool:
+def is_begun(header: luks_header.Header, expected: Expected) -> bool:
     """Whether a re-encryption has begun whose key is not pinned yet.
 
     Its row announces it, and nothing is encrypted with that key.
@@ -136,7 +136,7 @@ def is_begun(header: headers.Header, expected: Expected) -> bool:
         == dataclasses.replace(becoming, digest=''))
 
 
-def check(volume_id: str, header: headers.Header, expected: Expected
+def check(volume_id: str, header: luks_header.Header, expected: Expected
           ) -> None:
     """Check a header before any secret is used on it.
 
@@ -144,12 +144,12 @@ def check(volume_id: str, header: headers.Header, expected: Expected
     """
     problem = why_not(header, expected)
     if problem:
-        raise encryption_errors.ForeignHeader(
+        raise encryption_exceptions.ForeignHeader(
             path=names.handle_path(volume_id), reason=problem)
 
 
 def check_opened(volume_id: str, pin: pins.Pin | None,
-                 becoming: pins.Pin | None, opened: tables.Device | None
+                 becoming: pins.Pin | None, opened: dm_tables.Device | None
                  ) -> None:
     """Check that the kernel decrypts a volume as its header must say.
 
@@ -160,12 +160,12 @@ def check_opened(volume_id: str, pin: pins.Pin | None,
     """
     problem = why_not_opened(pin, becoming, opened)
     if problem:
-        raise encryption_errors.OpenedOtherwise(
+        raise encryption_exceptions.OpenedOtherwise(
             path=names.handle_path(volume_id), reason=problem)
 
 
 def why_not_opened(pin: pins.Pin | None, becoming: pins.Pin | None,
-                   opened: tables.Device | None) -> str:
+                   opened: dm_tables.Device | None) -> str:
     """Say why a volume is not decrypted as it must be; '' if it is.
 
     The parameters are those of :func:`check_opened`.
@@ -186,7 +186,7 @@ def why_not_opened(pin: pins.Pin | None, becoming: pins.Pin | None,
 
 
 def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
-                   segment: tables.Segment) -> str:
+                   segment: dm_tables.Segment) -> str:
     """Compare a table of dm-crypt with pins.
 
     See the kernel's Documentation/admin-guide/device-mapper/dm-crypt.rst.
@@ -233,8 +233,8 @@ def _kernel_cipher(pin: pins.Pin) -> str:
     return 'capi:%s-%s' % (spec, iv)
 
 
-def settled(recorded: encryption_types.Recorded, header: headers.Header
-            ) -> encryption_types.Recorded:
+def settled(recorded: volume_types.Recorded, header: luks_header.Header
+            ) -> volume_types.Recorded:
     """Return a row's record once no re-encryption is under way.
 
     :param header: which was checked

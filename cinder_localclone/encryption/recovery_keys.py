@@ -15,19 +15,18 @@ import typing
 
 from oslo_log import log as logging
 
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import headers_at_rest
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import rotation
-from cinder_localclone.luks import tokens
-from cinder_localclone import node as nodes
-from cinder_localclone import pinning
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import at_rest
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import rotate as key_change
+from cinder_localclone.encryption import rotation_plan
 
 LOG = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Added:
     secret: str = ''
 
 
-def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
+def add(node: Node, volume_id: str, store: bool = False) -> Added:
     """Have another key open a volume here.
 
     :param store: in the key manager; else whoever asks is the only one to
@@ -64,22 +63,22 @@ def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
         # The volume's own key is proven before anything is written.
         own = work.own_key()
         with key_change.in_words(volume_id):
-            token = tokens.Token(
-                key='', key_format=encryption_types.KeyFormat.PASSPHRASE,
-                role=tokens.Role.RECOVERY,
-                number=rotation.free_token(work.header),
-                slot=rotation.free_slot(work.header))
+            token = luks_header.Token(
+                key='', key_format=volume_types.KeyFormat.PASSPHRASE,
+                role=luks_header.Role.RECOVERY,
+                number=rotation_plan.free_token(work.header),
+                slot=rotation_plan.free_slot(work.header))
         shown = '' if store else _new()
         key = shown.encode()
         if store:
             token = dataclasses.replace(
                 token, key=node.keys.create(volume_id),
-                key_format=encryption_types.KeyFormat.HEX)
+                key_format=volume_types.KeyFormat.HEX)
             key = node.keys.get(token.key, token.key_format)
             node.keys.consume(token.key, 'volumes', volume_id)
         work.write(token)
         node.crypt.add_key(volume_id, own, key, token.slot,
-                           options.RANDOM_KEY)
+                           cryptsetup_cli.RANDOM_KEY)
         if store:
             # The slot may have been made of one wrong answer.
             key = node.keys.get_again(token.key, token.key_format, volume_id)
@@ -108,7 +107,7 @@ class Removed:
     remarks: tuple[str, ...] = ()
 
 
-def remove(node: nodes.Node, volume_id: str, slot: str = '') -> Removed:
+def remove(node: Node, volume_id: str, slot: str = '') -> Removed:
     """Have a recovery key, or one of which nothing is known, open no more.
 
     :param slot: the key slot that it opens; '': the only recovery key
@@ -129,7 +128,7 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> Removed:
         try:
             key_change.renew_backup(node, work.volume, own)
         except (exceptions.LocalCloneError, OSError) as exc:
-            raise encryption_errors.StaleBackup(
+            raise encryption_exceptions.StaleBackup(
                 slot=slot, volume=volume_id, reason=exc)
         return Removed(slot, (*(
             'it may still open snapshot %s' % snapshot_id for snapshot_id, _of
@@ -137,28 +136,28 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> Removed:
             *key_change.left_behind(node)))
 
 
-def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> list[str]:
+def rotate(node: Node, volume_id: str, typed: str = '') -> list[str]:
     """Give a volume whose secret is lost another one, by a recovery key.
 
     That stays. If the secret is not lost, the volume gets another one, too.
 
     :param typed: the recovery key, as a person types it; '': one that is
         stored in the key manager
-    :returns: as :func:`.key_change.rotate`
+    :returns: as :func:`.rotate.rotate`
     :raises KeyNotChanged: if that is none of the volume's
-    :raises LocalCloneError: as :func:`.key_change.rotate`
+    :raises LocalCloneError: as :func:`.rotate.rotate`
     """
-    def proven(header: headers.Header) -> bytes:
-        for token in header.opened_by(tokens.Role.RECOVERY):
+    def proven(header: luks_header.Header) -> bytes:
+        for token in header.opened_by(luks_header.Role.RECOVERY):
             if bool(token.key) is bool(typed):
                 continue
             key = as_shown(typed).encode() if typed else node.keys.get(
                 token.key, token.key_format, volume_id)
             for slot in token.keyslots if key else ():
-                with contextlib.suppress(encryption_errors.WrongKey):
+                with contextlib.suppress(encryption_exceptions.WrongKey):
                     node.crypt.test(volume_id, key, slot)
                     return key
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='the given key is none of its recovery '
             'keys'
             if typed else 'the key manager has no recovery key of the volume')
@@ -168,11 +167,11 @@ def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> list[str]:
 class _Work:
     """The header of a volume at rest, whose lock is held."""
 
-    def __init__(self, node: nodes.Node, volume_id: str):
+    def __init__(self, node: Node, volume_id: str):
         self.node = node
         self.volume_id = volume_id
-        self.volume = headers_at_rest.volume(node, volume_id)
-        self.header: headers.Header = headers_at_rest.to_change(
+        self.volume = at_rest.volume(node, volume_id)
+        self.header: luks_header.Header = at_rest.to_change(
             node, self.volume)
 
     def look(self) -> None:
@@ -180,11 +179,11 @@ class _Work:
 
     def own_key(self) -> bytes:
         """What opens the volume."""
-        return decrypting.key_of(
+        return activate.key_of(
             self.node.crypt, self.node.keys, self.volume_id, self.header,
             pinning.of_row(rows.recorded(self.volume)))
 
-    def write(self, token: tokens.Token, replace: bool = False) -> None:
+    def write(self, token: luks_header.Token, replace: bool = False) -> None:
         self.node.crypt.write_token(
             self.volume_id, token.number or '', str(token), replace)
 
@@ -195,7 +194,7 @@ class _Work:
         may as well be somebody's own.
         """
         for token in self.header.tokens:
-            if token.role is tokens.Role.RECOVERY and not (
+            if token.role is luks_header.Role.RECOVERY and not (
                     set(token.keyslots) & set(self.header.all_keyslots)):
                 if token.key:
                     self._drop_secret(token.key)
@@ -204,18 +203,18 @@ class _Work:
         self.look()
 
     def _drop_secret(self, key: str) -> None:
-        with contextlib.suppress(encryption_errors.KeyRefused):
+        with contextlib.suppress(encryption_exceptions.KeyRefused):
             self.node.keys.release(key, 'volumes', self.volume_id)
         # Only the header says that it is the volume's.
         if key in self.node.secrets.secrets_in_use():
             return
         # If not now, then when the volume's own key is replaced.
-        with contextlib.suppress(encryption_errors.KeyRefused):
+        with contextlib.suppress(encryption_exceptions.KeyRefused):
             self.node.keys.remove(key, self.volume_id)
 
     def only_slot(self) -> str:
         found = [slot for token in self.header.opened_by(
-            tokens.Role.RECOVERY) for slot in token.keyslots]
+            luks_header.Role.RECOVERY) for slot in token.keyslots]
         if len(found) != 1:
             self.refuse('it has no recovery key' if not found else
                         'it has more than one recovery key; choose one of the '
@@ -227,13 +226,13 @@ class _Work:
             self.refuse('it has no key slot %s' % slot)
         if any(slot in (*token.keyslots, token.slot)
                for token in self.header.tokens
-               if token.role is tokens.Role.VOLUME):
+               if token.role is luks_header.Role.VOLUME):
             self.refuse('key slot %s has the key of its secret; '
                         '"cinder-localclone encryption rotate" replaces that '
                         'key' % slot)
 
     def refuse(self, reason: str) -> typing.NoReturn:
-        raise encryption_errors.KeyNotChanged(
+        raise encryption_exceptions.KeyNotChanged(
             volume=self.volume_id, reason=reason)
 
 

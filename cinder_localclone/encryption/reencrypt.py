@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another data key, or another cipher, for a volume that is in use.
+"""Re-encryption of a volume that is in use.
 
 All of a volume is read, and written encrypted anew, at its home, by a process
-that outlives this service (:mod:`.runner`). Its header says how far that is:
-nothing else does, so it goes on after a power cut, and at another home. It
+that outlives this service (:mod:`.cryptsetup`). Its header says how far that
+is: nothing else does, so it goes on after a power cut, and at another home. It
 runs while the volume is at rest; whatever else is done to the volume pauses
-it before (:mod:`.pausing`), and the node's look has it go on.
+it before (:mod:`.reencrypt_pause`), and the node's look has it go on.
 
 A volume is tagged from before it begins until what belongs to its end is done
 as well. What only this node knows is another tag, of an operator's pause: a
 volume that moves goes on at its new home.
+
+How a volume is to be encrypted anew, by its header and a wish. No effects.
+
+What can't be is refused here, before anything is written.
 """
 
 from collections.abc import Iterable
@@ -20,26 +24,23 @@ import typing
 
 from oslo_log import log as logging
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
-from cinder_localclone.moves import checks
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import own_key
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import reencryption_errors
-from cinder_localclone import reencryption_plan as plan
-from cinder_localclone import rows
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ def judge(under_way: bool, interrupted: bool, running: bool,
     return Status.PAUSED if by_operator else Status.WAITING
 
 
-def state(node: nodes.Node, volume: ports.Volume) -> State:
+def state(node: Node, volume: objects.Volume) -> State:
     """How far the re-encryption of a volume is; its home is here.
 
     :raises HeaderDamaged: if its header can't be read
@@ -108,10 +109,9 @@ def state(node: nodes.Node, volume: ports.Volume) -> State:
     header = node.crypt.header(volume_id)
     lv = node.stack.lvs().get(volume.name)
     total = rows.body_bytes(volume) - recorded.header_bytes
-    status = judge(
-        bool(header.reencryption), not running and pausing.is_interrupted(
-            node, volume_id, header), running,
-        bool(lv and names.PAUSED in lv.tags))
+    status = judge(bool(header.reencryption), not running
+                   and reencrypt_pause.is_interrupted(node, volume_id, header),
+                   running, bool(lv and names.PAUSED in lv.tags))
     found = header.reencryption
     if found is None:
         return State(status, 0, total, header.cipher, header.key_bits)
@@ -121,17 +121,15 @@ def state(node: nodes.Node, volume: ports.Volume) -> State:
                  said.rate if said else 0)
 
 
-def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
+def _recorded(volume: objects.Volume) -> volume_types.Recorded:
     found = rows.recorded(volume)
     if found is None:
-        raise reencryption_errors.CannotReencrypt(
+        raise encryption_exceptions.CannotReencrypt(
             volume=volume.id, reason='this driver does not encrypt it')
     return found
 
 
-# -- what may be done now
-
-def _at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
+def _at_rest(node: Node, volume: objects.Volume) -> bool:
     """Whether nothing but a guest here has to do with a volume."""
     volume_id = rows.handle_id(volume)
     return bool(
@@ -144,28 +142,42 @@ def _at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
         and not node.exports.remote().get(volume_id))
 
 
-def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+def _volume(node: Node, volume_id: str) -> objects.Volume:
     """A volume that can be re-encrypted now; its handle is there.
 
     :raises StaleMove: if its home is elsewhere
     :raises NotAtRest: if something else is being done to it
     :raises CannotReencrypt: if it never can
     """
-    volume = checks.volume_at_home(node, volume_id)
+    volume = nodes.volume_at_home(node, volume_id)
     if _recorded(volume).authenticated:
-        raise reencryption_errors.CannotReencrypt(
+        raise encryption_exceptions.CannotReencrypt(
             volume=volume_id, reason='cryptsetup can\'t re-encrypt '
             'authenticated volumes')
     if not _at_rest(node, volume):
-        raise encryption_errors.NotAtRest(volume=volume_id)
+        raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                    rows.body_bytes(volume))
     return volume
 
 
-# -- start
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """How a volume is to be encrypted anew.
 
-def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
+    :param cipher: '' for the one that it has
+    :param key_bits: of its key; 0: as now, or the most that the cipher takes
+    :param resilience: '' for what the node's configuration says
+    :param drops_keys: whether keys of others, which are lost, may be
+    """
+
+    cipher: str = ''
+    key_bits: int = 0
+    resilience: str = ''
+    drops_keys: bool = False
+
+
+def start(node: Node, volume_id: str, wish: Wish) -> State:
     """Encrypt a volume anew, under its guest if it has one.
 
     Nothing is written before all that can be known has been checked. One
@@ -184,25 +196,25 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
         header = node.crypt.header(volume_id, mend=True)
         pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
         if header.reencryption:
-            plan.check_same(volume.id, header.reencryption, wish)
+            check_same(volume.id, header.reencryption, wish)
             _take_off(node, volume, names.PAUSED)
         else:
             problem = node.runner.obstacle()
             if problem:
-                raise reencryption_errors.CannotReencrypt(
+                raise encryption_exceptions.CannotReencrypt(
                     volume=volume.id, reason=problem)
             volume = _begin(node, volume, header, wish)
         _go_on(node, volume)
         return state(node, volume)
 
 
-def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
-           wish: plan.Wish) -> ports.Volume:
-    cipher, key_bits = plan.new_cipher(volume.id, header, wish)
+def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
+           wish: Wish) -> objects.Volume:
+    cipher, key_bits = new_cipher(volume.id, header, wish)
     node.crypt.check_reencrypts(volume.id)
-    token, slot = plan.own_slot(volume.id, header, wish.drops_keys)
+    token, slot = own_slot(volume.id, header, wish.drops_keys)
     if token.key != _recorded(volume).key:
-        raise reencryption_errors.CannotReencrypt(
+        raise encryption_exceptions.CannotReencrypt(
             volume=volume.id, reason='its header has no key of the secret '
             'that its row names')
     key = node.keys.get(token.key, token.key_format)
@@ -218,44 +230,44 @@ def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
         header.pin, cipher=cipher, key_bits=key_bits, digest=''))
     volume = _record(node, volume, recorded)
     weak = token.shared and (
-        token.key_format is encryption_types.KeyFormat.PASSPHRASE)
-    node.crypt.begin_reencryption(volume.id, slot, options.Reencryption(
+        token.key_format is volume_types.KeyFormat.PASSPHRASE)
+    node.crypt.begin_reencryption(volume.id, slot, cryptsetup_cli.Reencryption(
         cipher, key_bits, wish.resilience or node.runner.resilience,
-        options.PASSPHRASE if weak else options.RANDOM_KEY), key)
+        cryptsetup_cli.PASSPHRASE if weak else cryptsetup_cli.RANDOM_KEY), key)
     events.say(events.REENCRYPTION_BEGINS, volume=volume.id, cipher=cipher,
                bits=key_bits)
     return volume
 
 
-def _record(node: nodes.Node, volume: ports.Volume,
-            recorded: encryption_types.Recorded) -> ports.Volume:
+def _record(node: Node, volume: objects.Volume,
+            recorded: volume_types.Recorded) -> objects.Volume:
     """Change the row of a volume; return the row as it is then."""
     before = rows.recorded(volume)
     if recorded == before:
         return volume
     node.secrets.record(volume.id, recorded, before)
-    return checks.volume_at_home(node, volume.id)
+    return nodes.volume_at_home(node, volume.id)
 
 
-def _pin_new_key(node: nodes.Node, volume: ports.Volume) -> ports.Volume:
+def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
     """Have the row pin the new key of a re-encryption that has begun.
 
     Its digest is in the header alone until here. The secret of the volume
     opens a slot of it: so whoever has made the slot knew the secret.
 
-    :raises LocalCloneError: as :func:`.decrypting.key_of`
+    :raises LocalCloneError: as :func:`.activate.key_of`
     """
     recorded = _recorded(volume)
     expected, header = pinning.of_row(recorded), node.crypt.header(volume.id)
     pinning.check(volume.id, header, expected)
     if not pinning.is_begun(header, expected):
         return volume
-    decrypting.key_of(node.crypt, node.keys, volume.id, header, expected)
+    activate.key_of(node.crypt, node.keys, volume.id, header, expected)
     return _record(node, volume, dataclasses.replace(
         recorded, becoming=header.becoming))
 
 
-def _check_room(node: nodes.Node, volume: ports.Volume) -> None:
+def _check_room(node: Node, volume: objects.Volume) -> None:
     """What is written becomes the volume's own, all of it."""
     lvs = node.stack.lvs()
     lv = lvs[volume.name]
@@ -266,29 +278,27 @@ def _check_room(node: nodes.Node, volume: ports.Volume) -> None:
     needed = lv.size - (0 if shared else lv.allocated)
     free = node.stack.free_space(lvs).volumes
     if free < needed:
-        raise reencryption_errors.NoRoomToReencrypt(
+        raise encryption_exceptions.NoRoomToReencrypt(
             volume=volume.id, host=node.host, needed=needed >> 20,
             free=max(0, free) >> 20)
 
 
-# -- pause and go on
-
-def pause(node: nodes.Node, volume_id: str) -> State:
+def pause(node: Node, volume_id: str) -> State:
     """Let it wait until an operator says otherwise, here.
 
     :raises StaleMove: if its home is elsewhere
     :raises StillReencrypting: if it does not pause in time; it does later
     """
     with node.lock(volume_id):
-        volume = checks.volume_at_home(node, volume_id)
+        volume = nodes.volume_at_home(node, volume_id)
         _recorded(volume)
         if node.crypt.header(volume_id).reencryption:
             node.crypt.mark(volume.name, names.PAUSED)
-        pausing.stop(node, volume_id)
+        reencrypt_pause.stop(node, volume_id)
         return state(node, volume)
 
 
-def resume(node: nodes.Node, volume_id: str) -> State:
+def resume(node: Node, volume_id: str) -> State:
     """Let it go on.
 
     :raises NotAtRest: if something else is being done to the volume
@@ -302,22 +312,22 @@ def resume(node: nodes.Node, volume_id: str) -> State:
         return state(node, volume)
 
 
-def _take_off(node: nodes.Node, volume: ports.Volume, tag: str) -> None:
+def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
     lv = node.stack.lvs().get(volume.name)
     if lv and tag in lv.tags:
         node.crypt.unmark(lv.name, tag)
 
 
-def _ensure_open(node: nodes.Node, volume: ports.Volume) -> None:
+def _ensure_open(node: Node, volume: objects.Volume) -> None:
     """Unlike for a guest: nobody is given its path, no boot opens it."""
     if not node.stack.survey().crypt(volume.id):
-        decrypting.open_volume(
+        activate.open_volume(
             node.crypt, node.keys, volume.id,
             pinning.of_row(_recorded(volume)),
-            discards=crypt_tops.takes_discards(node, volume))
+            discards=activate.takes_discards(node, volume))
 
 
-def _take_room(node: nodes.Node, volume: ports.Volume) -> None:
+def _take_room(node: Node, volume: objects.Volume) -> None:
     """Make sure of the room for an LV that is written for the first time.
 
     A clone, or a revert, of a volume in mid re-encryption shares the blocks
@@ -332,12 +342,13 @@ def _take_room(node: nodes.Node, volume: ports.Volume) -> None:
             node.crypt.mark(lv.name, names.REENCRYPTED)
 
 
-def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
+def _go_on(node: Node, volume: objects.Volume) -> None:
     """What has begun runs; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
         return
-    if pausing.is_interrupted(node, volume.id, node.crypt.header(volume.id)):
-        pausing.recover(node, volume)
+    if reencrypt_pause.is_interrupted(
+            node, volume.id, node.crypt.header(volume.id)):
+        reencrypt_pause.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
     node.crypt.check_reencrypts(volume.id)  # this may be another node
@@ -347,23 +358,21 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
     _ensure_open(node, volume)
     lv = node.stack.lvs().get(volume.name)
     if lv:
-        crypt_tops.note_key(node, lv, volume.id, _recorded(volume).key)
+        devices.note_key(node, lv, volume.id, _recorded(volume).key)
     node.runner.start(volume.id)
     events.say(events.REENCRYPTION_GOES_ON, volume=volume.id)
 
 
-# -- the node's look
-
 class Look:
     """Has go on what may, and ends what has ended."""
 
-    def __init__(self, node: nodes.Node) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         #: Volumes, with their LVs, whose headers say that there is none.
         self._clean: set[tuple[str, str]] = set()
 
-    def look(self, volumes: Iterable[ports.Volume],
-             present: surveys.Survey) -> None:
+    def look(self, volumes: Iterable[objects.Volume],
+             present: survey.Survey) -> None:
         """One volume that fails does not stop the others.
 
         :param volumes: at home here
@@ -381,7 +390,7 @@ class Look:
                            error=exc, exc_info=not isinstance(
                                exc, exceptions.LocalCloneError))
 
-    def _may_concern(self, volume: ports.Volume, present: surveys.Survey
+    def _may_concern(self, volume: objects.Volume, present: survey.Survey
                      ) -> bool:
         """Without reading its header each time."""
         lv = present.lvs.get(volume.name)
@@ -402,18 +411,20 @@ class Look:
             return
         if header.reencryption is None:
             if names.REENCRYPTED in lv.tags or _recorded(volume).becoming:
-                if pausing.is_interrupted(node, volume_id, header):
-                    pausing.recover(node, volume)  # its devices are left
+                if reencrypt_pause.is_interrupted(node, volume_id, header):
+                    # its devices are left
+                    reencrypt_pause.recover(node, volume)
                 _end(node, volume)
             if _has_own_key(node, volume_id):
                 self._clean.add((volume.id, volume.name))
-        elif decrypting.is_complete(header):
-            pausing.recover(node, volume)  # nothing is left to be paused
+        elif activate.is_complete(header):
+            # nothing is left to be paused
+            reencrypt_pause.recover(node, volume)
         elif names.PAUSED not in lv.tags:
             _go_on(node, volume)
 
 
-def _has_own_key(node: nodes.Node, volume_id: str) -> bool:
+def _has_own_key(node: Node, volume_id: str) -> bool:
     """Give a clone of a volume that was being re-encrypted its own key.
 
     :returns: whether that is done; else the next check tries again
@@ -421,7 +432,7 @@ def _has_own_key(node: nodes.Node, volume_id: str) -> bool:
     volume = node.records.volume(volume_id)
     try:
         if volume and _recorded(volume).shares_key:
-            own_key.give_late(node, volume_id)
+            rotate.give_own_key_late(node, volume_id)
     except (exceptions.LocalCloneError, OSError) as exc:
         LOG.warning('Volume %(volume)s still shares the secret of its source, '
                     'will retry: %(error)s',
@@ -430,7 +441,7 @@ def _has_own_key(node: nodes.Node, volume_id: str) -> bool:
     return True
 
 
-def _end(node: nodes.Node, volume: ports.Volume) -> None:
+def _end(node: Node, volume: objects.Volume) -> None:
     """Do all that comes after a re-encryption that is complete.
 
     :raises ForeignHeader: if it is not the one that the row has announced
@@ -439,8 +450,8 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     header = node.crypt.header(volume.id, mend=True)
     if header.reencryption:
         return  # it has begun meanwhile; the next look has it go on
-    if not header.opened_by(tokens.Role.VOLUME):
-        raise encryption_errors.HeaderDamaged(
+    if not header.opened_by(luks_header.Role.VOLUME):
+        raise encryption_exceptions.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '
             'with a key that opens it')
     recorded = _recorded(volume)
@@ -448,7 +459,7 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     begun = header.pin != recorded.pin
     # What they would restore makes noise of the volume: as long as there may
     # be one, its LV says so.
-    node.crypt.renew_backup(volume.id, header, decrypting.key_of(
+    node.crypt.renew_backup(volume.id, header, activate.key_of(
         node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
         if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
@@ -462,7 +473,7 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
                    cipher=header.cipher, bits=header.key_bits)
 
 
-def _has_backup(node: nodes.Node, volume_id: str, header: headers.Header
+def _has_backup(node: Node, volume_id: str, header: luks_header.Header
                 ) -> bool:
     """Whether a backup is of the data that a volume has now."""
     for name in node.crypt.backup_names(volume_id):
@@ -476,3 +487,66 @@ def as_dict(found: State) -> dict[str, typing.Any]:
     """A state as it goes over the bus."""
     return dict(dataclasses.asdict(found), status=found.status.value,
                 seconds_left=found.seconds_left)
+
+
+def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish
+               ) -> None:
+    """One that has begun is the one that is wished.
+
+    :raises CannotReencrypt: if it is another
+    """
+    if (wish.cipher not in ('', found.cipher)
+            or wish.key_bits not in (0, found.key_bits)):
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='a re-encryption with %s and %d bits has '
+            'begun and has to end first' % (found.cipher, found.key_bits))
+
+
+def new_cipher(volume_id: str, header: luks_header.Header, wish: Wish
+               ) -> tuple[str, int]:
+    """The cipher that a volume gets, and how many bits its key has.
+
+    :raises CannotReencrypt: if it can't have that
+    """
+    if wish.resilience not in ('', *cryptsetup_cli.RESILIENCES):
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='resilience "%s" would not survive a '
+            'power cut' %
+            wish.resilience)
+    cipher = wish.cipher or header.cipher
+    known = volume_types.CIPHERS.get(cipher)
+    if header.integrity or known is None or 'none' not in known.integrity:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='%s is no cipher for a re-encryption' % (
+                header.integrity or cipher))
+    key_bits = wish.key_bits or (
+        header.key_bits if cipher == header.cipher else known.key_bits[-1])
+    if key_bits not in known.key_bits:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='%s takes keys of %s bits' % (
+                cipher, ' or '.join(map(str, known.key_bits))))
+    return cipher, key_bits
+
+
+def own_slot(volume_id: str, header: luks_header.Header, drops_keys: bool
+             ) -> tuple[luks_header.Token, str]:
+    """The slot whose key goes on to open the volume, and its token.
+
+    :param drops_keys: whether those of all others may be lost
+    :raises OtherKeys: if they may not
+    :raises CannotReencrypt: if it is not clear which it is
+    """
+    own = [each for each in header.tokens
+           if each.role is luks_header.Role.VOLUME]
+    slots = [slot for each in own for slot in each.keyslots
+             if slot in header.keyslots]
+    if len(own) != 1 or len(slots) != 1 or own[0].slot:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='its key is being changed, or its header '
+            'does not name exactly one key of the volume; run '
+            '"cinder-localclone encryption rotate" first')
+    others = set(header.keyslots) - set(slots)
+    if others and not drops_keys:
+        raise encryption_exceptions.OtherKeys(
+            volume=volume_id, slots=', '.join(sorted(others)))
+    return own[0], slots[0]

@@ -3,7 +3,7 @@
 
 Nobody writes a header, nor moves, copies or closes what is being encrypted
 anew, unless that is paused before. It goes on by itself when it may again:
-see :mod:`.reencryption`.
+see :mod:`.reencrypt`.
 """
 
 from collections.abc import Iterator
@@ -11,34 +11,33 @@ import contextlib
 
 from oslo_log import log as logging
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import reencryption_errors
-from cinder_localclone import rows
-from cinder_localclone import runner
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import pinning
 
 LOG = logging.getLogger(__name__)
 
 
-def stop(node: nodes.Node, volume_id: str) -> None:
+def stop(node: Node, volume_id: str) -> None:
     """Nothing re-encrypts a volume on this node.
 
     :raises StillReencrypting: if what does is not done with it in time
     """
     if node.runner.is_running(volume_id) and not node.runner.stop(volume_id):
-        raise reencryption_errors.StillReencrypting(
-            volume=volume_id, host=node.host, seconds=runner.STOPPING)
+        raise encryption_exceptions.StillReencrypting(
+            volume=volume_id, host=node.host,
+            seconds=crypt_interfaces.STOPPING)
 
 
-def settle(node: nodes.Node, volume: ports.Volume) -> None:
+def settle(node: Node, volume: objects.Volume) -> None:
     """The same, and its header says what its data is.
 
     What was interrupted is recovered here, at its home: anywhere else that
@@ -56,7 +55,7 @@ def settle(node: nodes.Node, volume: ports.Volume) -> None:
     stop(node, volume_id)
     try:
         header = node.crypt.header(volume_id)
-    except encryption_errors.HeaderDamaged as exc:
+    except encryption_exceptions.HeaderDamaged as exc:
         # Who opens it says so. It may be read, and is recovered, elsewhere.
         LOG.warning('It is unknown whether volume %(volume)s was being '
                     're-encrypted: %(error)s',
@@ -67,7 +66,7 @@ def settle(node: nodes.Node, volume: ports.Volume) -> None:
 
 
 @contextlib.contextmanager
-def for_a_moment(node: nodes.Node, volume_id: str) -> Iterator[None]:
+def for_a_moment(node: Node, volume_id: str) -> Iterator[None]:
     """A re-encryption that is paused within goes on right afterwards.
 
     Else snapshots, which owners can take at any rate, would hold it up until
@@ -84,7 +83,7 @@ def for_a_moment(node: nodes.Node, volume_id: str) -> Iterator[None]:
             _go_on(node, volume)
 
 
-def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
+def _go_on(node: Node, volume: objects.Volume) -> None:
     """What ran a moment ago runs again, unless an operator has paused it."""
     volume_id = volume.id
     try:
@@ -102,21 +101,21 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
                     {'volume': volume_id, 'error': exc})
 
 
-def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header
+def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
                    ) -> bool:
     """Whether what re-encrypted a volume did not end in order.
 
     It does not run. Most of the time only devices that are left tell.
     """
-    present = surveys.Survey({}, node.stack.devices(
-        surveys.names_of(volume_id)))
+    present = survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
     crypt = present.crypt(volume_id)
     found = header.reencryption
     return bool(found and (found.interrupted or found.complete)
                 or crypt and crypt.target != 'crypt')
 
 
-def recover(node: nodes.Node, volume: ports.Volume) -> None:
+def recover(node: Node, volume: objects.Volume) -> None:
     """Open a volume anew, which puts together what was left of it.
 
     If only the end of its header is missing that is written, open or not.
@@ -127,31 +126,31 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
         closed or written then
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
-    present = surveys.Survey({}, node.stack.devices(
-        surveys.names_of(volume_id)))
+    present = survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
     pinning.check(volume_id, header, pinning.of_row(recorded))
     if header.reencryption and header.reencryption.complete:
-        decrypting.end_reencryption(
+        activate.end_reencryption(
             node.crypt, node.keys, volume_id, header,
             pinning.of_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
             return  # nothing but its header had to be mended
     if present.crypt(volume_id):
         if present.users(volume_id):
-            raise reencryption_errors.Interrupted(
+            raise encryption_exceptions.Interrupted(
                 volume=volume_id, host=node.host, count=1,
                 device=names.crypt(volume_id))
         node.stack.close_top(volume_id)
-    decrypting.open_volume(
+    activate.open_volume(
         node.crypt, node.keys, volume_id, pinning.of_row(recorded),
-        discards=crypt_tops.takes_discards(node, volume))
+        discards=activate.takes_discards(node, volume))
     LOG.info('Volume %s was recovered after its re-encryption was '
              'interrupted.',
              volume_id)
 
 
-def check_none(node: nodes.Node, volume: ports.Volume, what: str) -> None:
+def check_none(node: Node, volume: objects.Volume, what: str) -> None:
     """A volume is not being re-encrypted, nor is that paused.
 
     :param what: is to be done to it, such as "extended"
@@ -161,8 +160,8 @@ def check_none(node: nodes.Node, volume: ports.Volume, what: str) -> None:
     handle = names.handle(volume_id)
     if rows.recorded(volume) and handle in node.stack.devices([handle]):
         # One that can't be read keeps nobody from having more room.
-        with contextlib.suppress(encryption_errors.HeaderDamaged):
+        with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             header = node.crypt.header(volume_id)
             if header.reencryption or is_interrupted(node, volume_id, header):
-                raise reencryption_errors.Reencrypting(
+                raise encryption_exceptions.Reencrypting(
                     volume=volume.id, what=what)

@@ -11,9 +11,8 @@ from collections.abc import Container
 import dataclasses
 import enum
 
-from cinder_localclone import encryption_types
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import volume_types
 
 #: How many slots, and how many tokens, a LUKS2 header may have.
 MOST = 32
@@ -49,12 +48,12 @@ class Step:
     """
 
     do: Do
-    token: tokens.Token
-    by: tokens.Token
+    token: luks_header.Token
+    by: luks_header.Token
 
 
-def announce(header: headers.Header, recorded: str, key: str,
-             key_format: encryption_types.KeyFormat) -> tokens.Token:
+def announce(header: luks_header.Header, recorded: str, key: str,
+             key_format: volume_types.KeyFormat) -> luks_header.Token:
     """The token by which a rotation begins; to be imported by its number.
 
     :param recorded: reference of the secret that the volume's row names
@@ -68,13 +67,13 @@ def announce(header: headers.Header, recorded: str, key: str,
     if _current(header, recorded).shared:
         raise CannotRotate('other volumes have the same key: change the '
                            'secret that their type names')
-    return tokens.Token(
+    return luks_header.Token(
         key=key, key_format=key_format, number=free_token(header),
         slot=free_slot(header), replaces=recorded)
 
 
-def announce_again(header: headers.Header, token: tokens.Token
-                   ) -> tokens.Token:
+def announce_again(header: luks_header.Header, token: luks_header.Token
+                   ) -> luks_header.Token:
     """The same with another slot: somebody else has the announced one.
 
     :raises CannotRotate: if there is none
@@ -82,7 +81,7 @@ def announce_again(header: headers.Header, token: tokens.Token
     return dataclasses.replace(token, slot=free_slot(header))
 
 
-def free_slot(header: headers.Header) -> str:
+def free_slot(header: luks_header.Header) -> str:
     """A slot that nobody has, and that none has been announced for.
 
     :raises CannotRotate: if there is none
@@ -91,7 +90,7 @@ def free_slot(header: headers.Header) -> str:
         token.slot for token in header.tokens)})
 
 
-def free_token(header: headers.Header) -> str:
+def free_token(header: luks_header.Header) -> str:
     """The number of a token that there is not.
 
     :raises CannotRotate: if there is none
@@ -99,7 +98,7 @@ def free_token(header: headers.Header) -> str:
     return _free(header.all_tokens)
 
 
-def next_step(header: headers.Header, recorded: str, give_up: bool = False
+def next_step(header: luks_header.Header, recorded: str, give_up: bool = False
               ) -> Step | None:
     """What is to be done next of a rotation; None if there is none.
 
@@ -111,7 +110,7 @@ def next_step(header: headers.Header, recorded: str, give_up: bool = False
     """
     current = _current(header, recorded)
     for token in header.tokens:
-        if token.role is not tokens.Role.VOLUME:
+        if token.role is not luks_header.Role.VOLUME:
             continue
         if token.replaces == recorded and not give_up:
             return _forward(header, token, current)
@@ -120,8 +119,8 @@ def next_step(header: headers.Header, recorded: str, give_up: bool = False
     return None
 
 
-def _forward(header: headers.Header, token: tokens.Token,
-             current: tokens.Token) -> Step:
+def _forward(header: luks_header.Header, token: luks_header.Token,
+             current: luks_header.Token) -> Step:
     if not token.slot:
         do = Do.RECORD
     elif token.slot in header.all_keyslots:
@@ -131,27 +130,27 @@ def _forward(header: headers.Header, token: tokens.Token,
     return Step(do, token, current)
 
 
-def _drop(header: headers.Header, token: tokens.Token,
-          current: tokens.Token) -> Step:
+def _drop(header: luks_header.Header, token: luks_header.Token,
+          current: luks_header.Token) -> Step:
     slots = slots_of(header, token)
     if set(slots).intersection(current.keyslots):
         raise CannotRotate('two tokens in its header claim one slot')
     return Step(Do.DROP_SLOTS if slots else Do.DROP_TOKEN, token, current)
 
 
-def slots_of(header: headers.Header, token: tokens.Token
+def slots_of(header: luks_header.Header, token: luks_header.Token
              ) -> tuple[str, ...]:
     """The slots of a token that there are, the announced one too."""
     return tuple(slot for slot in header.all_keyslots
                  if slot in token.keyslots or slot == token.slot)
 
 
-def _current(header: headers.Header, recorded: str) -> tokens.Token:
+def _current(header: luks_header.Header, recorded: str) -> luks_header.Token:
     """The token of the key that the volume's row names.
 
     :raises CannotRotate: if that does not open the volume
     """
-    for token in header.opened_by(tokens.Role.VOLUME):
+    for token in header.opened_by(luks_header.Role.VOLUME):
         if token.key == recorded:
             return token
     raise CannotRotate('its header has no key of the secret that its row '

@@ -18,15 +18,15 @@ import time
 import types
 import typing
 
-from cinder_localclone import crypt_ports
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import restore
-from cinder_localclone import survey
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core.interfaces import storage
+from cinder_localclone.core import names
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import pinning
 
 LOG = logging.getLogger(__name__)
 
@@ -63,19 +63,19 @@ Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
 
 
 def plan(present: survey.Survey, passed: Known = types.MappingProxyType({})
-         ) -> list[restore.Local]:
+         ) -> list[boot_plan.Local]:
     """The volumes that were open when the node went down. Pure.
 
     :param passed: those that were passed through here, and encrypted
     """
-    here = [local for local in restore.plan(present)
+    here = [local for local in boot_plan.plan(present)
             if local.lv and names.OPENED in present.lvs[local.lv].tags]
     own = {local.volume_id for local in here}
-    return here + [restore.Local(volume_id, '', 0, passed='yes')
+    return here + [boot_plan.Local(volume_id, '', 0, passed='yes')
                    for volume_id in sorted(passed) if volume_id not in own]
 
 
-def noted_of(crypt: crypt_ports.Crypt, passed: Collection[str]) -> Known:
+def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]) -> Known:
     """What is noted of the volumes that are passed through here.
 
     Of most there is nothing: they are not encrypted by this driver, whatever
@@ -107,9 +107,9 @@ def noted_on_body(present: survey.Survey, volume_id: str
     return '', ''
 
 
-def unlock(stack: ports.Stack, passed: Known,
-           crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, seconds: float,
-           only: str | None = None) -> list[Outcome]:
+def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
+           keys: crypt_interfaces.Keys, seconds: float, only: str
+           | None = None) -> list[Outcome]:
     """Open all that can be; one that fails does not stop the others.
 
     Their headers are not written: this node can't know whether another one
@@ -126,7 +126,7 @@ def unlock(stack: ports.Stack, passed: Known,
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, passed)
 
-    def act(local: restore.Local, again: bool) -> Outcome:
+    def act(local: boot_plan.Local, again: bool) -> Outcome:
         # The volume service has not waited: it may have opened it, or made
         # another handle.
         found = stack.survey() if again else present
@@ -136,8 +136,8 @@ def unlock(stack: ports.Stack, passed: Known,
     return _side_by_side(act, wanted, deadline)
 
 
-def locked(stack: ports.Stack, passed: Known, crypt: crypt_ports.Crypt,
-           keys: crypt_ports.Keys) -> list[Outcome]:
+def locked(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
+           keys: crypt_interfaces.Keys) -> list[Outcome]:
     """What :func:`unlock` would open now, and what keeps it from that.
 
     Nothing is opened. The first ones only are looked into, one by one.
@@ -151,22 +151,22 @@ def locked(stack: ports.Stack, passed: Known, crypt: crypt_ports.Crypt,
                 if not present.crypt(each.volume_id))]
 
 
-def _look_into(present: survey.Survey, crypt: crypt_ports.Crypt,
-               keys: crypt_ports.Keys, local: restore.Local,
+def _look_into(present: survey.Survey, crypt: crypt_interfaces.Crypt,
+               keys: crypt_interfaces.Keys, local: boot_plan.Local,
                noted: tuple[str, str], number: int) -> Outcome:
     problem = _obstacle(present, local, noted)
     if not problem and number < LOOKED_INTO:
         luks, key = noted
         try:
-            decrypting.key_of(crypt, keys, local.volume_id,
-                              crypt.header(local.volume_id),
-                              _expected(key), luks)
+            activate.key_of(crypt, keys, local.volume_id,
+                            crypt.header(local.volume_id),
+                            _expected(key), luks)
         except (exceptions.LocalCloneError, OSError) as exc:
             problem = str(exc)
     return _locked(local, problem)
 
 
-def _obstacle(present: survey.Survey, local: restore.Local,
+def _obstacle(present: survey.Survey, local: boot_plan.Local,
               noted: tuple[str, str]) -> str:
     """Why a volume can't be opened, whatever its header says; '' if it can."""
     if local.reason or present.handle(local.volume_id) is None:
@@ -176,8 +176,8 @@ def _obstacle(present: survey.Survey, local: restore.Local,
         'this node has no record of the volume\'s header and secret')
 
 
-def _side_by_side(act: Callable[[restore.Local, bool], Outcome],
-                  wanted: list[restore.Local], deadline: float
+def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
+                  wanted: list[boot_plan.Local], deadline: float
                   ) -> list[Outcome]:
     """A few at a time; who is not done in time is left behind.
 
@@ -218,12 +218,12 @@ def _side_by_side(act: Callable[[restore.Local, bool], Outcome],
             for number, local in enumerate(wanted)]
 
 
-def _locked(local: restore.Local, problem: str, passing: bool = False
+def _locked(local: boot_plan.Local, problem: str, passing: bool = False
             ) -> Outcome:
     return Outcome(local.volume_id, local.lv, LOCKED, problem, passing)
 
 
-def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
+def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
     """A volume is still to be open here, after whatever was waited for.
 
     The volume service does not wait. It may have the volume closed, or
@@ -239,9 +239,9 @@ def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
             'that the volume has to be open.')
 
 
-def _unlock(stack: ports.Stack, present: survey.Survey,
-            crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-            local: restore.Local, noted: tuple[str, str]) -> Outcome:
+def _unlock(stack: storage.Stack, present: survey.Survey,
+            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+            local: boot_plan.Local, noted: tuple[str, str]) -> Outcome:
     luks, key = noted
     if present.crypt(local.volume_id):
         return Outcome(local.volume_id, local.lv, OPEN)
@@ -249,11 +249,11 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
     if problem:
         return _locked(local, problem)
     try:
-        decrypting.open_volume(crypt, keys, local.volume_id,
-                               _expected(key),
-                               keep_header=True, luks=luks,
-                               recovers=not local.passed,
-                               check=lambda: _check_noted(stack, local))
+        activate.open_volume(crypt, keys, local.volume_id,
+                             _expected(key),
+                             keep_header=True, luks=luks,
+                             recovers=not local.passed,
+                             check=lambda: _check_noted(stack, local))
         return Outcome(local.volume_id, local.lv, OPENED)
     except exceptions.LocalCloneError as exc:
         return _locked(local, str(exc), _is_passing(exc))
@@ -273,6 +273,6 @@ def _is_passing(exc: Exception) -> bool:
     The key manager did not answer, whatever else failed then; or others had
     the header locked.
     """
-    return isinstance(exc, encryption_errors.HeaderInUse) or any(
-        isinstance(each, encryption_errors.KeyUnavailable)
+    return isinstance(exc, encryption_exceptions.HeaderInUse) or any(
+        isinstance(each, encryption_exceptions.KeyUnavailable)
         for each in (exc, exc.__cause__))

@@ -9,13 +9,13 @@ from collections.abc import Collection
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import tops
-from cinder_localclone import unlocking
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import unlock
 
 LOG = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ _NO_HANDLE = ('it has no handle on this node; the volume service makes one '
               'as soon as it can')
 
 
-def open_wanted(node: nodes.Node, volume_ids: Collection[str] = ()
-                ) -> list[unlocking.Outcome]:
+def open_wanted(node: Node, volume_ids: Collection[str] = ()
+                ) -> list[unlock.Outcome]:
     """Open all that can be; one that fails does not stop the others.
 
     One by one: each has its own lock.
@@ -39,19 +39,19 @@ def open_wanted(node: nodes.Node, volume_ids: Collection[str] = ()
                                  if _concerns(node, each))]
 
 
-def _here(node: nodes.Node) -> list[ports.Volume]:
+def _here(node: Node) -> list[objects.Volume]:
     return [*node.records.volumes_of(node.host),
             *node.attachments.passed_to(node.host)]
 
 
-def _concerns(node: nodes.Node, volume: ports.Volume) -> bool:
+def _concerns(node: Node, volume: objects.Volume) -> bool:
     try:
         return not _obstacle(node, volume)
     except exceptions.LocalCloneError:
         return True  # which is said of that volume, and stops no other
 
 
-def _of_volume(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
+def _of_volume(node: Node, volume_id: str) -> unlock.Outcome:
     try:
         with node.lock(volume_id):
             return _open(node, volume_id)
@@ -60,28 +60,28 @@ def _of_volume(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
     except Exception as exc:
         LOG.exception('Volume %s was not opened.', volume_id)
         problem = '%s: %s' % (type(exc).__name__, exc)
-    return unlocking.Outcome(volume_id, '', unlocking.LOCKED, problem)
+    return unlock.Outcome(volume_id, '', unlock.LOCKED, problem)
 
 
-def _open(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
+def _open(node: Node, volume_id: str) -> unlock.Outcome:
     volume = node.records.volume(volume_id)
     problem = _obstacle(node, volume)
     if volume is None or problem:
-        return unlocking.Outcome(volume_id, '', unlocking.LOCKED, problem)
+        return unlock.Outcome(volume_id, '', unlock.LOCKED, problem)
     lv = volume.name if rows.is_home(volume, node.host) else ''
     present = node.stack.survey()
     if present.crypt(rows.handle_id(volume)):
-        return unlocking.Outcome(volume_id, lv, unlocking.OPEN)
+        return unlock.Outcome(volume_id, lv, unlock.OPEN)
     if present.handle(rows.handle_id(volume)) is None:
-        return unlocking.Outcome(volume_id, lv, unlocking.LOCKED, _NO_HANDLE)
-    tops.open(node, volume, lv)
-    return unlocking.Outcome(volume_id, lv, unlocking.OPENED)
+        return unlock.Outcome(volume_id, lv, unlock.LOCKED, _NO_HANDLE)
+    devices.open(node, volume, lv)
+    return unlock.Outcome(volume_id, lv, unlock.OPENED)
 
 
-def _obstacle(node: nodes.Node, volume: ports.Volume | None) -> str:
+def _obstacle(node: Node, volume: objects.Volume | None) -> str:
     """Why a volume is not to be open on this node; '' if it is."""
     if volume is None or not rows.recorded(volume):
         return _NOT_OURS
     here = (rows.is_home(volume, node.host)
-            or passing.connection_to(node, volume, node.host))
-    return '' if here and tops.is_wanted(node, volume) else _NOT_USED
+            or nodes.connection_to(node, volume, node.host))
+    return '' if here and devices.is_wanted(node, volume) else _NOT_USED

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing what a move, or a volume, has on a node."""
+"""Removal of what an ended move, or a volume, has on a node.
+
+That needs this node alone and stops nobody else, so the volume may be at
+rest elsewhere, or moving again, by then: to this node too.
+"""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -7,19 +11,42 @@ import uuid
 
 from oslo_log import log as logging
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import state
-from cinder_localclone import survey as surveys
-from cinder_localclone import tops
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import source_export
 
 LOG = logging.getLogger(__name__)
 
 
-def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
+def here(node: Node, volume_id: str) -> list[state.Move]:
+    """The remains of a volume's moves that this node has to take down."""
+    return [move for move in node.records.remains_of(volume_id)
+            if move.cleanup_node == node.host]
+
+
+def take_down(node: Node, move: state.Move) -> None:
+    """Remove what a move has left here; it ends with that.
+
+    :raises InvalidTransition: if it is not over
+    """
+    event = (state.Event.SOURCE_REMOVED if move.committed
+             else state.Event.DESTINATION_REMOVED)
+    move.token.after(event, move.committed)
+    if move.committed:
+        # Its own, and those of moves that failed before.
+        source_export.withdraw_above(node, move.source_lv)
+        remove_source(node, move)
+    else:
+        tear_down(node, move)
+    node.records.finish(move, event)
+
+
+def stop_serving(node: Node, volume_id: str, initiator: str | None
                  ) -> None:
     """Stop serving a volume to one initiator, or (None) to all.
 
@@ -31,14 +58,14 @@ def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
     try:
         if (move and move.destination == node.host
                 and node.exports.is_last(volume_id, initiator)
-                and tops.users(node, volume_id) == 1):
+                and devices.users(node, volume_id) == 1):
             node.sessions.end_if_down(move)
     finally:
         node.exports.withdraw_volume(volume_id, initiator)
         node.stack.remove_served(volume_id)
 
 
-def tear_down(node: nodes.Node, move: state.Move) -> None:
+def tear_down(node: Node, move: state.Move) -> None:
     """Remove the destination's stack of a move, and the LV.
 
     The session goes first: a read that waits for a source which has been
@@ -48,7 +75,7 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     remove_stack(node, move)
 
 
-def remove_stack(node: nodes.Node, move: state.Move) -> None:
+def remove_stack(node: Node, move: state.Move) -> None:
     """The same, of a move whose session has ended."""
     gone = remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
@@ -56,18 +83,18 @@ def remove_stack(node: nodes.Node, move: state.Move) -> None:
     discard_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
     if gone and move.extra_bytes:  # it is encrypted
-        crypt_tops.forget_unless_passed(node, move.volume_id)
+        devices.forget_unless_passed(node, move.volume_id)
 
 
-def remove_source(node: nodes.Node, move: state.Move) -> None:
+def remove_source(node: Node, move: state.Move) -> None:
     """Remove the source of a move that has ended; the volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
     if gone and move.extra_bytes:  # it is encrypted
-        crypt_tops.forget_left(node, move.volume_id, move.source_lv)
+        devices.forget_left(node, move.volume_id, move.source_lv)
     discard_lv(node, move.source_lv)
 
 
-def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> bool:
+def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
     """Remove the volume's handle if it is on what a move has here.
 
     One that is on anything else is that of a later move, or of the volume
@@ -91,7 +118,7 @@ def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> bool:
     return True
 
 
-def discard_lv(node: nodes.Node, name: str) -> None:
+def discard_lv(node: Node, name: str) -> None:
     """Remove an LV that is needed no more; one that is gone is done.
 
     A thick one has to be overwritten first, which can take hours. Its volume
@@ -106,7 +133,7 @@ def discard_lv(node: nodes.Node, name: str) -> None:
         remove_volume_lv(node, name)  # it has no tags
 
 
-def remove_stray_metadata(node: nodes.Node, seen: surveys.Survey,
+def remove_stray_metadata(node: Node, seen: survey.Survey,
                           moves: Collection[str]) -> None:
     """Remove the metadata LVs that belong to no move and to no volume.
 
@@ -135,7 +162,7 @@ def remove_stray_metadata(node: nodes.Node, seen: surveys.Survey,
                       '%(error)s', {'lv': lv.name, 'error': exc})
 
 
-def remove_doomed(node: nodes.Node, seen: surveys.Survey | None = None
+def remove_doomed(node: Node, seen: survey.Survey | None = None
                   ) -> None:
     """Overwrite and remove what :func:`discard_lv` has left, one by one.
 
@@ -159,13 +186,13 @@ def remove_doomed(node: nodes.Node, seen: surveys.Survey | None = None
                       '%(error)s', {'lv': lv.name, 'error': exc})
 
 
-def _doomed(node: nodes.Node, lvs: Mapping[str, reports.LogicalVolume]
-            ) -> list[reports.LogicalVolume]:
+def _doomed(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
+            ) -> list[lvm_reports.LogicalVolume]:
     return [lv for lv in lvs.values() if lv.group == node.stack.group
             and names.is_doomed(lv.name, node.host)]
 
 
-def _take_off_its_tags(node: nodes.Node, lv: reports.LogicalVolume) -> None:
+def _take_off_its_tags(node: Node, lv: lvm_reports.LogicalVolume) -> None:
     """They go before it is overwritten: a boot would believe them.
 
     Whoever has given it its name does that, unless he did not live to.
@@ -178,7 +205,7 @@ def _take_off_its_tags(node: nodes.Node, lv: reports.LogicalVolume) -> None:
             node.stack.disown(lv.name, lv.name)
 
 
-def remove_volume_lv(node: nodes.Node, name: str) -> None:
+def remove_volume_lv(node: Node, name: str) -> None:
     """Overwrite a thick LV, and remove it; one that is gone is done.
 
     A thin pool zeroes blocks before it hands them out again.
@@ -190,7 +217,7 @@ def remove_volume_lv(node: nodes.Node, name: str) -> None:
         node.stack.remove_lv(name)
 
 
-def _has_data(lv: reports.LogicalVolume) -> bool:
+def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
     """Whether an LV has to be overwritten before it goes.
 
     As long as nothing of a thick one may be seen, nobody has written to it.

@@ -4,9 +4,9 @@
 import collections
 import dataclasses
 
-from cinder_localclone.dm import tables
-from cinder_localclone import queue
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import state
 
 #: Samples over which the rate is taken.
 WINDOW = 12
@@ -29,7 +29,7 @@ class Progress:
     :param pause: seconds for which it is not tried again; see :class:`Brake`
     :param place: that of one which waits for its turn; see :mod:`.queue`
     :param pace: how fast it may go at this moment, a
-        :class:`~cinder_localclone.pace.Speed`; '' if it may not
+        :class:`~cinder_localclone.core.copies.Speed`; '' if it may not
     """
 
     percent: float
@@ -41,7 +41,8 @@ class Progress:
 
     def __str__(self) -> str:
         if self.place:
-            return '%.1f %%, %s' % (self.percent, queue.in_words(self.place))
+            return '%.1f %%, %s' % (
+                self.percent, copies.position_in_words(self.place))
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)
@@ -58,7 +59,7 @@ class Meter:
         self._samples: collections.deque[tuple[float, int]] = (
             collections.deque(maxlen=WINDOW))
 
-    def update(self, status: tables.CloneStatus, now: float) -> Progress:
+    def update(self, status: dm_tables.CloneStatus, now: float) -> Progress:
         """Add a sample.
 
         :param now: a monotonic time in seconds
@@ -92,7 +93,7 @@ class Brake:
         self._patience = PATIENCE
         self._next_pause: float = FIRST_PAUSE
 
-    def pause(self, status: tables.CloneStatus, reads: int,
+    def pause(self, status: dm_tables.CloneStatus, reads: int,
               now: float) -> float:
         """How long the copy has to rest; 0: it may run.
 
@@ -178,7 +179,7 @@ class Copy:
             self.progress = dataclasses.replace(
                 self.progress, rate=None, seconds_left=None)
 
-    def update(self, status: tables.CloneStatus, reads: int,
+    def update(self, status: dm_tables.CloneStatus, reads: int,
                now: float, place: int = 0) -> Progress:
         """Take in what a check has shown.
 

@@ -10,13 +10,11 @@ a step is two numbers that the kernel looks at only while it may copy.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import enum
 
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core import state
 
-#: Seconds between two looks, at most.
-LOOK = 0.2
 #: Seconds over which a rate is compared with the floor; how far beyond the
 #: floor it has to be for a step back.
 JUDGED, BEYOND = 2.0, 1.5
@@ -37,21 +35,11 @@ AFTERWARDS = 3.0
 _UNIT = 128
 
 
-class Pace(str, enum.Enum):
-    """How a copy goes beside its guest."""
-
-    #: Slowly while the guest works, else quickly.
-    YIELD = 'yield'
-    #: At full speed, whatever the guest does.
-    FULL = 'full'
-    #: As slowly as can be until the guest has rested for longer.
-    SPARE = 'spare'
-
-
 #: Seconds that a guest rests before its copy goes quickly; and those after
 #: which it has gone, as it seems.
-RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
-GONE = {Pace.YIELD: 5.0, Pace.SPARE: 30.0}
+RESTED = {copies.Pace.YIELD: 0.6, copies.Pace.FULL: 0.0,
+          copies.Pace.SPARE: 5.0}
+GONE = {copies.Pace.YIELD: 5.0, copies.Pace.SPARE: 30.0}
 #: How many units are in flight while the guest rests, and when it has gone, or
 #: never came. What it does next waits for all of them. While it works it is
 #: one: the first step.
@@ -67,69 +55,10 @@ class GiveWay(enum.Enum):
     STOPPING = 'stopping'
 
 
-class Speed(str, enum.Enum):
-    """How fast a copy may go at a moment, and why."""
-
-    FULL = 'full'
-    YIELDING = 'yielding'
-    FLOOR = 'floor'
-    LIMITED = 'limited'
-
-
-_IN_WORDS: dict[str, str] = {
-    Speed.FULL: 'full speed', Speed.YIELDING: 'yielding to the guest',
-    Speed.FLOOR: 'at the floor', Speed.LIMITED: 'limited'}
-
-
-def in_words(speed: str) -> str:
-    """What an operator reads; of a speed unknown here, its own word."""
-    return _IN_WORDS.get(speed, speed)
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What an operator has set for the copies to a node.
-
-    :param floor: bytes a second that a copy makes, if it can, beside a guest
-    :param limit: bytes a second of all copies together; 0: none
-    :param prompt: seconds between prompts to go on; 0: there are none
-    """
-
-    pace: Pace = Pace.YIELD
-    floor: int = 10 << 20
-    limit: int = 0
-    prompt: float = 0.05
-
-    def of(self, extra_spec: str) -> Pace:
-        """The pace of a volume.
-
-        :param extra_spec: what its type says; '' or nonsense: nothing
-        """
-        word = extra_spec.strip()
-        return Pace(word) if word in tuple(Pace) else self.pace
-
-    @property
-    def tick(self) -> float:
-        """Seconds between two looks."""
-        return min(self.prompt or LOOK, LOOK)
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """What the kernel is told; see :class:`.state.Geometry`."""
-
-    threshold: int
-    batch: int
-
-
-#: Nothing new is copied.
-STANDSTILL = Step(0, 1)
-
-
-def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
+def ladder(geometry: state.Geometry) -> tuple[copies.Step, ...]:
     """The steps of a copy, from the slowest to all that it is made for."""
-    own = Step(geometry.threshold, geometry.batch)
-    found: list[Step] = []
+    own = copies.Step(geometry.threshold, geometry.batch)
+    found: list[copies.Step] = []
     units = 1
     while True:
         threshold = _regions(units, geometry)
@@ -139,7 +68,7 @@ def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
         # large; with few of them in flight the copy itself waits.
         batch = _regions(1 if units <= 2 else min(units, max(8, units // 4)),
                          geometry)
-        step = Step(threshold, min(batch, own.batch))
+        step = copies.Step(threshold, min(batch, own.batch))
         if step not in found:
             found.append(step)
         units *= 2
@@ -147,37 +76,6 @@ def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
 
 def _regions(units: int, geometry: state.Geometry) -> int:
     return max(1, units * _UNIT // geometry.region_sectors)
-
-
-@dataclasses.dataclass(frozen=True)
-class Seen:
-    """What the kernel has counted so far.
-
-    :param ios: reads and writes that the handle has completed
-    :param in_flight: those that it has not
-    :param copied: bytes that were written to the LV, but not by the guest;
-        a difference of two counters, off by what one of them has yet to count
-    """
-
-    ios: int
-    in_flight: int
-    copied: int
-
-
-def parse(handle: str, lv: str) -> Seen:
-    """Read what Documentation/block/stat.rst describes of both devices.
-
-    All that a guest writes reaches the LV; what is written to that besides
-    was copied.
-
-    :raises ValueError: if it is something else
-    """
-    above, below = ([int(word) for word in text.split()]
-                    for text in (handle, lv))
-    if min(len(above), len(below)) < 11:
-        raise ValueError('not the statistics of a disk')
-    return Seen(above[0] + above[4], above[8],
-                (below[6] - above[6]) * state.SECTOR)
 
 
 class Law:
@@ -191,7 +89,7 @@ class Law:
         self._resting = self._place(_RESTING, geometry)
         self._alone = self._place(_ALONE, geometry)
         self._floor = floor
-        self._seen: Seen | None = None
+        self._seen: copies.Seen | None = None
         #: Whether it could be compared with what was seen before; since when.
         self._compared = False
         self._began = 0.0
@@ -215,7 +113,7 @@ class Law:
                    if not place or step.threshold <= _regions(
                        units, geometry))
 
-    def take(self, seen: Seen | None, now: float) -> int:
+    def take(self, seen: copies.Seen | None, now: float) -> int:
         """Take in what a look has shown.
 
         :param seen: None if it could not be seen
@@ -236,8 +134,9 @@ class Law:
         self._copied += copied
         return copied
 
-    def step(self, pace: Pace, now: float, room: float | None = None,
-             give_way: GiveWay = GiveWay.NO) -> tuple[Step, Speed]:
+    def step(self, pace: copies.Pace, now: float, room: float | None = None,
+             give_way: GiveWay = GiveWay.NO) -> tuple[copies.Step,
+                                                      copies.Speed]:
         """How it goes on.
 
         What can't be seen, or not compared yet, is copied as beside a guest
@@ -247,41 +146,43 @@ class Law:
             0 or less: nothing; None: there is no budget
         :param give_way: whether to others than its guest, too
         """
-        if give_way is GiveWay.STOPPING and pace is not Pace.FULL:
+        if give_way is GiveWay.STOPPING and pace is not copies.Pace.FULL:
             self._yielded, self._judged = now, None
-            return STANDSTILL, Speed.YIELDING
+            return copies.STANDSTILL, copies.Speed.YIELDING
         top = allowed = len(self.steps) - 1
         if room is not None:
             top = self._resting  # more would be beyond a limit at once
             # As many steps as there is room for.
             allowed = min(top, int(room * (top + 1))) if room > 0 else -1
-        wanted, speed = min(top, self._unhindered(pace, now)), Speed.FULL
-        if (give_way is not GiveWay.NO and pace is not Pace.FULL
+        wanted, speed = min(
+            top, self._unhindered(pace, now)), copies.Speed.FULL
+        if (give_way is not GiveWay.NO and pace is not copies.Pace.FULL
                 or self._is_beside(pace, now)):
             self._yielded = now
             self._judge(now)
             wanted = self._raised
-            speed = Speed.FLOOR if self._raised else Speed.YIELDING
+            speed = (copies.Speed.FLOOR if self._raised
+                     else copies.Speed.YIELDING)
         elif self._yielded is None or now - self._yielded >= JUDGED:
             # A shorter rest belongs to what is compared with the floor.
             self._judged, self._raised = None, 0
         if allowed < wanted:
-            wanted, speed = allowed, Speed.LIMITED
+            wanted, speed = allowed, copies.Speed.LIMITED
             self._judged = None  # it is the budget that holds it back
-        return (STANDSTILL if wanted < 0 else self.steps[wanted]), speed
+        return (copies.STANDSTILL if wanted < 0 else self.steps[wanted]), speed
 
-    def _unhindered(self, pace: Pace, now: float) -> int:
+    def _unhindered(self, pace: copies.Pace, now: float) -> int:
         """The step of a copy that nothing holds back."""
-        if pace is Pace.FULL:
+        if pace is copies.Pace.FULL:
             return len(self.steps) - 1
         if not self._compared:
             return self._resting
         since = self._began if self._worked is None else self._worked
-        never_came = self._worked is None and pace is not Pace.SPARE
+        never_came = self._worked is None and pace is not copies.Pace.SPARE
         return (self._alone if never_came or now - since >= GONE[pace]
                 else self._resting)
 
-    def _is_beside(self, pace: Pace, now: float) -> bool:
+    def _is_beside(self, pace: copies.Pace, now: float) -> bool:
         """Whether a guest is at work that it is to yield to."""
         return (self._seen is not None and self._worked is not None
                 and now - self._worked < RESTED[pace])

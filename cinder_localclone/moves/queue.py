@@ -11,50 +11,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
 
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A committed move that may have something left to copy.
-
-    :param attached: whether an instance has the volume
-    :param awaited: whether a snapshot or a clone waits for the copy's end
-    :param stalled: when it was last seen that nothing of it is copied in
-        its turn; seconds. 0: it was not, or has made progress since
-    :param began: when the move did; seconds
-    :param pace: what the volume's type says of it; see :mod:`.pace`
-    :param migrating: whether two nodes have it attached: Nova live-migrates
-        its instance
-    """
-
-    shadow_id: str
-    volume_id: str
-    source: str
-    destination: str
-    attached: bool = False
-    awaited: bool = False
-    stalled: float = 0
-    began: float = 0
-    pace: str = ''
-    migrating: bool = False
-
-    @property
-    def ends(self) -> frozenset[str]:
-        """The service hosts of both nodes."""
-        return frozenset((self.source, self.destination))
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """How many copies run at one time; 0 or less: as many as there are.
-
-    :param into: to one node
-    :param out_of: from one node
-    :param total: between all nodes of the backend
-    """
-
-    into: int = 2
-    out_of: int = 2
-    total: int = 0
+from cinder_localclone.core import copies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +22,7 @@ class Turn:
         same nodes
     """
 
-    entry: Entry
+    entry: copies.Entry
     place: int
 
     @property
@@ -74,8 +31,8 @@ class Turn:
         return not self.place
 
 
-def turns(entries: Iterable[Entry], limits: Limits, dead: Collection[str]
-          ) -> dict[str, Turn]:
+def turns(entries: Iterable[copies.Entry], limits: copies.Limits,
+          dead: Collection[str]) -> dict[str, Turn]:
     """The turns of all copies of a backend, by their shadows' ids.
 
     The first one that the limits leave room for runs, then the next. One that
@@ -87,7 +44,7 @@ def turns(entries: Iterable[Entry], limits: Limits, dead: Collection[str]
     :param dead: service hosts whose volume service is down
     """
     into, out_of = collections.Counter[str](), collections.Counter[str]()
-    waiting: list[Entry] = []
+    waiting: list[copies.Entry] = []
     found: dict[str, Turn] = {}
     for entry in sorted(entries, key=lambda each: _order(each, dead)):
         if (_has_room(into[entry.destination], limits.into)
@@ -104,7 +61,7 @@ def turns(entries: Iterable[Entry], limits: Limits, dead: Collection[str]
     return found
 
 
-def _order(entry: Entry, dead: Collection[str]) -> tuple[object, ...]:
+def _order(entry: copies.Entry, dead: Collection[str]) -> tuple[object, ...]:
     return (any(host in dead for host in entry.ends), entry.stalled,
             not entry.awaited, not entry.attached, entry.began,
             entry.shadow_id)
@@ -112,10 +69,3 @@ def _order(entry: Entry, dead: Collection[str]) -> tuple[object, ...]:
 
 def _has_room(count: int, limit: int) -> bool:
     return limit <= 0 or count < limit
-
-
-def in_words(place: int) -> str:
-    """What an operator reads of a copy that waits."""
-    suffix = 'th' if place % 100 in (11, 12, 13) else {
-        1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')
-    return 'waiting for its turn (%d%s)' % (place, suffix)

@@ -18,14 +18,13 @@ import contextlib
 import dataclasses
 import time
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import sparse_errors
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
 
 #: Bytes of the smallest block that a thin pool of LVM maps.
 BLOCK = 64 << 10
@@ -63,7 +62,7 @@ class Comparison:
     :param memory: of the service
     """
 
-    def __init__(self, node: nodes.Node, context: ports.Context,
+    def __init__(self, node: Node, context: objects.Context,
                  memory: Memory | None = None) -> None:
         self._node = node
         self._context = context
@@ -158,7 +157,7 @@ class Comparison:
                 del self.memory.suspected[move.shadow_id]
                 self._restore(move, lost, here, tags)
             self.memory.suspected.pop(move.shadow_id, None)
-        except sparse_errors.Lacking:
+        except exceptions.Lacking:
             pass  # all that can be; its source stays
         except ERRORS as exc:
             self._check_pool(move)
@@ -191,11 +190,11 @@ class Comparison:
         tags = self._tags(move)
         try:
             whole = self._is_whole(move, tags)
-        except sparse_errors.PoolFails:
+        except exceptions.PoolFails:
             raise
         except ERRORS as exc:
             if names.ACCEPTED not in tags or not (
-                    isinstance(exc, sparse_errors.Lacking)
+                    isinstance(exc, exceptions.Lacking)
                     or self._has_waited(move, exc)):
                 raise
             if self.memory.known.get(move.shadow_id, True):
@@ -211,7 +210,7 @@ class Comparison:
         try:
             if (self._is_known(move)
                     and move.source not in self._node.records.services()):
-                raise sparse_errors.Forgotten(host=move.source)
+                raise exceptions.Forgotten(host=move.source)
             here = self._look(move)
             lost = self._missing(move, here)
         except ERRORS as exc:
@@ -268,7 +267,7 @@ class Comparison:
             return ()
         runs = self._node.records.services().get(move.source)
         if runs is None:
-            raise sparse_errors.Forgotten(host=move.source)
+            raise exceptions.Forgotten(host=move.source)
         if not runs:
             raise exceptions.PeerUnreachable(
                 host=move.source, method='heartbeat', seconds=0,
@@ -312,8 +311,8 @@ class Comparison:
         except ERRORS as exc:
             with contextlib.suppress(*ERRORS):
                 self._forget_read(move)
-            if isinstance(exc, (sparse_errors.PoolFails,
-                                sparse_errors.NotAllCopied)):
+            if isinstance(exc, (exceptions.PoolFails,
+                                exceptions.NotAllCopied)):
                 raise
             raise self._not_refilled(move, exc) from exc
         if self._is_known(move):
@@ -336,7 +335,7 @@ class Comparison:
             # Later a guest may hide what is lost again.
             try:
                 self._look(move)
-            except sparse_errors.PoolFails:
+            except exceptions.PoolFails:
                 raise
             except ERRORS:
                 pass  # until the next look
@@ -347,7 +346,7 @@ class Comparison:
                        copied=size)
         missing = thin_map.common(missing, self._look(move))
         if missing:
-            raise sparse_errors.NotAllCopied(
+            raise exceptions.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
                 size=_kib(missing, move), end=self._end(move))
 
@@ -375,18 +374,18 @@ class Comparison:
         return lv.tags
 
     def _not_refilled(self, move: state.Move, reason: Exception
-                      ) -> sparse_errors.NotRefilled:
-        return sparse_errors.NotRefilled(
+                      ) -> exceptions.NotRefilled:
+        return exceptions.NotRefilled(
             volume=move.volume_id, host=self._node.host, source=move.source,
             reason=reason, end=self._end(move))
 
-    def _lacking(self, move: state.Move) -> sparse_errors.Lacking:
-        return sparse_errors.Lacking(
+    def _lacking(self, move: state.Move) -> exceptions.Lacking:
+        return exceptions.Lacking(
             volume=move.volume_id, host=self._node.host, source=move.source,
             end=self._end(move))
 
     def _end(self, move: state.Move) -> str:
-        return sparse_errors.end(self._node.stack.group, move.destination_lv)
+        return exceptions.end(self._node.stack.group, move.destination_lv)
 
     # -- what can't be seen
 
@@ -397,7 +396,7 @@ class Comparison:
         """
         try:
             self._node.stack.check_pool(move)
-        except sparse_errors.PoolFails:
+        except exceptions.PoolFails:
             self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
             raise
         except ERRORS:
@@ -407,14 +406,14 @@ class Comparison:
         if not self._has_waited(move, error):
             return False
         if self._is_known(move) and not isinstance(
-                error, sparse_errors.Forgotten):
+                error, exceptions.Forgotten):
             raise self._lacking(move)
         events.say(events.UNCOMPARED, volume=move.volume_id,
                    source=move.source, error=error)
         return True
 
     def _has_waited(self, move: state.Move, error: Exception) -> bool:
-        if isinstance(error, sparse_errors.Forgotten):
+        if isinstance(error, exceptions.Forgotten):
             return True  # nobody expects it back
         now, unseen = time.monotonic(), self.memory.unseen
         since, last = unseen.get(move.shadow_id, (now, now))

@@ -5,31 +5,30 @@ The handle has its constant path here and is on the disk that the home
 serves; reads and writes pass through to there. A volume gets that where it
 can't move to its instance now: it is still being copied to its home, or must
 stay there. As soon as it can, it follows its instance to this node, under the
-running guest; see :mod:`.moves.follow`.
+running guest; see :mod:`.deferred`.
 
 What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import events
-from cinder_localclone import exceptions
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
-from cinder_localclone.moves import offering
-from cinder_localclone.moves import remains
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import survey as surveys
-from cinder_localclone import tops
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import source_export
 
 LOG = logging.getLogger(__name__)
 
@@ -37,8 +36,8 @@ LOG = logging.getLogger(__name__)
 ATTACHING = 3600
 
 
-def begin(node: nodes.Node, volume_id: str, properties: ports.Properties,
-          attachments: ports.Attachments | None = None) -> None:
+def begin(node: Node, volume_id: str, properties: objects.Properties,
+          attachments: objects.Attachments | None = None) -> None:
     """Pass a volume through to its home; the caller holds its lock.
 
     What earlier moves of the volume have left here goes first. The home may
@@ -60,15 +59,15 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties,
         raise exceptions.StaleMove(volume=volume_id)
     if attachments is not None:
         checks.check_in_time(volume, node.host, None, attachments)
-    for earlier in remains.here(node, volume_id):
-        remains.take_down(node, earlier)
+    for earlier in cleanup.here(node, volume_id):
+        cleanup.take_down(node, earlier)
     _withdraw_earlier(node, volume)
     present = node.stack.survey()
     handle = present.handle(volume_id)
     if handle and handle.opened and not (
             present.is_handle_foreign(volume_id)
-            and connection_to(node, volume, node.host)):
-        tops.ensure_closed(node, volume_id)
+            and nodes.connection_to(node, volume, node.host)):
+        devices.ensure_closed(node, volume_id)
     for lv in present.left_of(volume_id, node.stack.group):
         if names.AWAY not in lv.tags:
             node.stack.mark(lv.name, names.AWAY)
@@ -79,22 +78,22 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties,
     if node.stack.ensure_handle_on_disk(volume_id, disk):
         node.stack.read_head(volume_id)
     if rows.is_encrypted_by_nova(volume):
-        tops.open_for_guest(node, volume_id)
+        devices.open_for_guest(node, volume_id)
     elif rows.recorded(volume):
-        tops.open(node, volume)
+        devices.open(node, volume)
     elif present.tops(volume_id):
-        tops.close_if_idle(node, volume_id)  # a boot could not know
+        devices.close_if_idle(node, volume_id)  # a boot could not know
     node.sessions.end_other_passes(volume_id, properties['target_iqn'])
 
 
-def _withdraw_earlier(node: nodes.Node, volume: ports.Volume) -> None:
+def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
     """What this node has served before it was left is in nobody's use."""
     move = node.records.move_of(volume.id)
     node.exports.withdraw_unnamed(
         volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
 
 
-def end_one(node: nodes.Node, volume_id: str, user: str) -> None:
+def end_one(node: Node, volume_id: str, user: str) -> None:
     """End one pass-through of a volume; the caller holds its lock.
 
     A request may be late: the volume may have been attached here anew
@@ -110,7 +109,7 @@ def end_one(node: nodes.Node, volume_id: str, user: str) -> None:
                  'late; nothing was changed.', volume_id)
 
 
-def end(node: nodes.Node, volume_id: str) -> None:
+def end(node: Node, volume_id: str) -> None:
     """Pass a volume through no more; the caller holds its lock.
 
     :raises SourceBusy: if something has the handle open
@@ -118,7 +117,7 @@ def end(node: nodes.Node, volume_id: str) -> None:
     present = node.stack.survey()
     foreign = present.is_handle_foreign(volume_id)
     if foreign:
-        tops.ensure_closed(node, volume_id)
+        devices.ensure_closed(node, volume_id)
         node.stack.remove_handle(volume_id)
     if foreign or not present.handle(volume_id):  # a boot has made none
         node.crypt.forget_passed(volume_id)
@@ -126,7 +125,7 @@ def end(node: nodes.Node, volume_id: str) -> None:
     node.sessions.end_passed(volume_id)
 
 
-def end_after_swap(node: nodes.Node, volume_id: str) -> None:
+def end_after_swap(node: Node, volume_id: str) -> None:
     """The handle is on what this node has of the volume: log out.
 
     The home of before may stop serving it once the attachment says so. As
@@ -138,7 +137,7 @@ def end_after_swap(node: nodes.Node, volume_id: str) -> None:
         node.sessions.end_passed(volume_id)
 
 
-def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
+def look(node: Node, present: survey.Survey | None = None) -> bool:
     """What attachments say is passed through here is, and nothing else is.
 
     One volume that fails does not stop the others.
@@ -151,7 +150,7 @@ def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
     if present is None:
-        present = surveys.Survey({}, node.stack.devices())
+        present = survey.Survey({}, node.stack.devices())
     noted = node.crypt.passed(present.lvs)
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *_recorded(node), *noted,
@@ -169,7 +168,7 @@ def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
     return fine
 
 
-def _recorded(node: nodes.Node) -> Iterable[str]:
+def _recorded(node: Node) -> Iterable[str]:
     """The volumes of which the initiator has a record, in vain perhaps.
 
     It would log in with it at the next boot.
@@ -182,7 +181,7 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: nodes.Node, volume_id: str) -> None:
+def _look_at(node: Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
@@ -192,8 +191,8 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         # By now, not when it was listed. And first: with the initiator's
         # record a boot opens it.
         noted = node.crypt.passed().get(volume_id)
-        if noted and not crypt_tops.settle_note(
-                node, volume, tops.is_wanted(node, volume), luks=noted[0]):
+        if noted and not devices.settle_note(
+                node, volume, devices.is_wanted(node, volume), luks=noted[0]):
             return
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:
@@ -201,46 +200,36 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         from_here = move if move and move.source == node.host else None
         if from_here and from_here.keeps_handle:
             return  # it may come back to the LV that is here
-        connection = connection_to(node, volume, node.host)
+        connection = nodes.connection_to(node, volume, node.host)
         if connection:
             if from_here:  # to read it there, its home may have to read here
                 # Not all of it: an LV that is lost may not be needed.
-                with offering.trouble_is_told(volume_id):
-                    offering.offer(node, from_here)
+                with source_export.trouble_is_told(volume_id):
+                    source_export.offer(node, from_here)
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(node, volume):
             _give_up(node, volume_id)
 
 
-def is_being_attached(node: nodes.Node, volume: ports.Volume) -> bool:
+def is_being_attached(node: Node, volume: objects.Volume) -> bool:
     """Whether an attachment may yet say that a volume is used here.
 
     It says so after this node was asked for the volume. Nova also keeps
     attachments that name no host, for weeks: of servers that are shelved.
     """
-    unsaid = _unsaid(volume)
+    unsaid = volume_attachments.unsaid(volume)
     return any(map(_is_new, unsaid)) or bool(
         unsaid and node.sessions.has_begun(volume.id))
 
 
-def may_be_attached(volume: ports.Volume) -> bool:
-    """Return whether an attachment does not say yet where, or how."""
-    return bool(_unsaid(volume))
-
-
-def _unsaid(volume: ports.Volume) -> list[ports.Attachment]:
-    return [each for each in volume.volume_attachment
-            if each.connection_info is None or not each.connector]
-
-
-def _is_new(attachment: ports.Attachment) -> bool:
+def _is_new(attachment: objects.Attachment) -> bool:
     since = (getattr(attachment, 'updated_at', None)
              or getattr(attachment, 'created_at', None))
     return since is None or timeutils.delta_seconds(
         timeutils.normalize_time(since), timeutils.utcnow()) < ATTACHING
 
 
-def _give_up(node: nodes.Node, volume_id: str) -> None:
+def _give_up(node: Node, volume_id: str) -> None:
     """Pass through no more what no attachment names.
 
     Whoever waits for a home that does not serve it any more could not even
@@ -248,24 +237,3 @@ def _give_up(node: nodes.Node, volume_id: str) -> None:
     """
     node.sessions.end_passed_if_down(volume_id)
     end(node, volume_id)
-
-
-def passed_from(node: nodes.Node, volume: ports.Volume
-                ) -> Iterator[tuple[str, served.Connection]]:
-    """Where a volume that is at home here is passed through.
-
-    :returns: service hosts, with how they have it
-    """
-    here = checks.as_told(node)
-    for host in node.other_nodes():
-        connection = connection_to(node, volume, host)
-        if connection and here.is_meant(connection):
-            yield host, connection
-
-
-def connection_to(node: nodes.Node, volume: ports.Volume, host: str
-                  ) -> served.Connection | None:
-    """How a volume is passed through to a node, by its attachments."""
-    found = (served.passed_to(attachment, node.is_at, host)
-             for attachment in volume.volume_attachment)
-    return next((connection for connection in found if connection), None)

@@ -12,12 +12,12 @@ import dataclasses
 
 from oslo_log import log as logging
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
 
 LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def tell_of_trouble(volume_id: str, exc: Exception) -> None:
                exc_info=not isinstance(exc, exceptions.LocalCloneError))
 
 
-def offer(node: nodes.Node, move: state.Move) -> None:
+def offer(node: Node, move: state.Move) -> None:
     """Offer the source of a move again, as a reboot ends that.
 
     :raises LocalCloneError: if it has no device; trouble with its export is
@@ -48,7 +48,7 @@ def offer(node: nodes.Node, move: state.Move) -> None:
         export(node, move)
 
 
-def export(node: nodes.Node, move: state.Move) -> None:
+def export(node: Node, move: state.Move) -> None:
     """Export the source device of a move where its record says.
 
     A node that does not have that address any more exports it at its own, and
@@ -62,13 +62,13 @@ def export(node: nodes.Node, move: state.Move) -> None:
         node.records.relocate(move, location)
 
 
-def withdraw(node: nodes.Node, shadow_id: str) -> None:
+def withdraw(node: Node, shadow_id: str) -> None:
     """Offer the source of a move no more; what is gone is done."""
     node.exports.withdraw_source(shadow_id)
     node.stack.remove_source(shadow_id)
 
 
-def withdraw_above(node: nodes.Node, lv: str) -> None:
+def withdraw_above(node: Node, lv: str) -> None:
     """The same for all moves whose source an LV is, or has been.
 
     For a caller that knows that nothing reads it as a source any more: moves
@@ -78,7 +78,7 @@ def withdraw_above(node: nodes.Node, lv: str) -> None:
         withdraw(node, shadow_id)
 
 
-def withdraw_strays(node: nodes.Node, present: survey.Survey,
+def withdraw_strays(node: Node, present: survey.Survey,
                     moves: Collection[str] = ()) -> None:
     """Offer nothing of moves that are over.
 
@@ -103,3 +103,14 @@ def withdraw_strays(node: nodes.Node, present: survey.Survey,
     except exceptions.LocalCloneError as exc:
         LOG.error('Source devices of ended moves could not be removed; the '
                   'next periodic check tries again: %s', exc)
+
+
+def new_credentials() -> str:
+    """One-time CHAP credentials, in the form of Cinder's provider_auth.
+
+    Cinder's generators use no "0": the kernel's target takes a user name
+    that begins with "0b" or "0x" for an encoded number and refuses it.
+    """
+    from cinder.volume import volume_utils  # slow: only where it is needed
+    return 'CHAP %s %s' % (volume_utils.generate_username(),
+                           volume_utils.generate_password())

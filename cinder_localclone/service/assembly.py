@@ -22,34 +22,33 @@ from oslo_service import loopingcall
 from oslo_service import service as oslo_service
 from tooz import coordination as tooz
 
-from cinder_localclone import attachment_records
-from cinder_localclone import connections
-from cinder_localclone import cryptsetup
-from cinder_localclone import directory as directories
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import header_backups
-from cinder_localclone import keys
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import node as nodes
-from cinder_localclone import notices
-from cinder_localclone import opts
-from cinder_localclone import peer
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone import queue_records
-from cinder_localclone import reconcile
-from cinder_localclone import runner
-from cinder_localclone import secret_records
-from cinder_localclone import sessions
-from cinder_localclone import stack as stacks
-from cinder_localclone import status_records
-from cinder_localclone import unended
-from cinder_localclone import wake
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.db import attachments
+from cinder_localclone.db import interrupted as status_records
+from cinder_localclone.db import queue
+from cinder_localclone.db import secrets
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import key_manager
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import copying
+from cinder_localclone.service import directory as directories
+from cinder_localclone.service import notifications
+from cinder_localclone.service import options
+from cinder_localclone.service import rpc
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import interrupted
+from cinder_localclone.volumes import reconcile
+from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
@@ -65,10 +64,10 @@ class Look:
         one that moves; '' if it can
     """
 
-    lvs: Mapping[str, reports.LogicalVolume] = dataclasses.field(
+    lvs: Mapping[str, lvm_reports.LogicalVolume] = dataclasses.field(
         default_factory=dict)
-    free: reports.FreeSpace = reports.FreeSpace(0, 0, False)
-    capacity: reports.Capacity = reports.Capacity(0, 0, 0, 0)
+    free: lvm_reports.FreeSpace = lvm_reports.FreeSpace(0, 0, False)
+    capacity: lvm_reports.Capacity = lvm_reports.Capacity(0, 0, 0, 0)
     outage: str = ''
 
 
@@ -86,10 +85,10 @@ class Service:
     """
 
     backend_name: str
-    node: nodes.Node
-    stack: stacks.Stack
+    node: Node
+    stack: clone.Stack
     reconciler: reconcile.Reconciler
-    connections: connections.Connections
+    connections: connect.Connections
     addresses: list[str]
     initiator: str = ''
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -125,7 +124,7 @@ class Service:
                         'directory any more: move the files that you need, '
                         'and remove the directory.', path)
 
-    def readiness(self) -> tuple[reports.FreeSpace, list[str], int | None]:
+    def readiness(self) -> tuple[lvm_reports.FreeSpace, list[str], int | None]:
         """What this node can take in at this moment, and why no move.
 
         What only a restart of the service changes is not looked at again.
@@ -155,11 +154,11 @@ class Service:
         except Exception as exc:  # whatever it is, nothing works without
             return Look(outage=str(exc) or repr(exc))
 
-    def _outage(self, lvs: Mapping[str, reports.LogicalVolume]) -> str:
+    def _outage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> str:
         """Why LVM can change nothing; what is there can be used."""
         try:
             self.stack.check_groups(lvs)
-        except (lvm_errors.DiskMissing, lvm_errors.NoArchive) as exc:
+        except (exceptions.DiskMissing, exceptions.NoArchive) as exc:
             return str(exc)
         return ''
 
@@ -170,13 +169,13 @@ class Service:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be checked: %s' % exc
-        usage = reports.pool_usage(self.look().lvs, self.stack.pool)
+        usage = lvm_reports.pool_usage(self.look().lvs, self.stack.pool)
         full = 'its thin pool is full: %s' % usage if usage.is_full else ''
         return [each for each in (problem, full) if each] + serving
 
     def _find_problems(self) -> list[str]:
         problems = []
-        targets = devicemapper.targets(self.stack.timeout)
+        targets = dmsetup.targets(self.stack.timeout)
         if not any(line.split()[:1] == ['clone']
                    for line in targets.splitlines()):
             problems.append('its kernel has no dm-clone '
@@ -190,15 +189,15 @@ class Service:
             problems.append(str(exc))
         return problems
 
-    def _pool_problems(self, lvs: Mapping[str, reports.LogicalVolume]
+    def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                        ) -> list[str]:
-        if self.stack.pool and not reports.zeroes(lvs, self.stack.pool):
+        if self.stack.pool and not lvm_reports.zeroes(lvs, self.stack.pool):
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
                         self.stack.group, self.stack.pool)]
         try:
             self.stack.check_disks()
-        except lvm_errors.TooFewDisks as exc:
+        except exceptions.TooFewDisks as exc:
             return ['its volume group has %(disks)s disks, and '
                     'localclone_thick_stripes is %(stripes)s' % exc.kwargs]
         return []
@@ -246,53 +245,52 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     """
     try:
         names.check_template(cfg.CONF.volume_name_template)
-        geometry = opts.geometry(conf)
+        geometry = options.geometry(conf)
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
-    peers = peer.client(conf.localclone_peer_timeout)
-    rows = queue_records.QueueRecords()
+    peers = rpc.client(conf.localclone_peer_timeout)
+    rows = queue.QueueRecords()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'),
         *conf.localclone_addresses) if address]
     directory = directories.Directory(
         host, rows, peers, cinder_context.get_admin_context())
     directory.know(host, addresses)
-    stack = stacks.Stack(
+    stack = clone.Stack(
         conf.volume_group, pool,
         conf.localclone_metadata_group or conf.volume_group,
         conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
-    node = nodes.Node(
+    node = Node(
         host=host, records=rows, snapshots=rows,
-        secrets=secret_records.SecretRecords(),
-        attachments=attachment_records.AttachmentRecords(directory.is_at),
-        stack=stack,
-        crypt=cryptsetup.Cryptsetup(
+        secrets=secrets.SecretRecords(),
+        attachments=attachments.AttachmentRecords(directory.is_at),
+        stack=stack, crypt=cryptsetup.Cryptsetup(
             conf.volume_group, conf.localclone_command_timeout,
-            conf.localclone_header_backup_dir or '', opts.sealed_keys(conf),
+            conf.localclone_header_backup_dir or '', options.sealed_keys(conf),
             conf.localclone_key_cache_dir, names.backend_of(host)),
-        keys=keys.Keys(conf.localclone_key_auth,
-                       conf.localclone_key_timeout),
-        runner=runner.Runner(
+        keys=key_manager.Keys(
+            conf.localclone_key_auth, conf.localclone_key_timeout),
+        runner=cryptsetup.Runner(
             names.backend_of(host), conf.localclone_command_timeout,
             conf.localclone_reencryption_resilience),
-        exports=export.Exports(conf.target_prefix, conf.target_ip_address,
-                               conf.target_port, host, export.has_address),
-        sessions=sessions.Sessions(conf.localclone_command_timeout,
-                                   conf.localclone_source_timeout, host),
-        peers=peers, geometry=geometry,
-        lock=Lock(host, conf.localclone_lock_timeout),
-        try_lock=Lock(host, 0),
-        is_at=directory.is_at, clear=clearing(conf, stack),
-        limits=opts.limits(conf), pacing=opts.pacing(conf),
+        exports=iscsi_target.Exports(
+            conf.target_prefix, conf.target_ip_address, conf.target_port, host,
+            iscsi_target.has_address), sessions=iscsi_initiator.Sessions(
+                conf.localclone_command_timeout,
+                conf.localclone_source_timeout, host), peers=peers,
+        geometry=geometry, lock=Lock(host, conf.localclone_lock_timeout),
+        try_lock=Lock(host, 0), is_at=directory.is_at,
+        clear=clearing(conf, stack), limits=options.limits(conf),
+        pacing=options.pacing(conf),
         compare_wait=conf.localclone_compare_timeout,
         authenticates=conf.localclone_authenticated,
-        tell=notices.Notices(host, rows).tell)
+        tell=notifications.Notices(host, rows).tell)
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
         backend_name=backend_name, node=node, stack=stack,
         reconciler=reconciler,
-        connections=connections.Connections(reconciler, directory.find),
+        connections=connect.Connections(reconciler, directory.find),
         addresses=addresses)
 
 
@@ -331,7 +329,7 @@ class Lock:
             lock.release()
 
 
-def clearing(conf: Configuration, stack: stacks.Stack
+def clearing(conf: Configuration, stack: clone.Stack
              ) -> Callable[[str, int], None]:
     """How a thick LV is overwritten: as Cinder's ``volume_clear`` says.
 
@@ -363,13 +361,13 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
         _loop(conf.localclone_node_interval,
               lambda: look(service, backups)),
         _loop(conf.localclone_node_interval,
-              lambda: newborns.sweep(
+              lambda: uncommitted.sweep(
                   service.node, reconciler.context, reconciler.seen)),
         # It can take hours.
         _loop(conf.localclone_node_interval,
-              lambda: removal.remove_doomed(service.node, reconciler.seen)),
+              lambda: cleanup.remove_doomed(service.node, reconciler.seen)),
         _loop(1, lambda: wake_copies(
-            reconciler.copying.waker, opts.pacing(conf).tick))]
+            reconciler.copying.waker, options.pacing(conf).tick))]
     return loops
 
 
@@ -386,7 +384,7 @@ def pause_at_end(service: Service) -> None:
             'SIGTERM', lambda _number, _frame: _pause_all(service.node))
 
 
-def _pause_all(node: nodes.Node) -> None:
+def _pause_all(node: Node) -> None:
     try:
         node.runner.end()
     except Exception:
@@ -409,8 +407,8 @@ def look(service: Service, backups: header_backups.Look) -> None:
         service.reconciler.converge_node()
         backups.look(service.reconciler.context)
     finally:
-        unended.look(service.node, status_records.StatusRecords(),
-                     service.started)
+        interrupted.look(service.node, status_records.StatusRecords(),
+                         service.started)
 
 
 def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
@@ -433,7 +431,7 @@ def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
     return loop
 
 
-def wake_copies(waker: wake.Waker, interval: float) -> None:
+def wake_copies(waker: copying.Waker, interval: float) -> None:
     """Pace and prompt copies for up to a minute, while there are any.
 
     :param interval: seconds in between

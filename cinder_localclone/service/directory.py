@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node a connector belongs to."""
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from concurrent import futures
 import threading
 import time
-import typing
 
-from cinder_localclone import exceptions
-from cinder_localclone import host_names
-from cinder_localclone import iscsi_target
-from cinder_localclone import peer_ports
-from cinder_localclone import ports
-from cinder_localclone import record_ports
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import hosts as host_names
+from cinder_localclone.core.interfaces import peers as peer_interfaces
+from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import objects
 
 #: Seconds for which a node's answer with its addresses is believed.
 BELIEVED = 600
@@ -35,8 +33,9 @@ class Directory:
     :param context: with which nodes are asked by :meth:`is_at`
     """
 
-    def __init__(self, host: str, records: record_ports.Services,
-                 peers: peer_ports.Peers, context: ports.Context = None):
+    def __init__(self, host: str, records: record_interfaces.Services,
+                 peers: peer_interfaces.Peers,
+                 context: objects.Context = None):
         self.host = host
         self._records = records
         self._peers = peers
@@ -46,7 +45,7 @@ class Directory:
         #: When each other node is asked again, monotonic seconds.
         self._again: dict[str, float] = {}
 
-    def find(self, context: ports.Context, connector: ports.Connector
+    def find(self, context: objects.Context, connector: objects.Connector
              ) -> str | None:
         """The service host of the connecting node; None if it is none.
 
@@ -63,7 +62,7 @@ class Directory:
                 host=match, method='heartbeat', seconds='service_down_time')
         return match
 
-    def is_at(self, connector: ports.Connector, host: str) -> bool:
+    def is_at(self, connector: objects.Connector, host: str) -> bool:
         """Whether a connector belongs to the node of a service host.
 
         Alive or not. The nodes that are alive are asked for their addresses
@@ -79,7 +78,7 @@ class Directory:
 
     def know(self, host: str, addresses: Iterable[str]) -> None:
         """Remember a node's addresses: no other node has them any more."""
-        found = frozenset(map(iscsi_target.plain, addresses))
+        found = frozenset(map(iscsi.plain, addresses))
         with self._knowing:
             if host != self.host:  # this node knows its own
                 found -= self._addresses.get(self.host, frozenset())
@@ -94,7 +93,7 @@ class Directory:
                 self._records.services().items()
                 if host.partition('@')[2] == backend}
 
-    def _find_by_address(self, context: ports.Context, address: str | None,
+    def _find_by_address(self, context: objects.Context, address: str | None,
                          hosts: list[str], alive: list[str]) -> str | None:
         """Return the one of some hosts that has an address.
 
@@ -111,7 +110,7 @@ class Directory:
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
 
-    def _ask(self, context: ports.Context, hosts: list[str]) -> None:
+    def _ask(self, context: objects.Context, hosts: list[str]) -> None:
         """Ask nodes for their addresses, and remember them.
 
         All at one time: a caller may hold the lock of a volume, for which
@@ -130,7 +129,7 @@ class Directory:
                 self.know(host, addresses)
                 self._again[host] = now + BELIEVED
 
-    def _addresses_of(self, context: ports.Context, host: str
+    def _addresses_of(self, context: objects.Context, host: str
                       ) -> list[str] | None:
         """What a node says; None: it does not answer."""
         try:
@@ -141,24 +140,11 @@ class Directory:
         return found
 
 
-def _address(connector: ports.Connector) -> str | None:
+def _address(connector: objects.Connector) -> str | None:
     ip = connector.get('ip')
-    return iscsi_target.plain(ip) if ip else None
+    return iscsi.plain(ip) if ip else None
 
 
-def _by_name(connector: ports.Connector, hosts: Iterable[str]) -> str | None:
+def _by_name(connector: objects.Connector, hosts: Iterable[str]) -> str | None:
     """The service host of the node that a connector names, if it is one."""
     return host_names.Names(hosts).match(connector.get('host') or '')
-
-
-def remembered(is_at: Callable[[ports.Connector, str], bool]
-               ) -> Callable[[ports.Connector, str], bool]:
-    """:meth:`Directory.is_at` for one look, which asks for each host once."""
-    answers: dict[tuple[typing.Any, ...], bool] = {}
-
-    def answer(connector: ports.Connector, host: str) -> bool:
-        key = connector.get('host'), connector.get('ip'), host
-        if key not in answers:
-            answers[key] = is_at(connector, host)
-        return answers[key]
-    return answer

@@ -7,7 +7,7 @@ cinder-api has to know them too: it loads them through its own option::
 
     [DEFAULT]
     osapi_volume_extension = cinder.api.contrib.standard_extensions
-    osapi_volume_extension = cinder_localclone.messages.load
+    osapi_volume_extension = cinder_localclone.service.messages.load
 
 Without that line the owner reads "An unknown error occurred.".
 """
@@ -17,7 +17,7 @@ from cinder.message import api
 from cinder.message import message_field
 from oslo_log import log as logging
 
-from cinder_localclone import events
+from cinder_localclone.core import events
 
 LOG = logging.getLogger(__name__)
 

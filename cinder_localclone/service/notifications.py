@@ -14,10 +14,10 @@ from cinder import context as cinder_context
 from cinder import rpc
 from oslo_log import log as logging
 
-from cinder_localclone import events
-from cinder_localclone import ports
-from cinder_localclone import record_ports
-from cinder_localclone import state
+from cinder_localclone.core import events
+from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def event_type(milestone: state.Milestone) -> str:
     return 'volume.move.' + milestone.value
 
 
-def payload(move: state.Move, volume: ports.Volume | None
+def payload(move: state.Move, volume: objects.Volume | None
             ) -> dict[str, typing.Any]:
     """What a notification says. Pure.
 
@@ -62,7 +62,7 @@ class Notices:
     :param host: this service's host, without pool
     """
 
-    def __init__(self, host: str, records: record_ports.Records):
+    def __init__(self, host: str, records: record_interfaces.Records):
         self._host = host
         self._records = records
 

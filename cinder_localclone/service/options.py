@@ -3,9 +3,8 @@
 
 from oslo_config import cfg
 
-from cinder_localclone import pace
-from cinder_localclone import queue
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core import state
 
 #: What volume_driver is in a section of this driver.
 DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
@@ -37,7 +36,7 @@ localclone_opts = [
              'regions are in flight. Taken from the node that the volume '
              'leaves, like localclone_region_size.'),
     cfg.StrOpt(
-        'localclone_pace', default=pace.Settings.pace.value,
+        'localclone_pace', default=copies.Settings.pace.value,
         choices=[
             ('yield', '64 KiB in flight while the guest reads or writes its '
              'volume, 2 MiB once it has been idle for 0.6 s, and 8 MiB after '
@@ -64,7 +63,7 @@ localclone_opts = [
              'statistics of the volume\'s device, every '
              'localclone_wake_interval, but at least every 0.2 s.'),
     cfg.IntOpt(
-        'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
+        'localclone_pace_floor', default=copies.Settings.floor >> 20, min=1,
         max=10000,
         help='Minimum rate, in MiB/s, of each copy, if disks and network '
              'allow, so that it ends even if its guest is never idle. While a '
@@ -72,7 +71,7 @@ localclone_opts = [
              'every 2 s, up to 2 MiB. Does not apply while copies stop for an '
              'attach; localclone_max_rate_in takes precedence.'),
     cfg.IntOpt(
-        'localclone_max_rate_in', default=pace.Settings.limit >> 20, min=0,
+        'localclone_max_rate_in', default=copies.Settings.limit >> 20, min=0,
         max=100000,
         help='Maximum rate, in MiB/s, at which data is copied to this node, '
              'by all copies of the backend together, for a network or disks '
@@ -117,7 +116,7 @@ localclone_opts = [
              'prompts; the driver sends a message only when it changes how '
              'much may be in flight.'),
     cfg.IntOpt(
-        'localclone_max_copies_in', default=queue.Limits.into, min=0,
+        'localclone_max_copies_in', default=copies.Limits.into, min=0,
         max=1000,
         help='Maximum number of volumes copied to a node at a time. The other '
         'volumes that move to the node wait in a queue; they can be used '
@@ -128,12 +127,12 @@ localclone_opts = [
         'which copies run: set this, localclone_max_copies_out and '
         'localclone_max_copies to the same values on all nodes. 0: no limit.'),
     cfg.IntOpt(
-        'localclone_max_copies_out', default=queue.Limits.out_of, min=0,
+        'localclone_max_copies_out', default=copies.Limits.out_of, min=0,
         max=1000,
         help='Maximum number of volumes copied from a node at a time. '
              '0: no limit.'),
     cfg.IntOpt(
-        'localclone_max_copies', default=queue.Limits.total, min=0,
+        'localclone_max_copies', default=copies.Limits.total, min=0,
         max=10000,
         help='Maximum number of volumes copied at a time between all nodes '
              'of the backend, for a network that all of them share. 0: no '
@@ -285,18 +284,18 @@ def sealed_keys(configuration) -> str:
             else configuration.localclone_key_cache_dir)
 
 
-def limits(configuration) -> queue.Limits:
+def limits(configuration) -> copies.Limits:
     """How many copies run at one time."""
-    return queue.Limits(
+    return copies.Limits(
         into=configuration.localclone_max_copies_in,
         out_of=configuration.localclone_max_copies_out,
         total=configuration.localclone_max_copies)
 
 
-def pacing(configuration) -> pace.Settings:
+def pacing(configuration) -> copies.Settings:
     """How fast copies may be."""
-    return pace.Settings(
-        pace=pace.Pace(configuration.localclone_pace),
+    return copies.Settings(
+        pace=copies.Pace(configuration.localclone_pace),
         floor=configuration.localclone_pace_floor << 20,
         limit=configuration.localclone_max_rate_in << 20,
         prompt=configuration.localclone_wake_interval)

@@ -7,8 +7,8 @@ other cannot wait for each other. The database is the truth: a call that is
 lost only delays what the next periodic check does anyway.
 
 What each method means is in
-:class:`cinder_localclone.peer_ports.OperatorPeers`, how it is sent in
-:data:`METHODS`, what it does in :class:`cinder_localclone.handlers.Handlers`.
+:class:`.peers.OperatorPeers`, how it is sent in
+:data:`METHODS`, what it does in :class:`.handlers.Handlers`.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,10 @@ from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from cinder_localclone import deletion_errors
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import lvm_errors
-from cinder_localclone import manage_errors
-from cinder_localclone import peer_ports
-from cinder_localclone import ports
-from cinder_localclone import reencryption_errors
-from cinder_localclone import sparse_errors
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import objects
 
 LOG = logging.getLogger(__name__)
 
@@ -85,17 +80,17 @@ METHODS = {
     'end_passing': Method('end_passing', '1.6', expected=(
         exceptions.Busy, exceptions.SourceBusy)),
     'delete': Method('delete', '1.2', expected=(
-        deletion_errors.CannotDelete, deletion_errors.HalfDeleted)),
+        exceptions.CannotDelete, exceptions.HalfDeleted)),
     'unmanage': Method('unmanage', '1.4',
-                       expected=(manage_errors.CannotUnmanage,)),
+                       expected=(exceptions.CannotUnmanage,)),
     'unmanage_snapshot': Method('unmanage_snapshot', '1.4',
-                                expected=(manage_errors.SnapshotInUse,)),
+                                expected=(exceptions.SnapshotInUse,)),
     'manageable_snapshot': Method(
         'manageable_snapshot', '1.7', _prompt,
-        (manage_errors.CannotManage, exceptions.TooLate)),
+        (exceptions.CannotManage, exceptions.TooLate)),
     'manage_snapshot': Method(
         'manage_snapshot', '1.7', expected=(
-            manage_errors.CannotManage, exceptions.TooLate)),
+            exceptions.CannotManage, exceptions.TooLate)),
     'create_snapshot': Method('create_snapshot', '1.4',
                               expected=(exceptions.BeingCopied,)),
     'delete_snapshot': Method('delete_snapshot', '1.4', _prompt,
@@ -126,16 +121,13 @@ METHODS = {
         exceptions.Busy, exceptions.NotMovable, exceptions.StaleMove)),
     'encryption_status': Method('encryption_status', '1.6'),
     'encryption_rotate': Method('encryption_rotate', '1.6', _twice, expected=(
-        encryption_errors.KeyNotChanged, encryption_errors.NotAtRest)),
+        encryption_exceptions.KeyNotChanged, encryption_exceptions.NotAtRest)),
     'encryption_header_backup': Method(
         'encryption_header_backup', '1.6', expected=(
-            encryption_errors.KeyNotChanged, encryption_errors.NotAtRest)),
+            encryption_exceptions.KeyNotChanged,
+            encryption_exceptions.NotAtRest)),
     'encryption_verify': Method('encryption_verify', '1.6'),
 }
-
-
-class PeerTooOld(exceptions.LocalCloneError):
-    """The service of a node does not know yet what it was asked."""
 
 
 class Client:
@@ -157,7 +149,7 @@ class Client:
               ) -> typing.Any:
         method = METHODS[name]
         arguments = inspect.signature(
-            getattr(peer_ports.OperatorPeers, name)).bind(
+            getattr(peers.OperatorPeers, name)).bind(
                 self, *args, **more).arguments
         del arguments['self']
         context, host = arguments.pop('context'), arguments.pop('host')
@@ -174,7 +166,7 @@ class Client:
         return self._client.prepare(
             server=host, version=method.since, retry=RESENDS, **options)
 
-    def _call(self, method: Method, context: ports.Context, host: str,
+    def _call(self, method: Method, context: objects.Context, host: str,
               arguments: dict[str, typing.Any], seconds: float
               ) -> typing.Any:
         try:
@@ -187,7 +179,7 @@ class Client:
         except messaging.RemoteError as exc:
             raise _as_own(exc)
 
-    def _cast(self, method: Method, context: ports.Context, host: str,
+    def _cast(self, method: Method, context: objects.Context, host: str,
               arguments: dict[str, typing.Any]) -> None:
         try:
             self._target(method, host).cast(
@@ -200,12 +192,12 @@ class Client:
                          'host': host, 'error': exc})
 
 
-def client(timeout: float) -> peer_ports.OperatorPeers:
+def client(timeout: float) -> peers.OperatorPeers:
     """The peers of this node, on the message bus.
 
     :param timeout: seconds to wait for work that a peer does
     """
-    return typing.cast(peer_ports.OperatorPeers, Client(timeout))
+    return typing.cast(peers.OperatorPeers, Client(timeout))
 
 
 def _as_own(remote: messaging.RemoteError) -> Exception:
@@ -216,11 +208,9 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     """
     name = remote.exc_type or ''
     if name == 'UnsupportedVersion':
-        return PeerTooOld(remote.value)
+        return peers.PeerTooOld(remote.value)
     kind = next((getattr(module, name) for module in (
-        exceptions, deletion_errors, encryption_errors, manage_errors,
-        reencryption_errors, lvm_errors, sparse_errors)
-        if hasattr(module, name)), None)
+        exceptions, encryption_exceptions) if hasattr(module, name)), None)
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)
@@ -250,7 +240,7 @@ def start_server(host: str, handlers: object) -> typing.Any:
     """Answer the peers' calls.
 
     :param host: this service's host, without pool
-    :param handlers: see :class:`cinder_localclone.handlers.Handlers`
+    :param handlers: see :class:`cinder_localclone.service.handlers.Handlers`
     """
     server = rpc.get_server(
         messaging.Target(topic=TOPIC, server=host), [Endpoint(handlers)])

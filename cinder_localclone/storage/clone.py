@@ -24,20 +24,20 @@ import contextlib
 
 from oslo_log import log as logging
 
-from cinder_localclone.dm import tables
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import handles
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import pace
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import thin_map
+from cinder_localclone.core import copies
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import handles
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import sysfs
 
 LOG = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Stack(handles.Handles):
     # -- the clone
 
     def create_metadata(self, move: state.Move,
-                        lvs: Mapping[str, reports.LogicalVolume]) -> bool:
+                        lvs: Mapping[str, lvm_reports.LogicalVolume]) -> bool:
         """Create the metadata LV, and zero its head before anything uses it.
 
         dm-clone trusts whatever it finds there, so that must be done, and
@@ -89,19 +89,19 @@ class Stack(handles.Handles):
         block.zero_head(self.metadata_group, name, self.timeout)
         return True
 
-    def clone_status(self, shadow_id: str) -> tables.CloneStatus:
+    def clone_status(self, shadow_id: str) -> dm_tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
 
         :raises CommandFailed: if there is no such device
         :raises ValueError: if it is no clone
         """
-        return tables.parse_clone_status(devicemapper.status(
+        return dm_tables.parse_clone_status(dmsetup.status(
             names.clone(shadow_id), self.timeout))
 
-    def clone_statuses(self) -> dict[str, tables.CloneStatus]:
+    def clone_statuses(self) -> dict[str, dm_tables.CloneStatus]:
         """The same of all clones of this node, by their shadows' ids."""
-        found = devicemapper.clone_statuses(self.timeout)
-        return {shadow_id: tables.parse_clone_status(line)
+        found = dmsetup.clone_statuses(self.timeout)
+        return {shadow_id: dm_tables.parse_clone_status(line)
                 for name, line in found.items()
                 if (shadow_id := names.shadow_of_clone(name))}
 
@@ -156,7 +156,7 @@ class Stack(handles.Handles):
             used = loaded and bool(present.users(move.volume_id))
             if loaded and not used:
                 self._say_if_failed(move)
-            devicemapper.replace_suspended(
+            dmsetup.replace_suspended(
                 name, table, self.timeout, used, *[disk] * bool(disk))
         else:
             self._create(name, table, disk)
@@ -195,15 +195,15 @@ class Stack(handles.Handles):
         if clone and clone.target == 'clone' and not clone.suspended:
             self._disable_discards(move)
             return False
-        table = tables.error(move.size_bytes // state.SECTOR)
+        table = dm_tables.error(move.size_bytes // state.SECTOR)
         if absent not in devices:
-            devicemapper.create(absent, names.device_uuid(absent), table,
-                                self.timeout)
+            dmsetup.create(absent, names.device_uuid(absent), table,
+                           self.timeout)
         elif devices[absent].target != 'error':  # not made to the end
-            devicemapper.swap_table(absent, table, self.timeout)
+            dmsetup.swap_table(absent, table, self.timeout)
         return self._ensure_clone(move, '/dev/mapper/' + absent, (), '')
 
-    def _may_stay(self, move: state.Move, clone: tables.Device, source: str,
+    def _may_stay(self, move: state.Move, clone: dm_tables.Device, source: str,
                   present: survey.Survey) -> bool:
         """Whether a clone is to be left as it is.
 
@@ -258,7 +258,7 @@ class Stack(handles.Handles):
         parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
         name = names.clone(move.shadow_id)
         if parts:
-            devicemapper.discard_beneath(
+            dmsetup.discard_beneath(
                 names.handle(move.volume_id), name,
                 self.devices([name])[name].table, parts,
                 self._discarded_at_once(move),
@@ -280,7 +280,7 @@ class Stack(handles.Handles):
         return REGIONS_AT_ONCE * move.geometry.region_sectors * state.SECTOR
 
     def _clone_table(self, move: state.Move, source: str) -> str:
-        return tables.clone(
+        return dm_tables.clone(
             move.size_bytes // state.SECTOR, names.lv_path(
                 self.metadata_group, names.metadata_lv(move.shadow_id)),
             names.lv_path(self.group, move.destination_lv), source,
@@ -317,13 +317,13 @@ class Stack(handles.Handles):
         """
         if self.clone_status(shadow_id).enabled == enabled:
             return False
-        devicemapper.message(
+        dmsetup.message(
             names.clone(shadow_id),
             'enable_hydration' if enabled else 'disable_hydration',
             self.timeout)
         return True
 
-    def wake_hydration(self, steps: Mapping[str, pace.Step]) -> list[str]:
+    def wake_hydration(self, steps: Mapping[str, copies.Step]) -> list[str]:
         """Make the kernel check whether clones can go on copying.
 
         It does so when it is told the threshold, so that comes last.
@@ -331,7 +331,7 @@ class Stack(handles.Handles):
         :param steps: how, by shadow id
         :returns: the shadow ids of clones that are gone
         """
-        missing = devicemapper.send([
+        missing = dmsetup.send([
             (names.clone(shadow_id), text)
             for shadow_id, step in steps.items()
             for text in ('hydration_batch_size %d' % step.batch,
@@ -350,7 +350,7 @@ class Stack(handles.Handles):
 
     @staticmethod
     def seen(counters: Mapping[str, tuple[str, str]]
-             ) -> dict[str, pace.Seen]:
+             ) -> dict[str, copies.Seen]:
         """What guests have done so far, and what was copied, by shadow id.
 
         Read in this process, many times a second; sysfs answers without the
@@ -359,7 +359,7 @@ class Stack(handles.Handles):
         found = {}
         for shadow_id, (handle, lv) in counters.items():
             with contextlib.suppress(ValueError):
-                found[shadow_id] = pace.parse(
+                found[shadow_id] = copies.parse_seen(
                     sysfs.counters(handle), sysfs.counters(lv))
         return found
 
@@ -368,8 +368,8 @@ class Stack(handles.Handles):
 
         :raises CommandFailed: if something uses it
         """
-        removed = devicemapper.remove(names.clone(shadow_id), self.timeout)
-        devicemapper.remove(names.absent_source(shadow_id), self.timeout)
+        removed = dmsetup.remove(names.clone(shadow_id), self.timeout)
+        dmsetup.remove(names.absent_source(shadow_id), self.timeout)
         return removed
 
     def begin_swap(self, move: state.Move) -> bool:

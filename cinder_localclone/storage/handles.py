@@ -1,41 +1,183 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handles of volumes, what each is on, and devices beside them.
+"""Handles, and the upper devices above them."""
 
-See :mod:`.stack`, which this is the base of.
-"""
-
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import random
 import time
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import refill
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone import sparse_errors
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import thin_map
-from cinder_localclone import top_devices
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import logical_volumes
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import links
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import refill
+from cinder_localclone.storage.privsep import thin_pool
 
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
 
+#: Sectors that a header has at most: no tool makes one that is longer.
+LONGEST = (32 << 20) // state.SECTOR
 
-class Handles(top_devices.TopDevices):
+
+class TopDevices(logical_volumes.LogicalVolumes):
+    """The tops of volumes of one backend on this node."""
+
+    def survey(self) -> surveys.Survey:
+        """All LVs of the backend's groups and all of the driver's devices."""
+        return surveys.Survey(self.lvs(), self.devices())
+
+    def devices(self, only: Collection[str] | None = None
+                ) -> dict[str, dm_tables.Device]:
+        """The driver's own device-mapper devices, by name.
+
+        :param only: those of these names, as far as they are there
+        """
+        return own_devices(self.timeout, only)
+
+    def _survey_of(self, volume_id: str, shadow_id: str = ''
+                   ) -> surveys.Survey:
+        """What device-mapper has of one volume, and of one of its moves."""
+        return surveys.Survey({}, self.devices(
+            surveys.names_of(volume_id, shadow_id)))
+
+    # -- the guard
+
+    def can_guard(self) -> bool:
+        """Whether the kernel has what guards are made of."""
+        return any(line.split()[:1] == ['flakey'] for line in
+                   dmsetup.targets(self.timeout).splitlines())
+
+    def header_sectors(self, volume_id: str) -> int:
+        """How long the LUKS1 header at the beginning of a volume is.
+
+        It is read, in a child with a time limit.
+
+        :raises HeaderDamaged: if it can't be, or there is none that a guard
+            can keep: what a guest has written to a volume that Nova does not
+            encrypt may be anything
+        """
+        dmsetup.mend_path(names.handle(volume_id))
+        path = names.handle_path(volume_id)
+        found = cryptsetup.payload_sectors(path, self.timeout)
+        if not 0 < found <= LONGEST:
+            raise encryption_exceptions.HeaderDamaged(
+                path=path,
+                reason='its data would begin at sector %d' % found)
+        return found
+
+    def _devices_with_handle(self, volume_id: str) -> tuple[
+            Mapping[str, dm_tables.Device], dm_tables.Device]:
+        """The devices of a volume, its handle again.
+
+        :raises MissingData: if it has none
+        """
+        devices = self.devices(surveys.names_of(volume_id))
+        handle = devices.get(names.handle(volume_id))
+        if handle is None:
+            raise exceptions.MissingData(
+                what='The handle', volume=volume_id, host=self.host)
+        return devices, handle
+
+    def note_guarded(self, lv: str, header: int) -> None:
+        """The volume on an LV has a guard from now on, also after a boot.
+
+        :param header: sectors of its header
+        """
+        lvm.add_tag(self.group, lv, _guarded(header), self.timeout)
+
+    def forget_guarded(self, lv: str, header: int) -> None:
+        """It has none any more."""
+        lvm.remove_tag(self.group, lv, _guarded(header), self.timeout)
+
+    def ensure_guard(self, volume_id: str, header: int) -> bool:
+        """The guard of a volume, all of its handle.
+
+        One that exists is given another table while it is in use. The
+        handle is named by its number, so its own table may change.
+
+        :param header: sectors of the volume's header
+        :raises MissingData: if it has no handle
+        """
+        devices, handle = self._devices_with_handle(volume_id)
+        name = names.guard(volume_id)
+        guard = devices.get(name)
+        wanted = dm_tables.Guard(handle.number, header, handle.sectors)
+        if guard and not guard.suspended and dm_tables.parse_guard(
+                guard) == wanted:
+            return dmsetup.mend_path(name)
+        if guard:
+            dmsetup.swap_table(name, str(wanted), self.timeout)
+        else:
+            dmsetup.create(name, names.device_uuid(name), str(wanted),
+                           self.timeout)
+        dmsetup.mend_path(name)
+        return True
+
+    def read_guarded(self, volume_id: str, header: int) -> None:
+        """Prove that the header of a volume can be read above its guard."""
+        block.read_head(names.guard_path(volume_id), header * state.SECTOR,
+                        self.timeout)
+
+    # -- the path
+
+    def links(self) -> dict[str, str]:
+        """Where the paths of volumes lead that Nova encrypts, by volume id.
+
+        To a device of this name; '' if it is gone, or none of these.
+        """
+        return links.targets()
+
+    def ensure_link(self, volume_id: str, device: str) -> bool:
+        """The path of a volume leads to its guard, or to its handle.
+
+        :param device: the name of that
+        """
+        return links.ensure(volume_id, device)
+
+    def remove_link(self, volume_id: str) -> bool:
+        """Remove the path of a volume."""
+        return links.remove(volume_id)
+
+    # -- the end of it
+
+    def close_top(self, volume_id: str) -> bool:
+        """Remove whatever is above a handle, and the path that leads to it.
+
+        :raises CommandFailed: if something has it open; then nothing is done
+        """
+        present = self._survey_of(volume_id)
+        if present.guard(volume_id):
+            dmsetup.remove(names.guard(volume_id), self.timeout)
+        if present.crypt(volume_id):
+            cryptsetup.close(names.crypt(volume_id), self.timeout)
+        if present.integrity(volume_id):  # it may be all that there was
+            cryptsetup.remove_integrity(
+                names.integrity(volume_id), self.timeout)
+        return links.remove(volume_id) or bool(present.tops(volume_id))
+
+
+class Handles(TopDevices):
     """The handles of one backend on this node."""
 
     # -- the handle
 
     def ensure_handle_on_lv(
             self, volume_id: str, lv: str, size_bytes: int,
-            lvs: Mapping[str, reports.LogicalVolume] | None = None,
+            lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
             swaps: bool = True) -> bool:
         """The handle of a volume, on an LV from its first byte on.
 
@@ -54,10 +196,10 @@ class Handles(top_devices.TopDevices):
             have to be swapped, and ``swaps`` is False
         """
         devices = self.devices(_handle_and_served(volume_id))
-        if survey.is_on(devices.get(names.handle(volume_id)),
-                        self.number_of(lv), size_bytes):
+        if surveys.is_on(devices.get(names.handle(volume_id)),
+                         self.number_of(lv), size_bytes):
             return self._mend_path(volume_id)
-        present = survey.Survey(self.lvs() if lvs is None else lvs, devices)
+        present = surveys.Survey(self.lvs() if lvs is None else lvs, devices)
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
             return self._mend_path(volume_id)
         if lv not in present.lvs:
@@ -71,7 +213,7 @@ class Handles(top_devices.TopDevices):
                 'volume.' % lv)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
-            present.devices, volume_id, tables.linear(
+            present.devices, volume_id, dm_tables.linear(
                 _seen(present.handle(volume_id), size_bytes,
                       present.lvs[lv]),
                 names.lv_path(present.lvs[lv].group, lv)), swaps)
@@ -95,7 +237,7 @@ class Handles(top_devices.TopDevices):
         return max(shown, lv.shown if lv else size_bytes)
 
     def _if_longer(self, name: str, size_bytes: int
-                   ) -> reports.LogicalVolume | None:
+                   ) -> lvm_reports.LogicalVolume | None:
         """An LV, if its volume may be longer than its row says.
 
         LVM is asked only if the LV is longer by a GiB, less is what LVM
@@ -115,7 +257,7 @@ class Handles(top_devices.TopDevices):
 
         :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
         """
-        present = survey.Survey({}, self.devices([
+        present = surveys.Survey({}, self.devices([
             *_handle_and_served(move.volume_id),
             names.clone(move.shadow_id)]))
         if present.handle_is_on_clone(move):
@@ -132,7 +274,7 @@ class Handles(top_devices.TopDevices):
 
         :param sectors: of the handle
         """
-        return tables.on_clone(
+        return dm_tables.on_clone(
             move.size_bytes // state.SECTOR, names.clone_path(move.shadow_id),
             sectors, names.lv_path(self.group, move.destination_lv))
 
@@ -157,7 +299,7 @@ class Handles(top_devices.TopDevices):
                 and handle.sectors == sectors):
             return self._mend_path(volume_id)
         return self._ensure_handle(
-            devices, volume_id, tables.linear(sectors, number), swaps,
+            devices, volume_id, dm_tables.linear(sectors, number), swaps,
             (number, volume_id))
 
     def follow_onto_clone(self, move: state.Move, source: str) -> None:
@@ -173,7 +315,7 @@ class Handles(top_devices.TopDevices):
         handle = self.devices([name])[name]
         if source:
             self._check_source(move, source)
-        devicemapper.swap_flushed(
+        dmsetup.swap_flushed(
             name, self._on_clone(
                 move, _seen(handle, move.volume_bytes)),
             source, self.timeout)
@@ -226,15 +368,16 @@ class Handles(top_devices.TopDevices):
         return self._ensure_above(*self._devices_with_handle(volume_id),
                                   names.served(volume_id))
 
-    def _ensure_above(self, devices: Mapping[str, tables.Device],
-                      handle: tables.Device, name: str) -> bool:
+    def _ensure_above(self, devices: Mapping[str, dm_tables.Device],
+                      handle: dm_tables.Device, name: str) -> bool:
         """A device of this name, all of a handle."""
         device = devices.get(name)
         if (device and not device.suspended
                 and device.uses() == (handle.number,)
                 and device.sectors == handle.sectors):
-            return devicemapper.mend_path(name)
-        self._put(devices, name, tables.linear(handle.sectors, handle.number))
+            return dmsetup.mend_path(name)
+        self._put(devices, name,
+                  dm_tables.linear(handle.sectors, handle.number))
         return True
 
     def remove_served(self, volume_id: str) -> bool:
@@ -246,7 +389,7 @@ class Handles(top_devices.TopDevices):
             return False
         name = names.served(volume_id)
         served = self.devices([name]).get(name)
-        return bool(served and not served.opened) and devicemapper.remove(
+        return bool(served and not served.opened) and dmsetup.remove(
             name, self.timeout)
 
     # -- what the source of a move serves
@@ -268,34 +411,34 @@ class Handles(top_devices.TopDevices):
 
         :raises CommandFailed: if it is exported
         """
-        return devicemapper.remove(names.source(shadow_id), self.timeout)
+        return dmsetup.remove(names.source(shadow_id), self.timeout)
 
     # -- how
 
     def _ensure_readonly(self, name: str, owner: str, lv: str,
                          size_bytes: int) -> bool:
         devices, number = self.devices([name]), self.number_of(lv)
-        if survey.is_on(devices.get(name), number):
-            return devicemapper.mend_path(name)
+        if surveys.is_on(devices.get(name), number):
+            return dmsetup.mend_path(name)
         if not number:
-            present = survey.Survey(self.lvs(), devices)
+            present = surveys.Survey(self.lvs(), devices)
             if present.is_on_lv(name, lv):
-                return devicemapper.mend_path(name)
+                return dmsetup.mend_path(name)
             if lv not in present.lvs:
                 raise exceptions.MissingData(
                     what='Logical volume %s' % lv, volume=owner,
                     host=self.host)
             self._activate(present.lvs[lv])
         if name in devices:  # on nothing usable
-            devicemapper.remove(name, self.timeout)
-        devicemapper.create(
-            name, names.device_uuid(name), tables.linear(
+            dmsetup.remove(name, self.timeout)
+        dmsetup.create(
+            name, names.device_uuid(name), dm_tables.linear(
                 size_bytes // state.SECTOR, names.lv_path(self.group, lv)),
             self.timeout, readonly=True)
-        devicemapper.mend_path(name)
+        dmsetup.mend_path(name)
         return True
 
-    def _ensure_handle(self, devices: Mapping[str, tables.Device],
+    def _ensure_handle(self, devices: Mapping[str, dm_tables.Device],
                        volume_id: str, table: str, swaps: bool,
                        disk: tuple[str, str] | None = None) -> bool:
         name = names.handle(volume_id)
@@ -309,32 +452,32 @@ class Handles(top_devices.TopDevices):
             self.ensure_served(volume_id)  # as long as it is
         return True
 
-    def _put(self, devices: Mapping[str, tables.Device], name: str,
+    def _put(self, devices: Mapping[str, dm_tables.Device], name: str,
              table: str, disk: tuple[str, str] | None = None) -> None:
         """A device with this table, whether it is there or not.
 
-        :param disk: in the table, see :func:`.devicemapper.create`
+        :param disk: in the table, see :func:`.dmsetup.create`
         """
         if name in devices:
-            devicemapper.swap_table(
+            dmsetup.swap_table(
                 name, table, self.timeout, *[disk] * bool(disk))
         else:
             self._create(name, table, disk)
-        devicemapper.mend_path(name)
+        dmsetup.mend_path(name)
 
     def _create(self, name: str, table: str,
                 disk: tuple[str, str] | None = None) -> None:
-        """Create a device; see :func:`.devicemapper.create`."""
+        """Create a device; see :func:`.dmsetup.create`."""
         what = name, names.device_uuid(name), table, self.timeout
         if disk:
-            devicemapper.create(*what, False, disk)
+            dmsetup.create(*what, False, disk)
         else:
-            devicemapper.create(*what)
+            dmsetup.create(*what)
 
     @staticmethod
     def _mend_path(volume_id: str) -> bool:
         """Whoever opens the handle's path gets the handle."""
-        return devicemapper.mend_path(names.handle(volume_id))
+        return dmsetup.mend_path(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume, and all that is above it.
@@ -345,7 +488,7 @@ class Handles(top_devices.TopDevices):
         """
         self.close_top(volume_id)
         self.remove_served(volume_id)
-        return devicemapper.remove(names.handle(volume_id), self.timeout)
+        return dmsetup.remove(names.handle(volume_id), self.timeout)
 
     # -- data
 
@@ -411,7 +554,7 @@ class Handles(top_devices.TopDevices):
                                max(1, refill.AT_ONCE // at_once))
         # What is slow does not keep what is behind it from its turn for ever.
         random.shuffle(todo)
-        reason: exceptions.LocalCloneError = sparse_errors.TakesLong(
+        reason: exceptions.LocalCloneError = exceptions.TakesLong(
             seconds=self.timeout)
         failed, deadline = False, time.monotonic() + self.timeout
         while todo and time.monotonic() <= deadline:
@@ -421,7 +564,7 @@ class Handles(top_devices.TopDevices):
                     names.handle(move.volume_id), self.group,
                     move.destination_lv, (disk, number), move.size_bytes,
                     at_once, start, count, self.timeout)
-            except sparse_errors.SourceUnread as exc:
+            except exceptions.SourceUnread as exc:
                 # Of many at once, the others may be readable. First all the
                 # rest: a disk may take long to find that it can't.
                 reason, failed = exc, failed or count == 1
@@ -460,8 +603,8 @@ def _handle_and_served(volume_id: str) -> list[str]:
     return [names.handle(volume_id), names.served(volume_id)]
 
 
-def _seen(handle: tables.Device | None, size_bytes: int,
-          lv: reports.LogicalVolume | None = None) -> int:
+def _seen(handle: dm_tables.Device | None, size_bytes: int,
+          lv: lvm_reports.LogicalVolume | None = None) -> int:
     """Return the sectors of a handle: its users keep the length they saw.
 
     A closed handle, left by an extension that failed, may be longer than
@@ -478,3 +621,20 @@ def _seen(handle: tables.Device | None, size_bytes: int,
             handle.opened or handle.sectors * state.SECTOR <= (
                 lv.shown if lv else 0)) else 0
     return max(size_bytes // state.SECTOR, longer)
+
+
+def own_devices(timeout: float, only: Collection[str] | None = None
+                ) -> dict[str, dm_tables.Device]:
+    """Return the driver's own device-mapper devices, by name.
+
+    :param timeout: seconds
+    :param only: those of these names, as far as they are there
+    """
+    return dm_tables.own_devices(
+        (dm_ioctl.Status(*each) for each in dmsetup.survey(
+            timeout, None if only is None else [*only])),
+        names.device_uuid(''))
+
+
+def _guarded(header: int) -> str:
+    return names.tags(**{names.GUARDED: header})[0]

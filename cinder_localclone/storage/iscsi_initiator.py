@@ -11,12 +11,11 @@ from typing import Any
 from oslo_log import log as logging
 import tenacity
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import iscsi_target
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import iscsi
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import state
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import iscsiadm
 
 LOG = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class Sessions:
 
         Not by os-brick, which starts a privileged daemon of its own for it.
         """
-        return iscsi.initiator_name()
+        return iscsiadm.initiator_name()
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""
@@ -90,7 +89,7 @@ class Sessions:
             it is
         """
         path = self.disk(move)
-        if path and self._has_left(move.source_iqn, iscsi_target.portal_of(
+        if path and self._has_left(move.source_iqn, iscsi.portal_of(
                 move.location)):
             path = None
         if path:
@@ -108,8 +107,8 @@ class Sessions:
         :returns: paths by volume id; '' for a session without a disk
         """
         return {volume_id: (paths or [''])[0]
-                for iqn, paths in json.loads(iscsi.disks()).items()
-                if (volume_id := iscsi_names.volume_of_pass_iqn(
+                for iqn, paths in json.loads(iscsiadm.disks()).items()
+                if (volume_id := iscsi.volume_of_pass_iqn(
                     iqn, self.host))}
 
     def attach_passed(self, volume_id: str, size_bytes: int,
@@ -128,13 +127,13 @@ class Sessions:
         :raises SourceUnreachable: if the home's portal does not answer
         :raises LoginFailed: if no disk appears
         """
-        iqn, auth = properties['target_iqn'], iscsi_target.auth(properties)
+        iqn, auth = properties['target_iqn'], iscsi.auth(properties)
         path = _disk_of(iqn)
         if path and not in_use and (
-                iscsi.is_down(iqn)
+                iscsiadm.is_down(iqn)
                 or self._secrets.get(iqn, _digest(auth)) != _digest(auth)):
             self._check_portal(properties['target_portal'])
-            iscsi.end_session(iqn, self.command_timeout)
+            iscsiadm.end_session(iqn, self.command_timeout)
             path = None
         if path and self._has_left(iqn, properties['target_portal']):
             path = None
@@ -142,7 +141,7 @@ class Sessions:
             path = self._log_in(iqn, properties['target_portal'], auth)
             self._secrets[iqn] = _digest(auth)
         if _identify(volume_id, iqn, path) < size_bytes:
-            iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
+            iscsiadm.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         self._attached[volume_id] = time.monotonic()
@@ -173,18 +172,18 @@ class Sessions:
         """
         if self._portals.get(iqn) == portal:
             return False
-        known = iscsi.known_portal(iqn, self.command_timeout)
+        known = iscsiadm.known_portal(iqn, self.command_timeout)
         if known in ('', portal):
             self._portals[iqn] = portal
             return False
-        if not iscsi.is_down(iqn):
+        if not iscsiadm.is_down(iqn):
             return False
         self._check_portal(portal)
         LOG.warning('The portal of %(iqn)s is %(portal)s now: the session '
                     'with %(known)s is ended. I/O that waits for that session '
                     'fails.',
                     {'iqn': iqn, 'portal': portal, 'known': known})
-        iscsi.end_session(iqn, self.command_timeout)
+        iscsiadm.end_session(iqn, self.command_timeout)
         return True
 
     def end_other_passes(self, volume_id: str, iqn: str) -> None:
@@ -193,20 +192,20 @@ class Sessions:
         :param iqn: what its home serves now
         """
         for other in sorted(self._passes_of(volume_id) - {iqn}):
-            iscsi.end_session(other, self.command_timeout)
+            iscsiadm.end_session(other, self.command_timeout)
 
     def _passes_of(self, volume_id: str) -> set[str]:
         """The iSCSI names of all sessions and records for a volume."""
-        return {iqn for iqn in [*json.loads(iscsi.disks()),
-                                *iscsi.recorded(self.command_timeout)]
-                if iscsi_names.volume_of_pass_iqn(iqn, self.host) == volume_id}
+        return {iqn for iqn in [*json.loads(iscsiadm.disks()),
+                                *iscsiadm.recorded(self.command_timeout)]
+                if iscsi.volume_of_pass_iqn(iqn, self.host) == volume_id}
 
     def is_away(self, move: state.Move) -> bool:
         """Whether a source, or whoever passes it through, does not answer.
 
         What has to wait for it is not begun then.
         """
-        return any(iscsi.is_down(iqn) for iqn in sorted(
+        return any(iscsiadm.is_down(iqn) for iqn in sorted(
             {move.source_iqn, *self._passes_of(move.volume_id)}))
 
     def recorded_passes(self) -> dict[str, str]:
@@ -214,9 +213,9 @@ class Sessions:
 
         :returns: iSCSI names by volume id
         """
-        return {volume_id: iqn for iqn in iscsi.recorded(
+        return {volume_id: iqn for iqn in iscsiadm.recorded(
             self.command_timeout)
-            if (volume_id := iscsi_names.volume_of_pass_iqn(iqn, self.host))}
+            if (volume_id := iscsi.volume_of_pass_iqn(iqn, self.host))}
 
     def pass_from_records(self, volume_id: str, iqn: str) -> str:
         """Log in to a volume's home with what the records know.
@@ -238,14 +237,14 @@ class Sessions:
         """
         iqns = self._passes_of(volume_id)
         for iqn in sorted(iqns):
-            iscsi.end_session(iqn, self.command_timeout)
+            iscsiadm.end_session(iqn, self.command_timeout)
         self._attached.pop(volume_id, None)
         self._users.pop(volume_id, None)
         return bool(iqns)
 
     def end_passed_if_down(self, volume_id: str) -> bool:
         """The same if its home does not answer: what waits for it fails."""
-        return any(iscsi.is_down(iqn) for iqn in sorted(
+        return any(iscsiadm.is_down(iqn) for iqn in sorted(
             self._passes_of(volume_id))) and self.end_passed(volume_id)
 
     # -- logging in
@@ -272,7 +271,7 @@ class Sessions:
         raise exceptions.SourceUnreachable(portal=portal, reason=reason)
 
     def _log_in_to_source(self, move: state.Move) -> str:
-        properties = iscsi_target.connection_properties(
+        properties = iscsi.connection_properties(
             move.location, move.auth)
         path = self._log_in(properties['target_iqn'],
                             properties['target_portal'], move.auth)
@@ -296,14 +295,14 @@ class Sessions:
         :returns: path of its disk
         """
         self._check_portal(portal)
-        iscsi.record_target(iqn, portal, auth, self.command_timeout)
+        iscsiadm.record_target(iqn, portal, auth, self.command_timeout)
         path = self._disk_once_logged_in(iqn, portal)
         self._portals[iqn] = portal
         return path
 
     def _disk_once_logged_in(self, iqn: str, portal: str) -> str:
         try:
-            _RETRYING(iscsi.login, iqn, self.command_timeout)
+            _RETRYING(iscsiadm.login, iqn, self.command_timeout)
         except exceptions.CommandFailed as exc:
             raise exceptions.LoginFailed(
                 iqn=iqn, portal=portal, reason=str(exc))
@@ -315,8 +314,8 @@ class Sessions:
         return path
 
     def _look_after(self, path: str) -> None:
-        iscsi.set_recovery_timeout(path, self.source_timeout)
-        if iscsi.bring_back(path, SCAN_TIMEOUT):
+        iscsiadm.set_recovery_timeout(path, self.source_timeout)
+        if iscsiadm.bring_back(path, SCAN_TIMEOUT):
             LOG.warning('The kernel had set %s, the disk of a source, '
                         'offline; the driver uses it again.', path)
 
@@ -336,7 +335,7 @@ class Sessions:
         return path
 
     def _log_in_as_recorded(self, iqn: str, volume_id: str) -> str:
-        portal = iscsi.known_portal(iqn, self.command_timeout)
+        portal = iscsiadm.known_portal(iqn, self.command_timeout)
         if not portal:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='this node\'s iSCSI records do not '
@@ -351,14 +350,14 @@ class Sessions:
 
         :returns: whether it was so
         """
-        if not iscsi.is_down(move.source_iqn):
+        if not iscsiadm.is_down(move.source_iqn):
             return False
         self.detach(move)
         return True
 
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""
-        iscsi.end_session(move.source_iqn, self.command_timeout)
+        iscsiadm.end_session(move.source_iqn, self.command_timeout)
 
 
 def _digest(auth: str) -> str:
@@ -366,7 +365,7 @@ def _digest(auth: str) -> str:
 
 
 def _disk_of(iqn: str) -> str | None:
-    disks = json.loads(iscsi.disks(iqn)).get(iqn)
+    disks = json.loads(iscsiadm.disks(iqn)).get(iqn)
     return disks[0] if disks else None
 
 

@@ -22,13 +22,12 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import iscsi_target
-from cinder_localclone import names
-from cinder_localclone.privileged import configfs
-from cinder_localclone.privileged import lio
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage.privsep import lio
+from cinder_localclone.storage.privsep import lio_configfs
 
 LOG = logging.getLogger(__name__)
 
@@ -90,11 +89,11 @@ class Exports:
         # As the kernel's target has names: without capitals.
         self.prefix = prefix.lower()
         self.host = host
-        self.address = iscsi_target.plain(address)
+        self.address = iscsi.plain(address)
         self.port = port
         self._has_address = has_address
         #: Where hosts without the backend are served.
-        self.portal = iscsi_target.portal(self.address, port)
+        self.portal = iscsi.portal(self.address, port)
         #: iSCSI names of what was offered.
         self._offered = Recent(OFFERING)
         #: Snapshots that were offered.
@@ -106,9 +105,9 @@ class Exports:
 
     def source_location(self, shadow_id: str) -> str:
         """Where the source of a move is served: a provider_location."""
-        return iscsi_target.location(
+        return iscsi.location(
             self.address, self.port,
-            iscsi_names.move_iqn(self.prefix, shadow_id))
+            iscsi.move_iqn(self.prefix, shadow_id))
 
     def portal_for(self, portal: str) -> str:
         """Return the portal where this node exports what was told another.
@@ -132,8 +131,8 @@ class Exports:
         :returns: a provider_location: that of its record, unless this node
             does not have the address any more
         """
-        portal = iscsi_target.portal_of(move.location)
-        return iscsi_target.location(
+        portal = iscsi.portal_of(move.location)
+        return iscsi.location(
             *_parts(self.portal_for(portal)), move.source_iqn)
 
     def offer_source(self, move: state.Move) -> bool:
@@ -165,13 +164,13 @@ class Exports:
         return self._asked(
             move.source_iqn, names.source_path(move.shadow_id),
             move.volume_id, True, move.initiator, move.auth,
-            iscsi_target.portal_of(move.location))
+            iscsi.portal_of(move.location))
 
     def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving a move's source; returns whether it was served."""
         name = names.source(shadow_id)
         iqns = {iqn for iqn in self.offered()
-                if iscsi_names.shadow_of_move_iqn(iqn) == shadow_id}
+                if iscsi.shadow_of_move_iqn(iqn) == shadow_id}
         if iqns:
             return _withdraw_each(lio.unexport, name, iqns)
         return name in _unused() and lio.unexport('', name)
@@ -198,8 +197,8 @@ class Exports:
 
     def problem(self) -> str:
         """Why this node's target can't be changed; '' if it can."""
-        hanging = [*filter(iscsi_names.is_iqn,
-                           configfs.hanging(PROBE_TIMEOUT))]
+        hanging = [*filter(iscsi.is_iqn,
+                           lio_configfs.hanging(PROBE_TIMEOUT))]
         return hanging and (
             'its iSCSI target hangs: a change of %s waits for a device that '
             'does not answer' % ', '.join(hanging)) or ''
@@ -216,17 +215,17 @@ class Exports:
         :param device: path of what it is served; '' for the handle
         :returns: connection properties for that host
         """
-        iqn = iscsi_names.pass_iqn(
+        iqn = iscsi.pass_iqn(
             self.prefix, volume_id, initiator, self.host
-        ) if passed else iscsi_names.remote_iqn(
+        ) if passed else iscsi.remote_iqn(
             self.prefix, volume_id, initiator)
         self._offered.note(iqn)
         self._export(iqn, device or names.handle_path(volume_id), volume_id,
                      readonly, initiator, auth, self.portal)
         for which in (initiator, None):
             self._ended.forget((volume_id, which))
-        return dict(iscsi_target.connection_properties(
-            iscsi_target.location(self.address, self.port, iqn), auth),
+        return dict(iscsi.connection_properties(
+            iscsi.location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
 
     def note_offered(self, snapshot_id: str) -> None:
@@ -254,14 +253,14 @@ class Exports:
         iqn = properties['target_iqn']
         if self._has_ended(volume_id, initiator):
             return False
-        if not iscsi_names.is_remote_to(iqn, volume_id, initiator):
+        if not iscsi.is_remote_to(iqn, volume_id, initiator):
             raise exceptions.NotPossible(
                 volume=volume_id, reason='its attachment names %s, which is '
                 'not the name of its export to %s. Detach the volume on that '
                 'host and attach it again.' % (iqn, initiator))
         return self._export(
             iqn, device or names.handle_path(volume_id), volume_id, False,
-            initiator, iscsi_target.auth(properties),
+            initiator, iscsi.auth(properties),
             properties['target_portal'])
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
@@ -270,11 +269,11 @@ class Exports:
 
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
-        return set(json.loads(configfs.targets()))
+        return set(json.loads(lio_configfs.targets()))
 
     def unfinished(self) -> set[str]:
         """Those of them that whoever made them did not live to finish."""
-        return set(json.loads(configfs.unfinished()))
+        return set(json.loads(lio_configfs.unfinished()))
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend.
@@ -283,7 +282,7 @@ class Exports:
         """
         found: dict[str, set[str]] = {}
         for iqn in self.offered():
-            volume_id = iscsi_names.volume_of_remote_iqn(iqn)
+            volume_id = iscsi.volume_of_remote_iqn(iqn)
             if volume_id:
                 found.setdefault(volume_id, set()).add(iqn)
         return found
@@ -307,7 +306,7 @@ class Exports:
         served = self.remote().get(volume_id, set())
         return bool(served) and (
             initiator is None or all(
-                iscsi_names.is_remote_to(iqn, volume_id, initiator)
+                iscsi.is_remote_to(iqn, volume_id, initiator)
                 for iqn in served))
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
@@ -317,8 +316,8 @@ class Exports:
         """
         self._ended.note((volume_id, initiator))
         iqns = {iqn for iqn in self.offered() if (
-            iscsi_names.is_remote_to(iqn, volume_id, initiator) if initiator
-            else volume_id == iscsi_names.volume_of_remote_iqn(iqn))}
+            iscsi.is_remote_to(iqn, volume_id, initiator) if initiator
+            else volume_id == iscsi.volume_of_remote_iqn(iqn))}
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
             self._offered.forget(iqn)
         name = names.handle(volume_id)
@@ -352,7 +351,7 @@ class Exports:
 
     def _withdraw_stray(self, target: dict[str, Any],
                         wanted: Callable[[str], bool]) -> list[str]:
-        shadow_id = iscsi_names.shadow_of_move_iqn(target['iqn'])
+        shadow_id = iscsi.shadow_of_move_iqn(target['iqn'])
         if not shadow_id or wanted(shadow_id):
             return []
         gone = [_attempt(target['iqn'], names.backstore(device))
@@ -360,7 +359,7 @@ class Exports:
         return [shadow_id] * all(gone)
 
     def _targets(self) -> list[dict[str, Any]]:
-        targets: list[dict[str, Any]] = json.loads(configfs.exports())
+        targets: list[dict[str, Any]] = json.loads(lio_configfs.exports())
         return targets
 
     def _export(self, iqn: str, device: str, volume_id: str, readonly: bool,
@@ -385,7 +384,7 @@ class Exports:
 def _parts(portal: str) -> tuple[str, int]:
     """Address and port of a portal."""
     address, _colon, port = portal.rpartition(':')
-    return iscsi_target.plain(address), int(port)
+    return iscsi.plain(address), int(port)
 
 
 def has_address(address: str) -> bool:
@@ -403,13 +402,13 @@ def has_address(address: str) -> bool:
                     routes.read()))
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))
-            return iscsi_target.plain(probe.getsockname()[0]) == address
+            return iscsi.plain(probe.getsockname()[0]) == address
     except (ValueError, OSError):
         return False
 
 
 def _unused() -> set[str]:
-    return set(json.loads(configfs.unused_backstores()))
+    return set(json.loads(lio_configfs.unused_backstores()))
 
 
 def _withdraw_each(unexport: Callable[[str, str], bool], store: str,

@@ -12,15 +12,14 @@ import dataclasses
 import socket
 import time
 
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone import names
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import thin_pool
 
 #: Bytes of a thick LV that one command zeroes: each has the time limit.
 ZEROED_AT_ONCE = 1 << 28
@@ -54,12 +53,13 @@ class LogicalVolumes:
 
     # -- what there is
 
-    def lvs(self) -> dict[str, reports.LogicalVolume]:
+    def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
         """All LVs of the backend's groups, by name."""
-        return reports.parse_volumes(lvm.volumes(self._groups, self.timeout))
+        return lvm_reports.parse_volumes(
+            lvm.volumes(self._groups, self.timeout))
 
-    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
-                   ) -> reports.FreeSpace:
+    def free_space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.FreeSpace:
         """What this node can take in.
 
         :param lvs: if they have just been listed; else that is done here
@@ -68,20 +68,21 @@ class LogicalVolumes:
             lvs = self.lvs()
         return self._free_space(self._free_of_groups(lvs or {}), lvs or {})
 
-    def _free_of_groups(self, lvs: Mapping[str, reports.LogicalVolume]
-                        ) -> dict[str, reports.Group]:
-        groups = reports.groups(lvs.values())
+    def _free_of_groups(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                        ) -> dict[str, lvm_reports.Group]:
+        groups = lvm_reports.groups(lvs.values())
         if not groups.keys() >= {*self._groups}:  # one without any LV
-            groups = reports.parse_groups(
+            groups = lvm_reports.parse_groups(
                 lvm.free(self._groups, self.timeout))
         if self.stripes > 1:
             groups[self.group] = dataclasses.replace(
-                groups[self.group], free=reports.free_for_stripes(
+                groups[self.group], free=lvm_reports.free_for_stripes(
                     lvm.free_of_disks(self.group, self.timeout),
                     self.stripes))
         return groups
 
-    def check_groups(self, lvs: Mapping[str, reports.LogicalVolume]) -> None:
+    def check_groups(
+            self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
         """LVM can create and change LVs.
 
         :param lvs: as they have just been listed
@@ -90,31 +91,31 @@ class LogicalVolumes:
         """
         for group, found in sorted(self._free_of_groups(lvs).items()):
             if found.lacks:
-                raise lvm_errors.DiskMissing(
+                raise exceptions.DiskMissing(
                     group=group, host=self.host, count=found.lacks)
         directory, room = lvm.archive_room(self.timeout)
         if directory and room < ARCHIVE:
-            raise lvm_errors.NoArchive(
+            raise exceptions.NoArchive(
                 host=self.host, directory=directory, room=room >> 10)
 
-    def _free_space(self, groups: Mapping[str, reports.Group],
-                    lvs: Mapping[str, reports.LogicalVolume]
-                    ) -> reports.FreeSpace:
+    def _free_space(self, groups: Mapping[str, lvm_reports.Group],
+                    lvs: Mapping[str, lvm_reports.LogicalVolume]
+                    ) -> lvm_reports.FreeSpace:
         metadata = groups[self.metadata_group].free
         if not self.pool:
-            return reports.FreeSpace(groups[self.group].free, metadata,
-                                     self.group == self.metadata_group)
-        return reports.FreeSpace(
-            reports.free_in_pool(lvs, self.pool), metadata, False)
+            return lvm_reports.FreeSpace(groups[self.group].free, metadata,
+                                         self.group == self.metadata_group)
+        return lvm_reports.FreeSpace(
+            lvm_reports.free_in_pool(lvs, self.pool), metadata, False)
 
-    def space(self, lvs: Mapping[str, reports.LogicalVolume]
-              ) -> tuple[reports.FreeSpace, reports.Capacity]:
+    def space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+              ) -> tuple[lvm_reports.FreeSpace, lvm_reports.Capacity]:
         """What this node can take in, and what the scheduler is told.
 
         :param lvs: as they have just been listed
         """
         groups = self._free_of_groups(lvs)
-        return self._free_space(groups, lvs), reports.capacity(
+        return self._free_space(groups, lvs), lvm_reports.capacity(
             lvs, self.group, groups[self.group], self.pool)
 
     def own_block(self) -> int:
@@ -130,7 +131,7 @@ class LogicalVolumes:
                                lvm.physical_volumes(self.group, self.timeout)
                                ), default=0)
         if not self._block:
-            raise lvm_errors.OddDisks(group=self.group, host=self.host)
+            raise exceptions.OddDisks(group=self.group, host=self.host)
         return self._block
 
     @staticmethod
@@ -138,15 +139,15 @@ class LogicalVolumes:
         """The logical block size of a device, in bytes; 0: there is none."""
         return block.logical_block(path)
 
-    def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
-                   ) -> reports.Usage:
+    def pool_usage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.Usage:
         """How full the thin pool is; there may be none.
 
         :param lvs: if they have just been listed; else that is done here
         """
         if lvs is None and self.pool:
             lvs = self.lvs()
-        return reports.pool_usage(lvs or {}, self.pool)
+        return lvm_reports.pool_usage(lvs or {}, self.pool)
 
     def pool_transactions(self, pool: str) -> tuple[int, int | None]:
         """A thin pool's transaction ids, by LVM and by the kernel.
@@ -179,14 +180,14 @@ class LogicalVolumes:
     def reads_zeros(self, name: str) -> bool:
         """Whether what is not written of a new LV reads as zeros, for good."""
         lvs = self.lvs()
-        return name in lvs and lvs[name].thin and reports.zeroes(
+        return name in lvs and lvs[name].thin and lvm_reports.zeroes(
             lvs, lvs[name].pool)
 
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
-                  lvs: Mapping[str, reports.LogicalVolume] | None = None,
+                  lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
                   newborn: bool = False) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
@@ -237,13 +238,13 @@ class LogicalVolumes:
         if self.stripes > 1:
             disks = len(lvm.free_of_disks(self.group, self.timeout))
             if disks < self.stripes:
-                raise lvm_errors.TooFewDisks(
+                raise exceptions.TooFewDisks(
                     group=self.group, host=self.host, disks=disks,
                     stripes=self.stripes)
 
-    def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
+    def _check_pool_zeroes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                            | None = None) -> None:
-        if self.pool and not reports.zeroes(
+        if self.pool and not lvm_reports.zeroes(
                 self.lvs() if lvs is None else lvs, self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
@@ -392,7 +393,7 @@ class LogicalVolumes:
             lvm.extend(self.group, name, size_bytes, self.timeout)
         return not enough
 
-    def _retag(self, lv: reports.LogicalVolume, added: list[str],
+    def _retag(self, lv: lvm_reports.LogicalVolume, added: list[str],
                removed: list[str]) -> None:
         """Change the tags of an LV, unless they are so already."""
         added = [tag for tag in added if tag not in lv.tags]
@@ -419,7 +420,7 @@ class LogicalVolumes:
             start = self._zero(lv, start)
         return start
 
-    def _zero(self, lv: reports.LogicalVolume, start: int) -> int:
+    def _zero(self, lv: lvm_reports.LogicalVolume, start: int) -> int:
         """Do what :func:`zero_part` does with an LV that is active."""
         if names.shown(lv.zeroed) not in lv.tags:
             return 0
@@ -501,7 +502,7 @@ class LogicalVolumes:
         self._located(name)
         return names.lv_path(self.group, name)
 
-    def _located(self, name: str) -> reports.LogicalVolume:
+    def _located(self, name: str) -> lvm_reports.LogicalVolume:
         """An LV whose path leads to it; it is active afterwards."""
         self.activate(name)
         lv = self.lvs().get(name)
@@ -512,7 +513,7 @@ class LogicalVolumes:
                 path=path, found=number or 'nothing')
         return lv
 
-    def _activate(self, lv: reports.LogicalVolume) -> bool:
+    def _activate(self, lv: lvm_reports.LogicalVolume) -> bool:
         if lv.number:
             return False
         lvm.activate(lv.group, lv.name, self.timeout)

@@ -13,26 +13,26 @@ import contextlib
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_target
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import source as moving
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import node as nodes
-from cinder_localclone import own_key
-from cinder_localclone import pausing
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import survey as surveys
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import snapshots
+from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
 
 # -- at the node that Cinder has asked
 
-def from_snapshot(node: nodes.Node, context: ports.Context,
+def from_snapshot(node: Node, context: objects.Context,
                   volume_id: str, snapshot_id: str) -> None:
     """Make a volume of a snapshot, on the node that has that.
 
@@ -54,7 +54,7 @@ def from_snapshot(node: nodes.Node, context: ports.Context,
     _bear(node, _volume(node, volume_id), host, make)
 
 
-def from_volume(node: nodes.Node, context: ports.Context, volume_id: str,
+def from_volume(node: Node, context: objects.Context, volume_id: str,
                 source_id: str, seconds: float,
                 progress: Callable[[str], object]) -> None:
     """Make a volume of another, at that one's home.
@@ -95,14 +95,14 @@ def from_volume(node: nodes.Node, context: ports.Context, volume_id: str,
     snapshots.when_copied(0 if cached else seconds, attempt)
 
 
-def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+def _volume(node: Node, volume_id: str) -> objects.Volume:
     volume = node.records.volume(volume_id)
     if volume is None:
         raise exceptions.TooLate(what='Volume ' + volume_id)
     return volume
 
 
-def _check_backend(node: nodes.Node, image: str, host: str) -> None:
+def _check_backend(node: Node, image: str, host: str) -> None:
     """:raises ForeignImage: if an image is not on a node of this backend"""
     if not names.same_backend(host, node.host):
         raise exceptions.ForeignImage(
@@ -110,13 +110,13 @@ def _check_backend(node: nodes.Node, image: str, host: str) -> None:
                 host or 'no node of this backend'))
 
 
-def _is_in_other_zone(node: nodes.Node, volume: ports.Volume, host: str
+def _is_in_other_zone(node: Node, volume: objects.Volume, host: str
                       ) -> bool:
     zone = node.snapshots.zone_of(host)
     return bool(zone and zone != volume.availability_zone)
 
 
-def _bear(node: nodes.Node, volume: ports.Volume, host: str,
+def _bear(node: Node, volume: objects.Volume, host: str,
           make: Callable[[str], None]) -> None:
     """Give a volume its home, and have it made there.
 
@@ -139,7 +139,7 @@ def _bear(node: nodes.Node, volume: ports.Volume, host: str,
         raise
 
 
-def _give_back(node: nodes.Node, volume_id: str, home: str, asked: str
+def _give_back(node: Node, volume_id: str, home: str, asked: str
                ) -> None:
     """Cinder may yet fill it with an image that it downloads."""
     try:
@@ -152,7 +152,7 @@ def _give_back(node: nodes.Node, volume_id: str, home: str, asked: str
 
 # -- at the node that has the image
 
-def from_snapshot_here(node: nodes.Node, context: ports.Context,
+def from_snapshot_here(node: Node, context: objects.Context,
                        volume_id: str, snapshot_id: str, destination: str
                        ) -> None:
     """Make a volume of a snapshot that this node has.
@@ -171,7 +171,7 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
             _make(node, volume, snapshot.lv, snapshot.size_bytes, encryption)
 
 
-def from_volume_here(node: nodes.Node, context: ports.Context,
+def from_volume_here(node: Node, context: objects.Context,
                      volume_id: str, source_id: str, destination: str,
                      progress: Callable[[str], object]) -> None:
     """Make a volume of another whose home is this node.
@@ -181,7 +181,8 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
         :func:`from_snapshot_here`
     """
     with _newborn(node, context, volume_id, destination) as volume:
-        with node.lock(source_id), pausing.for_a_moment(node, source_id):
+        with node.lock(source_id), reencrypt_pause.for_a_moment(
+                node, source_id):
             image = snapshots.at_home(node, context, source_id, progress)
             encryption = rows.recorded(image)
             _check_image(node, volume, 'volume ' + source_id, encryption,
@@ -191,8 +192,8 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
 
 
 @contextlib.contextmanager
-def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
-             destination: str) -> Iterator[ports.Volume]:
+def _newborn(node: Node, context: objects.Context, volume_id: str,
+             destination: str) -> Iterator[objects.Volume]:
     """A volume that somebody waits for; what is made of it moves then.
 
     The move has to wait for another node, so no image is locked any more.
@@ -202,25 +203,25 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
     """
     snapshots.check_pool(node)
     with node.lock(volume_id):
-        volume = newborns.being_created(node, volume_id)
+        volume = uncommitted.being_created(node, volume_id)
         # Of one in "downloading" Cinder would change the key itself.
         if volume.status != 'creating':
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
             yield volume
-            own_key.give(node, _volume(node, volume_id))
+            rotate.give_own_key(node, _volume(node, volume_id))
             if destination:
                 moving.move_volume(node, context, _volume(node, volume_id),
-                                   destination, iscsi_target.new_credentials)
+                                   destination, source_export.new_credentials)
         except Exception:
             # What can't be removed now the node's sweep finds.
             with contextlib.suppress(Exception):
-                newborns.remove(node, volume_id, volume.name)
+                uncommitted.remove(node, volume_id, volume.name)
             raise
 
 
-def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
-                 encryption: encryption_types.Recorded | None,
+def _check_image(node: Node, volume: objects.Volume, image: str,
+                 encryption: volume_types.Recorded | None,
                  size_gib: int) -> None:
     """What is made of an image has all of it, encrypted as its type says.
 
@@ -233,7 +234,7 @@ def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
     check_size(image, size_gib, volume)
     try:
         wanted = node.snapshots.wanted_encryption(volume, new=True)
-    except encryption_types.InvalidType as exc:
+    except volume_types.InvalidType as exc:
         raise exceptions.ForeignImage(image=image, reason=str(exc))
     check_alike(image, encryption, wanted)
     if encryption and encryption.authenticated and volume.size != size_gib:
@@ -242,7 +243,7 @@ def _check_image(node: nodes.Node, volume: ports.Volume, image: str,
             'made of it' % (size_gib, volume.size)))
 
 
-def check_size(image: str, size_gib: int, volume: ports.Volume) -> None:
+def check_size(image: str, size_gib: int, volume: objects.Volume) -> None:
     """What is made of an image has all of it.
 
     A volume may have been extended since Cinder was asked for a clone.
@@ -256,23 +257,23 @@ def check_size(image: str, size_gib: int, volume: ports.Volume) -> None:
                 size_gib, volume.size)))
 
 
-def check_alike(image: str, encryption: encryption_types.Recorded | None,
-                wanted: encryption_types.Encryption
-                | encryption_types.Recorded | None) -> None:
+def check_alike(image: str, encryption: volume_types.Recorded | None,
+                wanted: volume_types.Encryption
+                | volume_types.Recorded | None) -> None:
     """The data of an image can become those of a volume as they are.
 
     :param encryption: of the image
     :param wanted: of the volume
     :raises ForeignImage: if they can't
     """
-    has, wants = map(encryption_types.in_words, (encryption, wanted))
+    has, wants = map(volume_types.in_words, (encryption, wanted))
     if has != wants:
         raise exceptions.ForeignImage(image=image, reason=(
             'it is %s, and the volume would be %s' % (has, wants)))
 
 
-def _make(node: nodes.Node, volume: ports.Volume, image: str,
-          image_bytes: int, encryption: encryption_types.Recorded | None
+def _make(node: Node, volume: objects.Volume, image: str,
+          image_bytes: int, encryption: volume_types.Recorded | None
           ) -> None:
     """Make the LV of a volume, and the handle above it.
 
@@ -289,18 +290,18 @@ def _make(node: nodes.Node, volume: ports.Volume, image: str,
     node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
     if body > image_bytes:
         # The header that it has says how long its data is until that ends.
-        pausing.check_none(node, volume, 'larger than its source')
+        reencrypt_pause.check_none(node, volume, 'larger than its source')
 
 
 # -- the node's look
 
-def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
+def look_at_images(node: Node, present: survey.Survey) -> None:
     """Whatever it is that fails, neither look stops the other, or moves.
 
     :param present: what there is on this node
     """
     for each in (lambda: snapshots.look(node, present),
-                 lambda: newborns.look(node, present),
+                 lambda: uncommitted.look(node, present),
                  lambda: node.snapshots.correct_services(node.host)):
         try:
             each()

@@ -11,30 +11,29 @@ import typing
 from oslo_log import log as logging
 import tenacity
 
-from cinder_localclone import copies
-from cinder_localclone import crypt_tops
-from cinder_localclone import decision
-from cinder_localclone import encryption
-from cinder_localclone import encryption_errors
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_target
-from cinder_localclone import late_requests
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import policy
+from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
-from cinder_localclone import passing
-from cinder_localclone import pausing
-from cinder_localclone import peer
-from cinder_localclone import ports
-from cinder_localclone import reconcile
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import decision
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import reconcile
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class Connections:
 
     def __init__(self, reconciler: reconcile.Reconciler,
                  find: Callable[
-                     [ports.Context, ports.Connector], str | None]):
+                     [objects.Context, objects.Connector], str | None]):
         self._node = reconciler.node
         self._reconciler = reconciler
         self._find = find
@@ -60,8 +59,8 @@ class Connections:
         #: and its iSCSI name. It may still be about to do so.
         self._in_vain: dict[tuple[str, str], str] = {}
 
-    def serve(self, context: ports.Context, volume_id: str,
-              connector: ports.Connector, attachments: ports.Attachments
+    def serve(self, context: objects.Context, volume_id: str,
+              connector: objects.Connector, attachments: objects.Attachments
               ) -> dict[str, typing.Any]:
         """The home's answer to initialize_connection.
 
@@ -77,21 +76,21 @@ class Connections:
               self._node.lock(volume_id)):
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
-            volume = checks.volume_at_home(self._node, volume_id)
+            volume = node.volume_at_home(self._node, volume_id)
             checks.check_in_time(volume, connector.get('host'), connector,
                                  attachments)
             if rows.visible_id(volume):
-                copies.check_migrated(self._node, volume)
-            encryption.check_connected(self._node, volume)
+                migrate.check_migrated(self._node, volume)
+            policy.check_connected(self._node, volume)
             choice = decision.decide(self._request(
                 volume, connector, node_of_connector))
             events.say(events.REQUESTED, volume=volume_id,
                        host=connector.get('host'), decision=choice)
             if choice.verdict is decision.Verdict.LOCAL:
                 self._reconciler.converge_present(volume_id)
-                encryption.check_not_fresh(
+                policy.check_not_fresh(
                     self._node, volume, connector.get('host'))
-                tops.open(self._node, volume, volume.name)
+                devices.open(self._node, volume, volume.name)
                 return self._local_connection(volume)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
@@ -102,21 +101,21 @@ class Connections:
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
                 self._forget_earlier_try(volume, connector)
-                crypt_tops.mend(self._node, volume)
+                devices.mend(self._node, volume)
                 if choice.verdict is decision.Verdict.LIVE_MOVE:
                     self._check_exports(volume, connector)
                 # First: nothing may fail after the commit.
                 connection = self._local_connection(volume)
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
-                    iscsi_target.new_credentials,
+                    source_export.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
                 return connection
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
 
-    def _forget_earlier_try(self, volume: ports.Volume,
-                            connector: ports.Connector) -> None:
+    def _forget_earlier_try(self, volume: objects.Volume,
+                            connector: objects.Connector) -> None:
         """Whoever asks anew does not use what it was offered before.
 
         It would keep the volume from moving: an attach may have failed after
@@ -124,12 +123,12 @@ class Connections:
         """
         initiator = connector.get('initiator')
         if initiator and not any(each.initiator == initiator for each in
-                                 served.connections(volume)):
-            removal.stop_serving(
+                                 volume_attachments.connections(volume)):
+            cleanup.stop_serving(
                 self._node, rows.handle_id(volume), initiator)
 
-    def _check_exports(self, volume: ports.Volume,
-                       connector: ports.Connector) -> None:
+    def _check_exports(self, volume: objects.Volume,
+                       connector: objects.Connector) -> None:
         """Nobody has the volume but whom an attachment names.
 
         Such a host would hold the live migration up for ever: no detach
@@ -144,7 +143,7 @@ class Connections:
                 reason='it is exported to a host that no attachment names. '
                 'This export ends by itself; try again in ten minutes.')
 
-    def _request(self, volume: ports.Volume, connector: ports.Connector,
+    def _request(self, volume: objects.Volume, connector: objects.Connector,
                  node_of_connector: str | None) -> decision.Request:
         attachments = [
             decision.Attachment(
@@ -158,26 +157,26 @@ class Connections:
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
             pinned=checks.why_pinned(volume),
-            by_cinder=records.is_migrated_by_cinder(volume),
-            remote_error=encryption_errors.NotThere
-            if tops.has_one(volume) else None,
-            cold_error=encryption_errors.MovesCold
+            by_cinder=rows.is_migrated_by_cinder(volume),
+            remote_error=encryption_exceptions.NotThere
+            if devices.has_one(volume) else None,
+            cold_error=encryption_exceptions.MovesCold
             if rows.is_authenticated(volume) else None)
 
-    def _local_connection(self, volume: ports.Volume
+    def _local_connection(self, volume: objects.Volume
                           ) -> dict[str, typing.Any]:
-        data = {'device_path': tops.path(volume), 'discard': True}
+        data = {'device_path': devices.path(volume), 'discard': True}
         if rows.recorded(volume):
             # Nova is to encrypt nothing: what it gets is not any more.
-            data.update(encrypted=False, discard=crypt_tops.takes_discards(
+            data.update(encrypted=False, discard=activate.takes_discards(
                 self._node, volume))
         return {'driver_volume_type': 'local', 'data': data}
 
-    def _remote_connection(self, volume: ports.Volume,
-                           connector: ports.Connector
+    def _remote_connection(self, volume: objects.Volume,
+                           connector: objects.Connector
                            ) -> dict[str, typing.Any]:
         if rows.recorded(volume):
-            raise encryption_errors.NotThere(
+            raise encryption_exceptions.NotThere(
                 volume=volume.id, host=connector.get('host'), reason='that '
                 'host is no node of this backend, and the volume is '
                 'encrypted: only nodes of this backend can decrypt it.')
@@ -185,43 +184,43 @@ class Connections:
         initiator = connector['initiator']
         # All attachments of a host name one export. With another secret it
         # would be made anew under whoever has the volume by it.
-        known = next((each for each in served.connections(volume)
+        known = next((each for each in volume_attachments.connections(volume)
                       if each.initiator == initiator and not each.passes),
                      None)
         properties = self._node.exports.offer_volume(
             rows.handle_id(volume), initiator,
-            iscsi_target.auth(known.properties) if known
-            else iscsi_target.new_credentials(),
-            device=tops.served_path(self._node, volume))
+            iscsi.auth(known.properties) if known
+            else source_export.new_credentials(),
+            device=devices.served_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
-    def _pass_through(self, context: ports.Context, volume: ports.Volume,
-                      connector: ports.Connector, host: str
+    def _pass_through(self, context: objects.Context, volume: objects.Volume,
+                      connector: objects.Connector, host: str
                       ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
         if rows.recorded(volume) or rows.is_encrypted_by_nova(volume):
             checks.check_version(
                 host, self._node.peers.describe(context, host), volume)
         self._reconciler.converge_present(volume.id)
-        pausing.settle(self._node, volume)
+        reencrypt_pause.settle(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
-        known = passing.connection_to(self._node, volume, host)
+        known = node.connection_to(self._node, volume, host)
         # With another secret, a call that was given up would end the session
         # of its repeat when that node comes to it.
-        auth = (iscsi_target.auth(known.properties) if known
+        auth = (iscsi.auth(known.properties) if known
                 else self._in_vain.pop((handle_id, initiator), '')
-                or iscsi_target.new_credentials())
+                or source_export.new_credentials())
         properties = self._node.exports.offer_volume(
             handle_id, initiator, auth, passed=True,
-            device=tops.served_path(self._node, volume))
+            device=devices.served_path(self._node, volume))
         try:
             self._node.peers.begin_passing(
                 context, host, volume.id, properties,
-                late_requests.attachments(volume))
-            crypt_tops.note_used(self._node, volume)
-        except peer.PeerTooOld:
+                volume_attachments.of_request(volume))
+            devices.note_used(self._node, volume)
+        except peers.PeerTooOld:
             self._withdraw(volume, initiator)
             return self._remote_connection(volume, connector)
         except Exception:
@@ -232,7 +231,7 @@ class Connections:
         connection['data'].update(properties)
         return connection
 
-    def _withdraw(self, volume: ports.Volume, initiator: str) -> None:
+    def _withdraw(self, volume: objects.Volume, initiator: str) -> None:
         """Serve a volume no more to whom it was offered in vain."""
         handle_id = rows.handle_id(volume)
         try:
@@ -243,8 +242,8 @@ class Connections:
                           'connection failed; the next periodic check ends '
                           'the export.', volume.id)
 
-    def _end_passing(self, context: ports.Context, volume: ports.Volume,
-                     connector: ports.Connector) -> None:
+    def _end_passing(self, context: objects.Context, volume: objects.Volume,
+                     connector: objects.Connector) -> None:
         """The node of a connector passes a volume through no more.
 
         A late close is waited for. If it does not come, or the node does not
@@ -252,7 +251,7 @@ class Connections:
         from there afterwards, and that node's next look clears up.
         """
         host, known = next(
-            (each for each in passing.passed_from(self._node, volume)
+            (each for each in node.passed_from(self._node, volume)
              if self._node.is_at(connector, each[0])), (None, None))
         if not (host and known) or self._has_another(volume, host):
             return
@@ -266,7 +265,7 @@ class Connections:
                         {'volume': volume.id, 'host': host, 'error': exc})
 
     def leaves_source(self, move: state.Move | None,
-                      connector: ports.Connector | None) -> bool:
+                      connector: objects.Connector | None) -> bool:
         """Whether a detach is that of a live move's source.
 
         The host that is detached is the one that the guest is not on:
@@ -275,9 +274,9 @@ class Connections:
         return bool(move and connector and _is_live(move)
                     and not self._node.is_at(connector, move.destination))
 
-    def unserve(self, context: ports.Context, volume_id: str,
-                connector: ports.Connector | None,
-                attachments: ports.Attachments) -> None:
+    def unserve(self, context: objects.Context, volume_id: str,
+                connector: objects.Connector | None,
+                attachments: objects.Attachments) -> None:
         """What terminate_connection does on the node that has to act.
 
         What a host has by another attachment as well it keeps. Nova may ask
@@ -291,7 +290,7 @@ class Connections:
         """
         with self._node.lock(volume_id):
             volume = self._node.records.volume(volume_id)
-            if volume and late_requests.is_late_to_detach(
+            if volume and volume_attachments.is_late_to_detach(
                     volume, connector, attachments):
                 LOG.info('A request to detach volume %(volume)s from %(host)s '
                          'came late: another attachment uses the volume '
@@ -301,7 +300,7 @@ class Connections:
                 return
             if volume and rows.visible_id(volume):
                 # Who copied may be late: the volume itself is served by now.
-                if copies.has_handle(self._node, volume):
+                if migrate.has_handle(self._node, volume):
                     self._stop_serving(rows.handle_id(volume), connector)
                 return
             if volume and connector:
@@ -322,7 +321,7 @@ class Connections:
                 _when_closed(destination.roll_back_live, self._node,
                              context, move)
 
-    def _has_another(self, volume: ports.Volume | None, host: str) -> bool:
+    def _has_another(self, volume: objects.Volume | None, host: str) -> bool:
         """Whether a node has a volume by two attachments.
 
         By the names of hosts: two nodes may have one iSCSI name by mistake.
@@ -331,36 +330,36 @@ class Connections:
             self._node.is_at(each.connector, host)
             for each in volume.volume_attachment if each.connector) > 1
 
-    def _stop_serving(self, handle_id: str, connector: ports.Connector | None
+    def _stop_serving(self, handle_id: str, connector: objects.Connector | None
                       ) -> None:
         if connector is None:
             for key in [each for each in self._in_vain
                         if each[0] == handle_id]:
                 self._in_vain.pop(key, None)
-            removal.stop_serving(self._node, handle_id, None)
+            cleanup.stop_serving(self._node, handle_id, None)
         elif connector.get('initiator'):
             self._in_vain.pop((handle_id, connector['initiator']), None)
-            removal.stop_serving(self._node, handle_id,
+            cleanup.stop_serving(self._node, handle_id,
                                  connector['initiator'])
 
-    def _close_top(self, volume: ports.Volume,
-                   connector: ports.Connector | None) -> None:
+    def _close_top(self, volume: objects.Volume,
+                   connector: objects.Connector | None) -> None:
         """What this node has above a volume's handle is not needed any more.
 
         A late close is waited for. If it does not come, the node's look
         finds what is left.
         """
         here = self._node.host
-        if not tops.has_one(volume) or connector and (
+        if not devices.has_one(volume) or connector and (
                 not self._node.is_at(connector, here)
                 or self._has_another(volume, here)):
             return
-        if (volume.status not in served.BY_ATTACHMENT
-                and tops.is_used_here(self._node, volume)):
+        if (volume.status not in volume_attachments.BY_ATTACHMENT
+                and devices.is_used_here(self._node, volume)):
             return  # Cinder has read what a guest uses
-        tops.note_detached(self._node, volume)
+        devices.note_detached(self._node, volume)
         try:
-            _when_closed(tops.ensure_unopened, self._node,
+            _when_closed(devices.ensure_unopened, self._node,
                          rows.handle_id(volume))
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from this node, but '
@@ -368,7 +367,7 @@ class Connections:
                         '%(error)s',
                         {'volume': volume.id, 'error': exc})
 
-    def _source_released(self, context: ports.Context,
+    def _source_released(self, context: objects.Context,
                          move: state.Move) -> None:
         """The guest has left this node; a late close is waited for.
 
@@ -392,8 +391,8 @@ def _is_live(move: state.Move) -> bool:
     return move.committed and move.phase is Phase.STARTING
 
 
-def _is_shared(volume: ports.Volume | None,
-               connector: ports.Connector | None) -> bool:
+def _is_shared(volume: objects.Volume | None,
+               connector: objects.Connector | None) -> bool:
     """Whether an export to a host is that of another attachment, too.
 
     Cinder deletes the one that is detached only afterwards.
@@ -404,7 +403,8 @@ def _is_shared(volume: ports.Volume | None,
                for each in volume.volume_attachment if each.connector) > 1
 
 
-def _is_same_host(connector: ports.Connector, other: ports.Connector) -> bool:
+def _is_same_host(connector: objects.Connector,
+                  other: objects.Connector) -> bool:
     """Whether two connectors are one host's, which may have a new name.
 
     All exports to a host are to its iSCSI name.

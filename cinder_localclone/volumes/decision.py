@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 
-from cinder_localclone import exceptions
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 
 
 class Verdict(str, enum.Enum):
@@ -83,10 +84,6 @@ class Decision:
             ' (%s)' % self.reason.rstrip('.') if self.reason else '')
 
 
-#: Statuses in which Nova connects a volume. In others (backing-up,
-#: downloading, maintenance, ...) it is Cinder itself that reads or writes,
-#: from wherever that service runs: never a reason to move.
-NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 #: What is done to a volume, by the statuses in which no host gets it: its LV
 #: may be gone already, or be somebody else's; and an export would keep it in
 #: use.
@@ -120,7 +117,7 @@ def _decide(request: Request) -> Decision:
                  if a.host and a.host != request.connector_host]
     mine = {a.instance for a in request.attachments
             if a.instance and a.host in (None, request.connector_host)}
-    by_instance = mine and request.status in NOVA_STATUSES
+    by_instance = mine and request.status in rows.NOVA_STATUSES
     if by_instance and any(a.instance not in mine for a in elsewhere):
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
@@ -175,7 +172,7 @@ def _through_here(request: Request, reason: str) -> Decision:
 def _remotely(request: Request, reason: str,
               how: Verdict = Verdict.REMOTE) -> Decision:
     if (how is Verdict.REMOTE and request.remote_error
-            and request.status in NOVA_STATUSES):
+            and request.status in rows.NOVA_STATUSES):
         return Decision(
             Verdict.REFUSE, '%s, and the volume is encrypted.' % reason,
             request.remote_error)
@@ -184,44 +181,3 @@ def _remotely(request: Request, reason: str,
     return Decision(
         Verdict.REFUSE, '%s, and the request names no iSCSI '
         'initiator.' % reason)
-
-
-@dataclasses.dataclass(frozen=True)
-class Holders:
-    """Who holds a volume whose live move is in phase ``starting``.
-
-    The attachments are what Cinder says; whether a handle is open is what a
-    kernel says, which only its own node can tell.
-
-    :param source: an attachment is connected to another host than the
-        destination
-    :param destination: an attachment is connected to the destination
-    :param pending: an attachment is not connected to any host (yet)
-    """
-
-    source: bool
-    destination: bool
-    pending: bool
-
-
-def may_go_forward(holders: Holders, source_users: int) -> bool:
-    """Whether the guest has left the source, so that hydration may begin.
-
-    A source attachment that survives means "unsafe", whatever else is true;
-    without one, it is the kernel that has the last word.
-
-    :param source_users: how many have the volume open at the source
-    """
-    return not holders.source and not source_users
-
-
-def may_go_back(holders: Holders, destination_users: int,
-                written: bool) -> bool:
-    """Whether a live migration was given up without a call that says so.
-
-    :param destination_users: how many have the handle open there
-    :param written: whether anything was written at the destination
-    """
-    return (holders.source and not holders.destination
-            and not holders.pending and not destination_users
-            and not written)

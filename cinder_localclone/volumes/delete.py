@@ -6,24 +6,22 @@ import contextlib
 
 import tenacity
 
-from cinder_localclone import adoption
-from cinder_localclone import deletion_errors
-from cinder_localclone import encryption
-from cinder_localclone import exceptions
-from cinder_localclone import manageable
-from cinder_localclone.moves import offering
-from cinder_localclone.moves import removal
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import policy
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import manageable
 
 #: Seconds for what has waited for a source to end when its session has.
 CLOSING = 5
@@ -33,8 +31,8 @@ class _InUse(exceptions.LocalCloneError):
     """Somebody is at work with a volume."""
 
 
-def delete(node: nodes.Node, context: ports.Context,
-           volume: ports.Volume) -> None:
+def delete(node: Node, context: objects.Context,
+           volume: objects.Volume) -> None:
     """Remove all of a volume at its home; its source, if any, follows.
 
     What is gone already is done. The row that comes with the call may be
@@ -52,14 +50,14 @@ def delete(node: nodes.Node, context: ports.Context,
         node.peers.delete(context, home, volume.id)
 
 
-def delete_here(node: nodes.Node, context: ports.Context,
+def delete_here(node: Node, context: objects.Context,
                 volume_id: str, overwrites: bool = True) -> str:
     """The same, if this node is the volume's home.
 
     :param overwrites: whether a thick LV is overwritten and removed before
         this returns. Else it is only taken from its volume, for a caller
         that does not wait for hours: see
-        :func:`.moves.removal.remove_doomed`
+        :func:`.cleanup.remove_doomed`
     :returns: its home; unless that is this node, nothing was done
     :raises CannotDelete: as :func:`delete`
     :raises HalfDeleted: as :func:`delete`
@@ -74,21 +72,21 @@ def delete_here(node: nodes.Node, context: ports.Context,
         home = names.service_host(volume.host)
         if home == node.host and manageable.was_not_managed(
                 volume.status, volume.size):
-            adoption.give_back(node, 'volume', volume_id)
+            manage.give_back(node, 'volume', volume_id)
         elif home == node.host:
             source.abandon_interrupted(node, context, volume_id)
             _remove(node, context, volume, overwrites)
         return home
 
 
-def _home(node: nodes.Node, volume_id: str) -> str:
+def _home(node: Node, volume_id: str) -> str:
     """The service host that has a volume now; of one that is gone, this."""
     volume = node.records.volume(volume_id)
     return names.service_host(volume.host) if volume else node.host
 
 
 @contextlib.contextmanager
-def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
+def _locked(node: Node, volume_id: str) -> Iterator[None]:
     """Hold the locks of a volume, and of others whose data its LV has.
 
     :raises CannotDelete: if other work on it takes too long
@@ -103,7 +101,7 @@ def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _to_be_tried_again(node: nodes.Node, volume_id: str,
+def _to_be_tried_again(node: Node, volume_id: str,
                        *errors: type[exceptions.LocalCloneError]
                        ) -> Iterator[None]:
     """Nothing is removed yet: if this fails, its owner may try again.
@@ -118,12 +116,12 @@ def _to_be_tried_again(node: nodes.Node, volume_id: str,
     try:
         yield
     except errors as exc:
-        kind = (deletion_errors.CannotDelete if _is_whole(node, volume_id)
-                else deletion_errors.HalfDeleted)
+        kind = (exceptions.CannotDelete if _is_whole(node, volume_id)
+                else exceptions.HalfDeleted)
         raise kind(volume=volume_id, reason=exc) from exc
 
 
-def _is_whole(node: nodes.Node, volume_id: str) -> bool:
+def _is_whole(node: Node, volume_id: str) -> bool:
     """Whether no delete has begun to remove what this node has of a volume.
 
     :raises LocalCloneError: if that can't be seen
@@ -135,7 +133,7 @@ def _is_whole(node: nodes.Node, volume_id: str) -> bool:
     return lv is not None and names.DELETING not in lv.tags
 
 
-def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
+def _others(node: Node, volume: objects.Volume) -> set[str]:
     """Whose move, or handle, is what the row of a volume names.
 
     Cinder's own migration copies into the row of another volume, and then
@@ -143,14 +141,14 @@ def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
     """
     move = _move(node, volume)
     others = {move.volume_id} if move else set()
-    if records.is_migrated_by_cinder(volume):
+    if rows.is_migrated_by_cinder(volume):
         present = node.stack.survey()
         others |= {rows.handle_id(volume), *present.volumes_above(
             node.stack.group, volume.name)}
     return others - {volume.id}
 
 
-def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
+def _move(node: Node, volume: objects.Volume) -> state.Move | None:
     """The committed move that has a volume's data, if it is not over.
 
     Cinder's own migration of an attached volume gives what it has copied,
@@ -161,14 +159,14 @@ def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
     return None if move and move.is_over else move
 
 
-def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
+def _is_closed(node: Node, volume_id: str, move: state.Move | None
                ) -> bool:
     """Whether nothing uses a volume that is attached nowhere.
 
     A process that reads from a source which does not answer can't end, even
     if it is killed. What waits fails when the session ends.
     """
-    if not tops.users(node, volume_id):
+    if not devices.users(node, volume_id):
         return True
     return bool(move and node.sessions.end_if_down(move)) and not (
         tenacity.Retrying(
@@ -176,10 +174,10 @@ def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
             stop=tenacity.stop_after_delay(CLOSING),
             wait=tenacity.wait_fixed(0.5),
             retry_error_callback=lambda _state: True)(
-                tops.users, node, volume_id))
+                devices.users, node, volume_id))
 
 
-def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
+def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
     """Whether the row of a volume says that an LV of this node is its own.
 
     So do two rows if Cinder's manager does not live to end a migration that
@@ -190,8 +188,8 @@ def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
                 and rows.is_home(volume, node.host))
 
 
-def _remove(node: nodes.Node, context: ports.Context,
-            volume: ports.Volume, overwrites: bool) -> None:
+def _remove(node: Node, context: objects.Context,
+            volume: objects.Volume, overwrites: bool) -> None:
     move = _move(node, volume)
     remains = node.records.remains_of(move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
@@ -209,32 +207,32 @@ def _remove(node: nodes.Node, context: ports.Context,
         if move is None:
             for volume_id in handles:
                 node.stack.remove_handle(volume_id)
-            remove = (removal.remove_volume_lv if overwrites
-                      else removal.discard_lv)
+            remove = (cleanup.remove_volume_lv if overwrites
+                      else cleanup.discard_lv)
             remove(node, volume.name)
         else:
             if recorded:  # its header may have been at the source
                 node.sessions.detach(move)
-            removal.remove_stack(node, move)
+            cleanup.remove_stack(node, move)
             remains.append(node.records.advance(move, Event.VOLUME_DELETED))
     except exceptions.LocalCloneError as exc:
-        raise deletion_errors.HalfDeleted(
+        raise exceptions.HalfDeleted(
             volume=volume.id, reason=exc) from exc
     if recorded:
-        encryption.forget(node, handles, recorded,
-                          encryption.key_of_type(node, volume))
+        policy.forget(node, handles, recorded,
+                      policy.key_of_type(node, volume))
     for each in remains:
         node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
 
 
-def _mark(node: nodes.Node, volume: ports.Volume) -> None:
+def _mark(node: Node, volume: objects.Volume) -> None:
     """What goes from now on is not called available any more."""
     lv = node.stack.lvs().get(volume.name)
     if lv and names.DELETING not in lv.tags:
         node.stack.mark(lv.name, names.DELETING)
 
 
-def _close(node: nodes.Node, volume: ports.Volume, move: state.Move | None,
+def _close(node: Node, volume: objects.Volume, move: state.Move | None,
            handles: list[str]) -> None:
     """All that a delete does before it removes anything.
 
@@ -249,16 +247,16 @@ def _close(node: nodes.Node, volume: ports.Volume, move: state.Move | None,
         raise _InUse(reason='Cinder\'s migration of it has not ended.')
     recorded = rows.recorded(volume)
     for volume_id in handles:
-        removal.stop_serving(node, volume_id, None)
+        cleanup.stop_serving(node, volume_id, None)
         if recorded:
             # What does not end is found to use it.
             with contextlib.suppress(exceptions.SourceBusy):
-                pausing.stop(node, volume_id)
+                reencrypt_pause.stop(node, volume_id)
         if not _is_closed(node, volume_id, move):
             raise _InUse(reason='something on %s has it open.' % node.host)
     if move is None:
         # Moves that failed may have left source devices above it.
-        offering.withdraw_above(node, volume.name)
+        source_export.withdraw_above(node, volume.name)
     elif recorded:
         # Reading from a source that does not answer would take too long.
         node.sessions.end_if_down(move)
@@ -266,7 +264,7 @@ def _close(node: nodes.Node, volume: ports.Volume, move: state.Move | None,
         node.sessions.detach(move)
 
 
-def _erase(node: nodes.Node, handles: list[str], move: state.Move | None
+def _erase(node: Node, handles: list[str], move: state.Move | None
            ) -> None:
     """No key opens what this node has of an encrypted volume.
 
@@ -274,4 +272,4 @@ def _erase(node: nodes.Node, handles: list[str], move: state.Move | None
     """
     present = node.stack.survey()
     for volume_id in filter(present.handle, handles):
-        encryption.erase(node, volume_id, 1 if move else encryption.TRIES)
+        policy.erase(node, volume_id, 1 if move else policy.TRIES)

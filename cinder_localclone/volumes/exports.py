@@ -15,21 +15,20 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import glance
+from cinder_localclone.core import attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
-from cinder_localclone.moves import offering
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import state
-from cinder_localclone import survey as surveys
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import quick_check
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ _LASTING = exceptions.MissingData, exceptions.NotPossible
 class Serving:
     """Makes, and ends, the exports that attachments and moves name."""
 
-    def __init__(self, node: nodes.Node) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         #: What was the matter with volumes of which not all is offered, by
         #: id, the one that was tried last at the end; None if another had
@@ -108,7 +107,7 @@ class Serving:
             if not isinstance(exc, _LASTING):
                 self._unsettled[volume_id] = exc
             self._differing[volume_id] = str(exc)
-            offering.tell_of_trouble(volume_id, exc)
+            source_export.tell_of_trouble(volume_id, exc)
 
     def _serve(self, volume_id: str) -> None:
         volume = self._node.records.volume(volume_id)
@@ -120,31 +119,32 @@ class Serving:
               and self._has_handle(volume, move)):
             self.offer(volume, move)
 
-    def _wanted(self, volume: ports.Volume, move: state.Move | None
-                ) -> list[served.Connection]:
-        return served.wanted(volume, move, checks.as_told(self._node))
+    def _wanted(self, volume: objects.Volume, move: state.Move | None
+                ) -> list[attachments.Connection]:
+        return attachments.wanted(volume, move, nodes.as_told(self._node))
 
-    def _lost(self, volume: ports.Volume, move: state.Move | None
-              ) -> list[served.Connection]:
-        found = served.lost(volume, move, checks.as_told(self._node))
+    def _lost(self, volume: objects.Volume, move: state.Move | None
+              ) -> list[attachments.Connection]:
+        found = attachments.lost(volume, move, nodes.as_told(self._node))
         # What has just come here, its attachment may still say.
-        own = found and passing.connection_to(
+        own = found and nodes.connection_to(
             self._node, volume, self._node.host)
         return [each for each in found if each != own]
 
-    def _has_handle(self, volume: ports.Volume, move: state.Move | None
+    def _has_handle(self, volume: objects.Volume, move: state.Move | None
                     ) -> bool:
         """Whether a volume's handle, if need be made now, is on what is here.
 
         Not if that needs more than this node has.
         """
-        left_alone = glance.is_being_deleted if move else glance.is_left_alone
+        left_alone = (quick_check.is_being_deleted if move
+                      else quick_check.is_left_alone)
         if rows.visible_id(volume) or left_alone(
                 volume, self._node.stack.survey):
             return False  # what Cinder copies into needs another lock, too
         stack = self._node.stack
         if move and move.phase is not state.Phase.COMPLETING:
-            return surveys.Survey({}, stack.devices(surveys.names_of(
+            return survey.Survey({}, stack.devices(survey.names_of(
                 volume.id, move.shadow_id))).handle_is_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
@@ -152,7 +152,7 @@ class Serving:
             ensure_handle_at_rest(self._node, volume, stack.survey())
         return True
 
-    def as_source(self, move: state.Move, volume: ports.Volume | None
+    def as_source(self, move: state.Move, volume: objects.Volume | None
                   ) -> bool:
         """What others have through the source of a move.
 
@@ -162,7 +162,7 @@ class Serving:
         """
         # A guest that has come back has it from where the volume has gone.
         serves = bool(volume is not None and self._wanted(volume, move)
-                      and not passing.connection_to(
+                      and not nodes.connection_to(
                           self._node, volume, self._node.host))
         stays, parts = move.keeps_handle or serves, list[Callable[[], Any]]()
         self._begin(move.volume_id)
@@ -177,9 +177,9 @@ class Serving:
     def _offer_source(self, move: state.Move) -> None:
         self._node.stack.ensure_source(move)
         with self._noting(move.volume_id):
-            offering.export(self._node, move)
+            source_export.export(self._node, move)
 
-    def _offer_handle(self, move: state.Move, volume: ports.Volume | None
+    def _offer_handle(self, move: state.Move, volume: objects.Volume | None
                       ) -> None:
         """:param volume: its row, if others have it through its handle"""
         if not move.keeps_handle and self._has_foreign_handle(move):
@@ -194,13 +194,13 @@ class Serving:
         """LVM is only asked if the handle is not where it should be."""
         stack, name = self._node.stack, names.handle(move.volume_id)
         handle = stack.devices([name]).get(name)
-        return bool(handle and not surveys.is_on(
+        return bool(handle and not survey.is_on(
             handle, stack.number_of(move.source_lv))) and (
                 stack.survey().is_handle_foreign(move.volume_id))
 
     # -- one volume, whose lock is held
 
-    def offer(self, volume: ports.Volume, move: state.Move | None) -> None:
+    def offer(self, volume: objects.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so; the handle is here.
 
         A reboot ends exports.
@@ -215,7 +215,7 @@ class Serving:
             *(functools.partial(_refuse, volume, each)
               for each in self._lost(volume, move))])
 
-    def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
+    def settle(self, volume: objects.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so, and no others.
 
         A detach that was lost leaves an export behind. Guests wait for what
@@ -233,56 +233,56 @@ class Serving:
         finally:
             self._withdraw_unnamed(volume, move)
 
-    def try_to_settle(self, volume: ports.Volume, move: state.Move | None
+    def try_to_settle(self, volume: objects.Volume, move: state.Move | None
                       ) -> None:
         """The same; what fails is told, and tried again."""
         self.try_to_offer(volume, move)
         self.try_to_withdraw(volume, move)
 
-    def try_to_offer(self, volume: ports.Volume, move: state.Move | None
+    def try_to_offer(self, volume: objects.Volume, move: state.Move | None
                      ) -> None:
         """As :meth:`offer`; what fails is told, and tried again."""
         self._begin(volume.id)
         with self._noting(volume.id):
             self.offer(volume, move)
 
-    def try_to_withdraw(self, volume: ports.Volume, move: state.Move | None
+    def try_to_withdraw(self, volume: objects.Volume, move: state.Move | None
                         ) -> None:
         """Serve no others; what fails is told."""
-        with offering.trouble_is_told(volume.id):
+        with source_export.trouble_is_told(volume.id):
             self._withdraw_unnamed(volume, move)
 
-    def _offer_again(self, volume: ports.Volume, to: served.Connection
+    def _offer_again(self, volume: objects.Volume, to: attachments.Connection
                      ) -> None:
         portal = self._node.exports.portal_for(to.portal)
         if self._node.exports.offer_again(
                 rows.handle_id(volume), to.initiator,
                 dict(to.properties, target_portal=portal),
-                tops.served_path(self._node, volume)):
+                devices.served_path(self._node, volume)):
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
                        initiator=to.initiator)
         if portal != to.portal:
             # The node that uses it logs in there with its next check.
             self._node.attachments.readdress(volume.id, to.iqn, portal)
 
-    def _withdraw_unnamed(self, volume: ports.Volume,
+    def _withdraw_unnamed(self, volume: objects.Volume,
                           move: state.Move | None) -> None:
         node, handle_id = self._node, rows.handle_id(volume)
         unnamed = checks.unnamed_exports(node, volume, move)
-        if unnamed and served.by_attachment(
-                volume, records.is_migrated_by_cinder(volume)):
+        if unnamed and attachments.by_attachment(
+                volume, rows.is_migrated_by_cinder(volume)):
             # Of what has followed its instance nothing is offered any more.
             left = bool(move and move.follows and move.committed
                         and move.source == node.host)
-            node.exports.withdraw_unnamed(
-                handle_id, unnamed, at_once=left or served.is_idle(volume))
+            node.exports.withdraw_unnamed(handle_id, unnamed, at_once=left
+                                          or attachments.is_idle(volume))
         if not rows.visible_id(volume):  # of which the lock is held
             # Also of an export that has ended before this service was killed.
             node.stack.remove_served(handle_id)
 
     # -- at a glance
 
-    def lacks(self, volume: ports.Volume, remote: set[str],
+    def lacks(self, volume: objects.Volume, remote: set[str],
               unfinished: Callable[[], set[str]]) -> bool:
         """Whether a volume at rest is not offered to all that have it.
 
@@ -297,9 +297,9 @@ class Serving:
                            for each in found)
                     or self._lost(volume, None))
 
-    def differ(self, volume: ports.Volume, remote: set[str],
+    def differ(self, volume: objects.Volume, remote: set[str],
                unfinished: Callable[[], set[str]],
-               present: surveys.Survey, tried: bool = False) -> bool:
+               present: survey.Survey, tried: bool = False) -> bool:
         """Whether it has other exports than its attachments name.
 
         :param present: what there is on this node
@@ -308,13 +308,13 @@ class Serving:
         device = present.served(rows.handle_id(volume))
         return bool(
             device and not device.opened  # its export has ended
-            or served.unnamed(volume, None, checks.as_told(self._node),
-                              remote)
+            or attachments.unnamed(volume, None, nodes.as_told(self._node),
+                                   remote)
             or not tried and self.lacks(volume, remote, unfinished))
 
 
-def ensure_handle_at_rest(node: nodes.Node, volume: ports.Volume,
-                          present: surveys.Survey) -> None:
+def ensure_handle_at_rest(node: Node, volume: objects.Volume,
+                          present: survey.Survey) -> None:
     """The handle of a volume that does not move is on all of its LV.
 
     :param present: what there is on this node
@@ -325,13 +325,13 @@ def ensure_handle_at_rest(node: nodes.Node, volume: ports.Volume,
         volume.id, volume.name, rows.body_bytes(volume), present.lvs)
 
 
-def ensure_handle_on_all(node: nodes.Node, move: state.Move) -> None:
+def ensure_handle_on_all(node: Node, move: state.Move) -> None:
     """The handle of a volume whose copy is complete is on its LV."""
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.destination_lv, move.volume_bytes)
 
 
-def _refuse(volume: ports.Volume, to: served.Connection) -> None:
+def _refuse(volume: objects.Volume, to: attachments.Connection) -> None:
     """Say of what no node can make any more how it can be mended.
 
     :raises NotPossible: always

@@ -12,22 +12,20 @@ from collections.abc import Callable
 import dataclasses
 import time
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import late_requests
-from cinder_localclone.lvm import reports
-from cinder_localclone.moves import checks
+from cinder_localclone.core import attachments
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import pausing
-from cinder_localclone import ports
-from cinder_localclone import reconcile
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.volumes import reconcile
 
 #: Seconds for which the lock of a volume is held while its LV is zeroed, and
 #: seconds between: a caller that waits for a lock asks for it ten times a
@@ -124,7 +122,7 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
 
 
 def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
-           ) -> tuple[ports.Volume, int]:
+           ) -> tuple[objects.Volume, int]:
     """Extend the LV of a volume whose lock is held, and zero a part of it.
 
     :returns: the volume, and where zeroing goes on, in bytes; 0: it is done,
@@ -156,7 +154,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     return volume, start
 
 
-def _repeat(node: nodes.Node, volume: ports.Volume, part: Callable[[], bool]
+def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
             ) -> None:
     """Do the parts of an extension until one says that it was the last.
 
@@ -179,14 +177,15 @@ def _repeat(node: nodes.Node, volume: ports.Volume, part: Callable[[], bool]
         _check_status(volume, node.records.volume(volume.id))
 
 
-def _wanted(node: nodes.Node, volume: ports.Volume) -> ports.Volume:
+def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
     """The present row of a volume whose extension has begun here."""
-    found = checks.volume_at_home(node, volume.id)
+    found = nodes.volume_at_home(node, volume.id)
     _check_status(volume, found)
     return found
 
 
-def _check_status(before: ports.Volume, volume: ports.Volume | None) -> None:
+def _check_status(
+        before: objects.Volume, volume: objects.Volume | None) -> None:
     """See that an extension is still wanted."""
     if volume is None:
         raise exceptions.StaleMove(volume=before.id)
@@ -197,20 +196,20 @@ def _check_status(before: ports.Volume, volume: ports.Volume | None) -> None:
             'again.' % (before.id, volume.status))
 
 
-def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
+def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
                       size_gib: int) -> None:
     """Have the nodes that use a volume over iSCSI give their guests as much.
 
     :param size_gib: as much as the home has; they answer if they can do it
     """
-    for host, connection in passing.passed_from(reconciler.node, volume):
+    for host, connection in nodes.passed_from(reconciler.node, volume):
         reconciler.node.peers.begin_passing(
             reconciler.context, host, volume.id,
             dict(connection.properties, size_gib=size_gib),
-            late_requests.attachments(volume))
+            attachments.of_request(volume))
 
 
-def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
+def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
            size_gib: int) -> None:
     """See that a volume can be extended in its present state.
 
@@ -219,8 +218,8 @@ def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
     """
     node = reconciler.node
     if rows.is_authenticated(volume):
-        raise encryption_errors.KeepsSize(volume=volume.id)
-    if records.is_migrated_by_cinder(volume):
+        raise encryption_exceptions.KeepsSize(volume=volume.id)
+    if rows.is_migrated_by_cinder(volume):
         raise exceptions.NotPossible(
             volume=volume.id, reason='Cinder is migrating it, and its copy '
             'would lack the new space. Extend it again when the migration has '
@@ -230,11 +229,11 @@ def _check(reconciler: reconcile.Reconciler, volume: ports.Volume,
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
     # What is not encrypted anew yet would not grow with its LV.
-    pausing.check_none(node, volume, 'extended')
-    checks.check_length(node, volume, size_gib)
+    reencrypt_pause.check_none(node, volume, 'extended')
+    nodes.check_length(node, volume, size_gib)
 
 
-def _show(reconciler: reconcile.Reconciler, volume: ports.Volume,
+def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
           size_gib: int) -> None:
     """Give users the new length: here, then where they use it over iSCSI."""
     node, size = reconciler.node, rows.body_bytes(volume, size_gib)
@@ -254,11 +253,11 @@ def _show(reconciler: reconcile.Reconciler, volume: ports.Volume,
         node.stack.ensure_handle_on_clone(
             dataclasses.replace(move, volume_gib=size_gib))
     # Else it has no handle until its source can be reached.
-    tops.grow(node, volume)
+    devices.grow(node, volume)
     _extend_elsewhere(reconciler, volume, size_gib)
 
 
-def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:
+def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
     with node.allocation_lock():
         lv = node.stack.lvs().get(volume.name)
         if lv is None:
@@ -272,7 +271,7 @@ def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:
         node.stack.extend_lv(volume.name, size)
 
 
-def _lack(node: nodes.Node, lv: reports.LogicalVolume, missing: int) -> str:
+def _lack(node: Node, lv: lvm_reports.LogicalVolume, missing: int) -> str:
     """Why an LV can't get so many bytes more; '' if it can."""
     if lv.thin:
         usage = node.stack.pool_usage()

@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node has of one volume, and how that differs from the record.
+"""How a volume, or a node, differs from the records.
 
 Plain values that travel between nodes, for the operator's command.
+
+What :mod:`.inspect` says of one volume, of all at once: by the same rules,
+from one look at LVM and device-mapper and from rows that are read once. What
+only the iSCSI target and initiator know counts as right here.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
+import types
+import typing
 from typing import Any
 from typing import TypedDict
 
-from cinder_localclone import hydration
-from cinder_localclone import images
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import survey
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import hydration
+
+#: In these something is being done, or nothing is expected.
+UNSETTLED = ('creating', 'deleting', 'error', 'error_deleting', 'managing',
+             'error_managing', 'unmanaging', 'error_unmanaging',
+             'downloading')
 
 
 class Handle(TypedDict):
@@ -59,8 +72,9 @@ class Report(TypedDict):
     """Everything on a node that has to do with a volume.
 
     ``clone`` and ``progress`` have the fields of
-    :class:`~cinder_localclone.dm.tables.CloneStatus` and
-    :class:`~cinder_localclone.hydration.Progress`; ``session`` is the path
+    :class:`~cinder_localclone.core.formats.dm_tables.CloneStatus` and
+    :class:`~cinder_localclone.moves.hydration.Progress`; ``session`` is the
+        path
     of the source's disk; ``served`` is whether the handle is exported,
     ``passed`` whether it is on a disk that the volume's home serves;
     ``header_backup`` whether there is one here.
@@ -79,7 +93,7 @@ class Report(TypedDict):
     header_backup: bool
 
 
-def inspect(node: nodes.Node, volume_id: str,
+def inspect(node: Node, volume_id: str,
             progress: Callable[[str], hydration.Progress | None]) -> Report:
     """Collect everything on this node that has to do with a volume.
 
@@ -151,7 +165,7 @@ def _lvs_of_remains(move: state.Move, host: str) -> set[str]:
 def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None,
                 remains: Sequence[state.Move] = (),
-                snapshots: Sequence[images.Snapshot] = ()) -> list[str]:
+                snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
     :param report: what :func:`inspect` returned there
@@ -165,7 +179,7 @@ def differences(report: Report, move: state.Move | None,
             *_missing_snapshots(report, snapshots)]
 
 
-def _missing_snapshots(report: Report, snapshots: Sequence[images.Snapshot]
+def _missing_snapshots(report: Report, snapshots: Sequence[rows.Snapshot]
                        ) -> Iterator[str]:
     for each in snapshots:
         if (each.node == report['host'] and each.status in (
@@ -284,3 +298,87 @@ def _body(report: Report) -> list[str]:
 def lv_names(report: Report) -> set[str]:
     """The LVs that a report names."""
     return {lv['name'] for lv in report['lvs']}
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What the database says of one node.
+
+    :param volumes: rows of volumes (:class:`.inventory.Row`) whose home
+        it is
+    :param moves: from and to it, remains among them
+    :param snapshots: those on it that can be used
+    :param places: in the queue, of copies to it that wait, by shadow id
+    """
+
+    host: str
+    volumes: Iterable[typing.Any] = ()
+    moves: Iterable[state.Move] = ()
+    snapshots: Iterable[rows.Snapshot] = ()
+    places: Mapping[str, int] = dataclasses.field(
+        default_factory=lambda: types.MappingProxyType({}))
+
+
+def differing(record: Record, present: survey.Survey,
+              clones: Mapping[str, dm_tables.CloneStatus]
+              ) -> dict[str, list[str]]:
+    """The volumes of which a node is not as the record says, and how.
+
+    :param clones: the status of all clones there, by shadow id
+    """
+    homes = {row.id: row for row in record.volumes}
+    moves = list(record.moves)
+    snapshots: dict[str, list[rows.Snapshot]] = {}
+    for each in record.snapshots:
+        snapshots.setdefault(each.volume_id, []).append(each)
+    lvs: list[Lv] = [
+        {'name': name, 'uuid': lv.uuid, 'size': lv.size,
+         'active': bool(lv.number), 'tags': []}
+        for name, lv in present.lvs.items()]
+    found = {}
+    for volume_id in sorted({*homes, *snapshots,
+                             *(move.volume_id for move in moves)}):
+        row = homes.get(volume_id)
+        if row is not None and (
+                row.status in UNSETTLED or rows.visible_id(row)):
+            continue
+        own = [move for move in moves if move.volume_id == volume_id]
+        move = next((each for each in own if not each.is_over), None)
+        wrong = differences(
+            _report(record, present, clones, lvs, volume_id, move), move,
+            record.host if row is not None else None,
+            row.lv if row is not None else None,
+            [each for each in own if each.is_over],
+            snapshots.get(volume_id, ()))
+        if wrong:
+            found[volume_id] = wrong
+    return found
+
+
+def _report(record: Record, present: survey.Survey,
+            clones: Mapping[str, dm_tables.CloneStatus],
+            lvs: list[Lv], volume_id: str,
+            move: state.Move | None) -> Report:
+    clone = clones.get(move.shadow_id) if move else None
+    place = record.places.get(move.shadow_id, 0) if move else 0
+    return {
+        'host': record.host,
+        'handle': handle(present, volume_id),
+        'lvs': lvs, 'clone': dataclasses.asdict(clone) if clone else None,
+        'progress': {'place': place} if place else None,
+        'passed': present.is_handle_foreign(volume_id), 'tops': [],
+        # Not looked at.
+        'session': 'unknown', 'served': True, 'header_backup': False,
+        'source': {'opened': 0, 'exported': True}}
+
+
+def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
+    """The LVs that say they are a volume's, and that no row names."""
+    known = {row.lv for row in record.volumes}
+    for move in record.moves:
+        known |= {move.source_lv, move.destination_lv,
+                  names.metadata_lv(move.shadow_id)}
+    return sorted(
+        name for name, lv in present.lvs.items()
+        if names.facts(lv.tags).get('volume') and not names.is_doomed(name)
+        and 'snapshot' not in names.facts(lv.tags) and name not in known)

@@ -13,12 +13,12 @@ import time
 from cinder.volume import rpcapi
 from oslo_log import log as logging
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import node as nodes
-from cinder_localclone import record_ports
-from cinder_localclone import rows as volume_rows
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.interfaces import records
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows as volume_rows
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ FROM_ELSEWHERE = ('reverting', 'extending')
 LOST = 900
 
 
-def look(node: nodes.Node, rows: record_ports.StatusRecords,
+def look(node: Node, rows: records.StatusRecords,
          started: float) -> None:
     """End what can be ended.
 
@@ -51,7 +51,7 @@ def look(node: nodes.Node, rows: record_ports.StatusRecords,
     ask_again(node, rows)
 
 
-def end_dead(node: nodes.Node, rows: record_ports.StatusRecords,
+def end_dead(node: Node, rows: records.StatusRecords,
              moment: datetime.datetime,
              statuses: Collection[str] = volume_rows.MORTAL) -> None:
     """End what a service was at work on when it died.
@@ -80,7 +80,7 @@ def end_dead(node: nodes.Node, rows: record_ports.StatusRecords,
                        status=status)
 
 
-def _forget_asked(node: nodes.Node) -> None:
+def _forget_asked(node: Node) -> None:
     """Forget extensions that nobody has asked for lately."""
     past = time.monotonic() - DELIVERED
     for volume_id, asked in list(node.asked.items()):
@@ -88,7 +88,7 @@ def _forget_asked(node: nodes.Node) -> None:
             node.asked.pop(volume_id, None)
 
 
-def _shown(lvs: Mapping[str, reports.LogicalVolume]) -> dict[str, int]:
+def _shown(lvs: Mapping[str, lvm_reports.LogicalVolume]) -> dict[str, int]:
     """How much may be seen of each LV, in bytes, where that is known."""
     found = {}
     for name, lv in lvs.items():
@@ -97,7 +97,7 @@ def _shown(lvs: Mapping[str, reports.LogicalVolume]) -> dict[str, int]:
     return found
 
 
-def ask_again(node: nodes.Node, rows: record_ports.StatusRecords) -> None:
+def ask_again(node: Node, rows: records.StatusRecords) -> None:
     """Have Cinder delete at their home what was sent elsewhere.
 
     Where a volume had its home when that was asked for, Cinder's manager

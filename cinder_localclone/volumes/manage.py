@@ -1,30 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes of LVs that are there already, and LVs of volumes no more.
+"""Managing existing LVs as volumes, and unmanaging.
 
-What is refused, or fails, leaves LVM as it was. See :mod:`.adoption`.
+Volumes of LVs that are there already, and LVs of volumes no more.
+
+What is refused, or fails, leaves LVM as it was. See :mod:`.manage`.
+
+Making an LV that somebody has created the driver's own, and back.
+
+Its tags say whose it is to be, and what it was called. They come first and go
+last, so whatever is stopped on the way can be taken back.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import math
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from cinder_localclone import adoption
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import manage_errors
-from cinder_localclone import manageable
-from cinder_localclone.moves import offering
-from cinder_localclone.moves import removal
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import manageable
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
@@ -32,10 +38,8 @@ LOG = logging.getLogger(__name__)
 Reference = Mapping[str, str]
 
 
-# -- what there is
-
-def referred(node: nodes.Node, lvs: manageable.LVs, reference: Reference
-             ) -> reports.LogicalVolume:
+def referred(node: Node, lvs: manageable.LVs, reference: Reference
+             ) -> lvm_reports.LogicalVolume:
     """The LV that a reference names.
 
     :raises CannotManage: if it names none
@@ -46,8 +50,8 @@ def referred(node: nodes.Node, lvs: manageable.LVs, reference: Reference
     return lv
 
 
-def find(node: nodes.Node, lvs: manageable.LVs, reference: Reference
-         ) -> reports.LogicalVolume | None:
+def find(node: Node, lvs: manageable.LVs, reference: Reference
+         ) -> lvm_reports.LogicalVolume | None:
     """The same; None if there is no such LV.
 
     :raises CannotManage: if it is no reference
@@ -55,14 +59,14 @@ def find(node: nodes.Node, lvs: manageable.LVs, reference: Reference
     try:
         return manageable.find(lvs, node.stack.group, reference)
     except KeyError:
-        raise manage_errors.CannotManage(
+        raise exceptions.CannotManage(
             lv=dict(reference), host=node.host, reason='the reference must '
             'have source-name, the name of an LV, or source-id, its UUID')
 
 
-def no_such_lv(node: nodes.Node, reference: Reference,
+def no_such_lv(node: Node, reference: Reference,
                elsewhere: Sequence[str] = (), silent: Sequence[str] = ()
-               ) -> manage_errors.CannotManage:
+               ) -> exceptions.CannotManage:
     """Why a reference names no LV.
 
     :param elsewhere: the nodes that have one
@@ -75,12 +79,12 @@ def no_such_lv(node: nodes.Node, reference: Reference,
             ' and '.join(elsewhere))
     if silent:
         reason += '; not known of ' + ', '.join(silent)
-    return manage_errors.CannotManage(
+    return exceptions.CannotManage(
         lv=reference.get('source-name', reference.get('source-id')),
         host=node.host, reason=reason)
 
 
-def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
+def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
     """The names of LVs that belong to volumes, with the ids of these.
 
     Volumes of other backends in the same volume group are among them.
@@ -98,16 +102,14 @@ def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
     return here
 
 
-def listed(node: nodes.Node) -> list[manageable.Entry]:
+def listed(node: Node) -> list[manageable.Entry]:
     """All that is, or could be, a volume here, as Cinder lists it."""
     lvs = node.stack.lvs()
     return manageable.volumes(lvs, node.stack.group, node.stack.pool,
                               known(node, lvs))
 
 
-# -- manage
-
-def get_size(node: nodes.Node, volume_id: str, reference: Reference) -> int:
+def get_size(node: Node, volume_id: str, reference: Reference) -> int:
     """The GiB that a volume of an LV will have.
 
     :raises CannotManage: if the LV can't become one
@@ -116,22 +118,22 @@ def get_size(node: nodes.Node, volume_id: str, reference: Reference) -> int:
     return manageable.whole_gib(lv.size)
 
 
-def _find(node: nodes.Node, volume_id: str, reference: Reference
-          ) -> reports.LogicalVolume:
+def _find(node: Node, volume_id: str, reference: Reference
+          ) -> lvm_reports.LogicalVolume:
     """The LV that a volume is to be made of, or has been made of."""
     lvs = node.stack.lvs()
-    mine = adoption.adopted(lvs, 'volume').get(volume_id)
+    mine = adopted(lvs, 'volume').get(volume_id)
     if mine:
         return mine
     lv = referred(node, lvs, reference)
     reason = manageable.why_no_volume(lv, node.stack.pool, known(node, lvs))
     if reason:
-        raise manage_errors.CannotManage(
+        raise exceptions.CannotManage(
             lv=lv.name, host=node.host, reason=reason)
     return lv
 
 
-def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
+def manage(node: Node, volume_id: str, reference: Reference) -> None:
     """Make a volume of an LV. Its handle is made last.
 
     :raises CannotManage: if the LV can't become one
@@ -148,27 +150,25 @@ def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
             lv = _find(node, volume_id, reference)
             size = manageable.whole_bytes(lv.size)
             with _undone_if_it_fails(node, volume_id):
-                adoption.adopt(node, lv, volume.name, size, volume=volume_id)
+                adopt(node, lv, volume.name, size, volume=volume_id)
         with _undone_if_it_fails(node, volume_id):
-            adoption.show(node, volume.name, size)
+            show(node, volume.name, size)
             node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
     LOG.info('Logical volume %(lv)s is managed as volume %(volume)s.',
              {'lv': lv.name, 'volume': volume_id})
 
 
 @contextlib.contextmanager
-def _undone_if_it_fails(node: nodes.Node, volume_id: str) -> Any:
+def _undone_if_it_fails(node: Node, volume_id: str) -> Any:
     try:
         yield
     except Exception:
         with contextlib.suppress(Exception):  # deleting the volume does it
-            adoption.give_back(node, 'volume', volume_id)
+            give_back(node, 'volume', volume_id)
         raise
 
 
-# -- unmanage
-
-def unmanage(node: nodes.Node, context: ports.Context, volume_id: str
+def unmanage(node: Node, context: objects.Context, volume_id: str
              ) -> None:
     """Leave the LV of a volume to whoever wants it, wherever its home is.
 
@@ -181,7 +181,7 @@ def unmanage(node: nodes.Node, context: ports.Context, volume_id: str
         node.peers.unmanage(context, home, volume_id)
 
 
-def unmanage_here(node: nodes.Node, context: ports.Context, volume_id: str
+def unmanage_here(node: Node, context: objects.Context, volume_id: str
                   ) -> str:
     """The same, if this node is the volume's home.
 
@@ -196,20 +196,20 @@ def unmanage_here(node: nodes.Node, context: ports.Context, volume_id: str
         home = names.service_host(volume.host)
         if home == node.host and manageable.was_not_managed(
                 volume.status, volume.size):
-            adoption.give_back(node, 'volume', volume_id)
+            give_back(node, 'volume', volume_id)
         elif home == node.host:
             _leave(node, volume)
         return home
 
 
-def _leave(node: nodes.Node, volume: ports.Volume) -> None:
+def _leave(node: Node, volume: objects.Volume) -> None:
     _check_free(node, volume)
-    removal.stop_serving(node, volume.id, None)
-    if tops.users(node, volume.id):
-        raise manage_errors.CannotUnmanage(
+    cleanup.stop_serving(node, volume.id, None)
+    if devices.users(node, volume.id):
+        raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
     # Moves that are over may have left source devices above it.
-    offering.withdraw_above(node, volume.name)
+    source_export.withdraw_above(node, volume.name)
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
     node.stack.disown(volume.name, volume.name)
@@ -218,7 +218,7 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
              {'volume': volume.id, 'lv': volume.name})
 
 
-def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
+def _check_free(node: Node, volume: objects.Volume) -> None:
     """No move, nor what is left of one, has any of a volume.
 
     After Cinder's own migration it may be another volume's move.
@@ -250,4 +250,59 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
         if not others:
             return
         reason = 'volume %s uses the same data' % sorted(others)[0]
-    raise manage_errors.CannotUnmanage(volume=volume.id, reason=reason)
+    raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
+
+
+def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
+            ) -> dict[str, lvm_reports.LogicalVolume]:
+    """The LVs that were adopted for volumes, or snapshots, by their ids.
+
+    :param kind: 'volume' or 'snapshot'
+    """
+    facts = ((names.facts(lv.tags), lv) for lv in lvs.values())
+    return {each[kind]: lv for each, lv in facts
+            if kind in each and names.WAS in each}
+
+
+def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
+          size_bytes: int, **facts: str) -> None:
+    """Make an LV one of the driver's, with so many bytes at least.
+
+    One that was not adopted to the end is, then. For a caller that holds the
+    lock of free space. The LV is not zeroed yet where it was extended: see
+    :func:`show`.
+
+    :param facts: whose it is; see :func:`.names.tags`
+    """
+    was = names.facts(lv.tags).get(names.WAS, lv.name)
+    node.stack.adopt(lv.name, own_name, names.tags(**facts, was=was))
+    node.stack.extend_lv(own_name, size_bytes)
+
+
+def show(node: Node, name: str, size_bytes: int) -> None:
+    """Zero what an adopted LV was extended by, less than a GiB, and show it.
+
+    :param size_bytes: of the volume
+    """
+    node.stack.zero_part(name, seconds=math.inf)
+    node.stack.show_lv(name, size_bytes)
+
+
+def give_back(node: Node, kind: str, owner: str) -> bool:
+    """Leave what was adopted under the name that it had, with its data.
+
+    For a caller that holds the lock of the volume, or snapshot.
+
+    :returns: False if there is none
+    :raises CommandFailed: if what it was extended by can't be zeroed: it
+        stays adopted
+    """
+    lv = adopted(node.stack.lvs(), kind).get(owner)
+    if lv is None:
+        return False
+    node.stack.remove_handle(owner)
+    if lv.zeroed < lv.size:
+        # Managed again, it would be zeroed from where it had ended before,
+        # its owner's data included.
+        node.stack.zero_part(lv.name, seconds=math.inf)
+    return node.stack.disown(lv.name, names.facts(lv.tags)[names.WAS])

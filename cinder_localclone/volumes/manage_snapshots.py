@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of LVs that are there already, and LVs of snapshots no more.
 
-As :mod:`.managing`, but on any node: a snapshot stays where it was when its
+As :mod:`.manage`, but on any node: a snapshot stays where it was when its
 volume leaves, and so does its LV when it is not managed any more. Cinder
 records which node has a snapshot when that is managed; one without a node is
 given back, not removed, when it is deleted.
@@ -11,22 +11,19 @@ import contextlib
 
 from oslo_log import log as logging
 
-from cinder_localclone import adoption
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone.lvm import reports
-from cinder_localclone import manage_errors
-from cinder_localclone import manageable
-from cinder_localclone import managing
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import rows
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import manage as adoption
+from cinder_localclone.volumes import manageable
 
 LOG = logging.getLogger(__name__)
 
 
-def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
+def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
     """The names of LVs that belong to snapshots, with the ids of these.
 
     By what the snapshots' rows say of where they are: their volumes may be
@@ -42,7 +39,7 @@ def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
                 ids[key].tags))}
 
 
-def listed(node: nodes.Node) -> list[manageable.Entry]:
+def listed(node: Node) -> list[manageable.Entry]:
     """All that is, or could be, a snapshot here, as Cinder lists it."""
     lvs = node.stack.lvs()
     return manageable.snapshots(lvs, node.stack.group, node.stack.pool,
@@ -51,8 +48,8 @@ def listed(node: nodes.Node) -> list[manageable.Entry]:
 
 # -- manage
 
-def get_size(node: nodes.Node, context: ports.Context, snapshot_id: str,
-             reference: managing.Reference) -> int:
+def get_size(node: Node, context: objects.Context, snapshot_id: str,
+             reference: adoption.Reference) -> int:
     """The GiB that a snapshot of an LV will have.
 
     :param context: the admin context in which peers are called
@@ -62,15 +59,15 @@ def get_size(node: nodes.Node, context: ports.Context, snapshot_id: str,
     return size
 
 
-def size_here(node: nodes.Node, snapshot_id: str,
-              reference: managing.Reference) -> int | None:
+def size_here(node: Node, snapshot_id: str,
+              reference: adoption.Reference) -> int | None:
     """The same of an LV of this node; None if that has none."""
     lv = _find(node, _row(node, snapshot_id), reference)
     return manageable.whole_gib(lv.size) if lv else None
 
 
-def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
-                 reference: managing.Reference) -> tuple[str, int]:
+def _whereabouts(node: Node, context: objects.Context, snapshot_id: str,
+                 reference: adoption.Reference) -> tuple[str, int]:
     """The node with an LV, and its size in GiB.
 
     The home of its volume comes first, and decides if it has one.
@@ -86,7 +83,7 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
         try:
             size = node.peers.manageable_snapshot(
                 context, host, snapshot_id, reference)
-        except (manage_errors.CannotManage, exceptions.TooLate):
+        except (exceptions.CannotManage, exceptions.TooLate):
             raise
         except exceptions.LocalCloneError as exc:
             LOG.warning('%(host)s could not be asked for logical volume '
@@ -99,19 +96,19 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
                 found.append((host, size))
     if len(found) == 1 and not silent:
         return found[0]
-    raise managing.no_such_lv(
+    raise adoption.no_such_lv(
         node, reference, [host for host, _size in found], silent)
 
 
-def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+def _row(node: Node, snapshot_id: str) -> rows.Snapshot:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or snapshot.status != 'creating' or snapshot.deleted:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
     return snapshot
 
 
-def _find(node: nodes.Node, snapshot: images.Snapshot,
-          reference: managing.Reference) -> reports.LogicalVolume | None:
+def _find(node: Node, snapshot: rows.Snapshot,
+          reference: adoption.Reference) -> lvm_reports.LogicalVolume | None:
     """The LV that a snapshot is to be, or is already; None if it isn't here.
 
     :raises CannotManage: if it can't be
@@ -120,23 +117,23 @@ def _find(node: nodes.Node, snapshot: images.Snapshot,
     mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
     if mine:
         return mine
-    lv = managing.find(node, lvs, reference)
+    lv = adoption.find(node, lvs, reference)
     if lv is None:
         return None
     volume = node.records.volume(snapshot.volume_id)
     reason = manageable.why_no_snapshot(
-        lv, node.stack.pool, {*known(node, lvs), *managing.known(node, lvs)},
+        lv, node.stack.pool, {*known(node, lvs), *adoption.known(node, lvs)},
         lvs, snapshot.volume_id)
     if volume is not None and rows.recorded(volume):
         reason = 'its volume is encrypted by this driver'
     if reason:
-        raise manage_errors.CannotManage(
+        raise exceptions.CannotManage(
             lv=lv.name, host=node.host, reason=reason)
     return lv
 
 
-def manage(node: nodes.Node, context: ports.Context, snapshot_id: str,
-           reference: managing.Reference) -> str:
+def manage(node: Node, context: objects.Context, snapshot_id: str,
+           reference: adoption.Reference) -> str:
     """Make a snapshot of an LV: from here on it can only be read.
 
     :param context: the admin context in which peers are called
@@ -158,15 +155,15 @@ def manage(node: nodes.Node, context: ports.Context, snapshot_id: str,
     return where
 
 
-def manage_here(node: nodes.Node, snapshot_id: str,
-                reference: managing.Reference) -> str:
+def manage_here(node: Node, snapshot_id: str,
+                reference: adoption.Reference) -> str:
     """The same for an LV that this node has."""
     with node.lock(snapshot_id):
         with node.allocation_lock():
             snapshot = _row(node, snapshot_id)  # that may have taken long
             lv = _find(node, snapshot, reference)
             if lv is None:
-                raise managing.no_such_lv(node, reference)
+                raise adoption.no_such_lv(node, reference)
             try:
                 size = manageable.whole_bytes(lv.size)
                 adoption.adopt(
@@ -180,12 +177,12 @@ def manage_here(node: nodes.Node, snapshot_id: str,
                 raise
     LOG.info('Logical volume %(lv)s is managed as snapshot %(snapshot)s.',
              {'lv': lv.name, 'snapshot': snapshot_id})
-    return images.location(node.host)
+    return rows.location(node.host)
 
 
 # -- unmanage
 
-def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
+def unmanage(node: Node, context: objects.Context, snapshot_id: str
              ) -> None:
     """Leave the LV of a snapshot to whoever wants it, on the node with it.
 
@@ -199,7 +196,7 @@ def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
         return
     if rows.recorded(snapshot):
         # Its secret goes with its volume.
-        raise manage_errors.CannotUnmanage(
+        raise exceptions.CannotUnmanage(
             volume=snapshot.volume_id, reason='it is encrypted by this '
             'driver, and so are its snapshots')
     if snapshot.node == node.host:
@@ -208,12 +205,12 @@ def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
         node.peers.unmanage_snapshot(context, snapshot.node, snapshot_id)
 
 
-def unmanage_here(node: nodes.Node, snapshot_id: str) -> None:
+def unmanage_here(node: Node, snapshot_id: str) -> None:
     """The same for one that this node has."""
     with node.lock(snapshot_id):
         if (node.snapshots.is_being_read(snapshot_id)
                 or node.stack.survey().users(snapshot_id)):
-            raise manage_errors.SnapshotInUse(snapshot=snapshot_id)
+            raise exceptions.SnapshotInUse(snapshot=snapshot_id)
         node.stack.remove_handle(snapshot_id)
         lv = names.snapshot_lv(snapshot_id)
         node.stack.disown(lv, lv)

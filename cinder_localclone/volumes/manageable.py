@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
 
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
 
 _GIB = 1 << 30
 #: Statuses in which a volume's row says nothing of an LV: it is not managed
@@ -21,7 +21,7 @@ MANAGED = 'it is managed already'
 DOOMED = 'the driver is about to overwrite and remove it'
 
 #: LVs by name.
-LVs: typing.TypeAlias = Mapping[str, reports.LogicalVolume]
+LVs: typing.TypeAlias = Mapping[str, lvm_reports.LogicalVolume]
 #: What Cinder is told of one.
 Entry: typing.TypeAlias = dict[str, typing.Any]
 
@@ -45,7 +45,7 @@ def whole_bytes(size_bytes: int) -> int:
 
 
 def find(lvs: LVs, group: str, reference: Mapping[str, str]
-         ) -> reports.LogicalVolume | None:
+         ) -> lvm_reports.LogicalVolume | None:
     """The LV that a reference names.
 
     :param reference: has source-name, an LV's name; or source-id, its UUID
@@ -64,7 +64,7 @@ def id_in(name: str) -> str:
     return names.ids_in(name)[-1] if names.ids_in(name) else ''
 
 
-def why_no_volume(lv: reports.LogicalVolume, pool: str | None,
+def why_no_volume(lv: lvm_reports.LogicalVolume, pool: str | None,
                   known: Mapping[str, str]) -> str:
     """Why an LV can't become a volume; '' if it can.
 
@@ -92,7 +92,7 @@ def why_no_volume(lv: reports.LogicalVolume, pool: str | None,
     return _why_not_now(lv)
 
 
-def why_no_snapshot(lv: reports.LogicalVolume, pool: str | None,
+def why_no_snapshot(lv: lvm_reports.LogicalVolume, pool: str | None,
                     known: Iterable[str], lvs: LVs, volume_id: str = ''
                     ) -> str:
     """Why an LV can't become a snapshot; '' if it can.
@@ -118,17 +118,17 @@ def why_no_snapshot(lv: reports.LogicalVolume, pool: str | None,
     return _why_not_now(lv)
 
 
-def _is_ordinary(lv: reports.LogicalVolume, pool: str | None) -> bool:
+def _is_ordinary(lv: lvm_reports.LogicalVolume, pool: str | None) -> bool:
     return lv.thin and lv.pool == pool if pool else lv.plain
 
 
-def is_snapshot(lv: reports.LogicalVolume) -> bool:
+def is_snapshot(lv: lvm_reports.LogicalVolume) -> bool:
     """Whether name or tags say so."""
     return ('snapshot' in names.facts(lv.tags)
             or lv.name.startswith(names.snapshot_lv('')))
 
 
-def _why_not_now(lv: reports.LogicalVolume) -> str:
+def _why_not_now(lv: lvm_reports.LogicalVolume) -> str:
     if lv.suspended:
         return 'it is suspended'
     return 'it is open' if lv.opened else ''
@@ -163,7 +163,7 @@ def snapshots(lvs: LVs, group: str, pool: str | None,
         and 'volume' not in names.facts(lv.tags)]
 
 
-def _entry(lv: reports.LogicalVolume, cinder_id: str | None, reason: str
+def _entry(lv: lvm_reports.LogicalVolume, cinder_id: str | None, reason: str
            ) -> Entry:
     return {'reference': {'source-name': lv.name},
             'size': whole_gib(lv.size), 'safe_to_manage': not reason,

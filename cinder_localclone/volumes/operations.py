@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator asks for one move: back, or forward."""
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone import reconcile
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.volumes import reconcile
 
 
 def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
@@ -82,7 +82,7 @@ def open_without_source(reconciler: reconcile.Reconciler,
             destination.open_alone(node, move)
             volume = node.records.volume(volume_id)
             if volume is not None:
-                tops.converge(node, volume, volume.name)
+                devices.converge(node, volume, volume.name)
         else:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='its source can be reached.')

@@ -14,20 +14,20 @@ from collections.abc import Collection
 
 from oslo_log import log as logging
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import manageable
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.volumes import manageable
 
 LOG = logging.getLogger(__name__)
 
 
-def is_being_deleted(volume: ports.Volume,
+def is_being_deleted(volume: objects.Volume,
                      survey: Callable[[], surveys.Survey]) -> bool:
     """Whether a volume that is at home here goes, or has gone.
 
@@ -40,14 +40,14 @@ def is_being_deleted(volume: ports.Volume,
                 volume.id, volume.name))
 
 
-def is_left_alone(volume: ports.Volume,
+def is_left_alone(volume: objects.Volume,
                   survey: Callable[[], surveys.Survey]) -> bool:
     """The same of one at rest; or whether it is created, or taken over."""
     return (volume.status in (*rows.BEING_CREATED, *manageable.UNSETTLED)
             or is_being_deleted(volume, survey))
 
 
-def lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:
+def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
     """Whether a volume at rest here has no handle on all of its LV."""
     try:
         return not present.handle_is_on_lv(
@@ -56,7 +56,7 @@ def lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:
         return True  # whoever goes to make it reports why that can't be
 
 
-def served_on(node: nodes.Node, moves: Collection[state.Move]) -> set[str]:
+def served_on(node: Node, moves: Collection[state.Move]) -> set[str]:
     """The volumes that are copied from here, for which all is there.
 
     Their source is what the destination reads, and nobody has them here any
@@ -87,14 +87,14 @@ def served_on(node: nodes.Node, moves: Collection[state.Move]) -> set[str]:
             and move.volume_id not in remote and _is_offered(node, move)}
 
 
-def _is_source(device: tables.Device | None, move: state.Move
+def _is_source(device: dm_tables.Device | None, move: state.Move
                ) -> bool:
     """Whether there is one; it has its LV open, which so stays the same."""
     return bool(device and device.target == 'linear' and not device.suspended
                 and device.sectors * state.SECTOR == move.size_bytes)
 
 
-def _is_offered(node: nodes.Node, move: state.Move) -> bool:
+def _is_offered(node: Node, move: state.Move) -> bool:
     try:
         return node.exports.offers_source(move)
     except Exception:  # who goes to offer it says what is the matter

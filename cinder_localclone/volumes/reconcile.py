@@ -10,39 +10,37 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
-from cinder_localclone import births
-from cinder_localclone import copies
-from cinder_localclone import copying
-from cinder_localclone import directory
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import glance
-from cinder_localclone import hydration
-from cinder_localclone import iscsi_target
-from cinder_localclone import kept_keys
-from cinder_localclone import lost_detach
-from cinder_localclone import manageable
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import reencrypt
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import completion
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import follow
 from cinder_localclone.moves import holes
-from cinder_localclone.moves import offering
-from cinder_localclone.moves import refilling
-from cinder_localclone.moves import remains
-from cinder_localclone.moves import removal
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import live
+from cinder_localclone.moves import refill
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
-from cinder_localclone import newborns
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import ports
-from cinder_localclone import reencryption
-from cinder_localclone import rows
-from cinder_localclone import serving
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import survey as surveys
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import exports
+from cinder_localclone.volumes import manageable
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import quick_check
+from cinder_localclone.volumes import uncommitted
 
 
 class Reconciler:
@@ -52,16 +50,17 @@ class Reconciler:
     :param memory: of the service, if this is not its own
     """
 
-    def __init__(self, node: nodes.Node, context: ports.Context,
-                 memory: refilling.Memory | None = None):
+    def __init__(self, node: Node, context: objects.Context,
+                 memory: refill.Memory | None = None):
         self.node = node
         self.context = context
         self.copying = copying.Copies(
             node, functools.partial(holes.leave_out, node, context))
-        self.comparison = refilling.Comparison(node, context, memory)
-        self.serving = serving.Serving(node)
-        self._followers = follow.Followers(node, iscsi_target.new_credentials)
-        self._reencryptions = reencryption.Look(node)
+        self.comparison = refill.Comparison(node, context, memory)
+        self.serving = exports.Serving(node)
+        self._followers = deferred.Followers(
+            node, source_export.new_credentials)
+        self._reencryptions = reencrypt.Look(node)
         self._passes = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
 
@@ -116,13 +115,13 @@ class Reconciler:
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         volume = self.node.records.volume(volume_id)
-        if volume is not None and glance.is_being_deleted(
+        if volume is not None and quick_check.is_being_deleted(
                 volume, self.node.stack.survey):
             raise exceptions.NotPossible(
                 volume=volume_id, reason='it is being deleted.')
         self._converge_present(volume_id, volume)
 
-    def _converge_present(self, volume_id: str, volume: ports.Volume | None
+    def _converge_present(self, volume_id: str, volume: objects.Volume | None
                           ) -> None:
         move = self.node.records.move_of(volume_id)
         if move is None:
@@ -144,7 +143,7 @@ class Reconciler:
         for move in left:
             if move.cleanup_node == self.node.host:
                 try:
-                    remains.take_down(self.node, move)
+                    cleanup.take_down(self.node, move)
                 except Exception as exc:
                     failure = failure or exc
                 else:
@@ -167,7 +166,7 @@ class Reconciler:
             self.node.peers.converge_soon(
                 self.context, move.source, move.volume_id)
 
-    def _at_rest(self, volume_id: str, volume: ports.Volume | None) -> None:
+    def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
         if volume is None or not rows.is_home(volume, self.node.host):
             self._remove_stray_handle(volume_id)
             return
@@ -177,15 +176,15 @@ class Reconciler:
         present = self.node.stack.survey()
         if rows.visible_id(volume):
             checks.check_arrived(self.node, volume, present)
-            copies.converge(self.node, volume)
+            migrate.converge_copy(self.node, volume)
             self.serving.try_to_settle(volume, None)
         else:
-            serving.ensure_handle_at_rest(self.node, volume, present)
+            exports.ensure_handle_at_rest(self.node, volume, present)
             self.serving.try_to_settle(volume, None)
-            tops.converge(self.node, volume, volume.name)
-        newborns.accept(self.node, volume, present)
-        with offering.trouble_is_told(volume_id):
-            offering.withdraw_strays(self.node, present)
+            devices.converge(self.node, volume, volume.name)
+        uncommitted.accept(self.node, volume, present)
+        with source_export.trouble_is_told(volume_id):
+            source_export.withdraw_strays(self.node, present)
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
@@ -197,12 +196,12 @@ class Reconciler:
 
     # -- a move to this node
 
-    def _as_destination(self, move: state.Move, volume: ports.Volume
+    def _as_destination(self, move: state.Move, volume: objects.Volume
                         ) -> bool:
         """:returns: whether the move has ended"""
         if not move.committed:
             return False  # the source decides
-        if glance.is_being_deleted(volume, self.node.stack.survey):
+        if quick_check.is_being_deleted(volume, self.node.stack.survey):
             self.copying.hindered(move)  # a delete removes it
             return False
         try:
@@ -210,7 +209,7 @@ class Reconciler:
                     and not self._is_copied(move, volume)):
                 return False
             if move.phase is Phase.COMPLETING:
-                serving.ensure_handle_on_all(self.node, move)
+                exports.ensure_handle_on_all(self.node, move)
                 self.serving.try_to_settle(volume, move)
             if (move.phase is Phase.MIGRATING
                     and not self.comparison.is_whole(move)):
@@ -220,7 +219,7 @@ class Reconciler:
         except Exception:  # whatever it is, it holds no other copy up
             self.copying.hindered(move)
             if move.phase is Phase.COMPLETING:  # all of it is here
-                tops.converge(self.node, volume, volume.name)
+                devices.converge(self.node, volume, volume.name)
             raise
         self.copying.ended(move.shadow_id)
         self.node.tell(state.Milestone.COMPLETED, move)
@@ -228,7 +227,7 @@ class Reconciler:
             self.context, move.source, move.volume_id)
         return True
 
-    def _is_copied(self, move: state.Move, volume: ports.Volume) -> bool:
+    def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
         """Go on with a copy; whether all of it is here."""
         try:
             disk = destination.rebuild(self.node, move)
@@ -241,12 +240,12 @@ class Reconciler:
             self.copying.hindered(move)  # it holds a turn of others
             return False
         self.serving.try_to_settle(found, move)
-        tops.converge(self.node, found, found.name)
+        devices.converge(self.node, found, found.name)
         if not disk:
             return True
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
-            lost_detach.roll_back_if_dropped(
+            live.roll_back_if_dropped(
                 self.node, self.context, move, found)
             return False
         if not self.comparison.resume(move):
@@ -266,24 +265,24 @@ class Reconciler:
         if volume is not None and present.handle(move.volume_id):
             if present.handle_is_on_clone(move):
                 self.serving.try_to_offer(volume, move)
-            tops.converge(self.node, volume, volume.name)
+            devices.converge(self.node, volume, volume.name)
 
     # -- a move from this node
 
     def _as_source(self, move: state.Move,
-                   volume: ports.Volume | None) -> None:
+                   volume: objects.Volume | None) -> None:
         stays = self.serving.as_source(move, volume)
         if volume is not None:
             self.serving.try_to_withdraw(volume, move)
         if move.keeps_handle and volume is not None:
-            tops.converge(self.node, volume, move.source_lv)
+            devices.converge(self.node, volume, move.source_lv)
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
             return
         if move.keeps_handle and volume is not None:
-            lost_detach.release_if_detached(
+            live.release_if_detached(
                 self.node, self.context, move, volume)
         elif not stays:
             source.drop_handle(self.node, move)
@@ -296,7 +295,7 @@ class Reconciler:
         self._converge_moves(self.node.records.moves_of(self.node.host),
                              all_of_them=False)
         if not self._passes:
-            self._passes = passing.look(self.node)
+            self._passes = remote_attachment.look(self.node)
 
     def _converge_moves(self, moves: list[state.Move],
                         all_of_them: bool = True) -> None:
@@ -305,7 +304,7 @@ class Reconciler:
             looked_at = {
                 move.volume_id for move in moves
                 if all_of_them or not self.copying.still_waits(move)
-            }.difference(() if all_of_them else glance.served_on(
+            }.difference(() if all_of_them else quick_check.served_on(
                 self.node, moves))
             # What is only local first: others may have to wait for a peer.
             sources = {move.volume_id for move in moves if move.committed
@@ -339,37 +338,39 @@ class Reconciler:
         links = self.node.stack.links()
         # What seems to differ is looked at again, with the volume's lock.
         asking_once = dataclasses.replace(
-            self.node, is_at=directory.remembered(self.node.is_at))
+            self.node, is_at=nodes.remembered(self.node.is_at))
         for volume_id, volume in home.items():
-            if volume_id in moving or glance.is_left_alone(
+            if volume_id in moving or quick_check.is_left_alone(
                     volume, lambda: survey):
                 continue
-            if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
+            if (
+                    rows.visible_id(volume)
+                    or quick_check.lacks_handle(survey, volume)
                     or self.serving.differ(
                         volume, remote().get(volume_id, set()), unfinished,
                         survey, volume_id in unserved)
-                    or tops.differs(asking_once, volume, survey, links)
+                    or devices.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         shadows = {move.shadow_id for move in recorded}
-        offering.withdraw_strays(self.node, survey, shadows)
-        removal.remove_stray_metadata(self.node, survey, shadows)
+        source_export.withdraw_strays(self.node, survey, shadows)
+        cleanup.remove_stray_metadata(self.node, survey, shadows)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
-        tops.look(self.node, survey, links)
+        devices.look(self.node, survey, links)
         self._reencryptions.look(home.values(), survey)
-        births.look_at_images(self.node, survey)
-        self._passes = passing.look(self.node, survey)
+        clone.look_at_images(self.node, survey)
+        self._passes = remote_attachment.look(self.node, survey)
         if moves:
             self._converge_moves(recorded)
-        kept_keys.look(self.node)
+        leftovers.sweep_sealed_keys(self.node)
 
     def _serve(self, moving: Iterable[str],
-               home: Mapping[str, ports.Volume]) -> set[str]:
+               home: Mapping[str, objects.Volume]) -> set[str]:
         """What guests elsewhere have from here waits for nothing else.
 
         :returns: the volumes with which something is the matter

@@ -8,8 +8,8 @@ from typing import cast
 from typing import Protocol
 from typing import TypeVar
 
-from cinder_localclone import exceptions
-from cinder_localclone import node as nodes
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.node import Node
 
 #: Begins what kept a repair from being complete.
 IN_THE_WAY = 'in the way: '
@@ -40,7 +40,7 @@ Room = TypeVar('Room')
 
 
 class Reconciler(Protocol):
-    """What :class:`cinder_localclone.reconcile.Reconciler` is to a repair."""
+    """What :class:`.reconcile.Reconciler` is to a repair."""
 
     def converge(self, volume_id: str) -> None:
         """Take all steps that are this node's for one volume."""
@@ -69,7 +69,7 @@ class Recorder:
         return recorded
 
 
-def recording(node: nodes.Node) -> tuple[nodes.Node, list[str]]:
+def recording(node: Node) -> tuple[Node, list[str]]:
     """A node whose effects are recorded, and the journal."""
     journal: list[str] = []
 
@@ -80,8 +80,8 @@ def recording(node: nodes.Node) -> tuple[nodes.Node, list[str]]:
         records=recorded(node.records)), journal
 
 
-def repair(node: nodes.Node,
-           reconciler: Callable[[nodes.Node], Reconciler],
+def repair(node: Node,
+           reconciler: Callable[[Node], Reconciler],
            volume_id: str) -> list[str]:
     """The reconciler's own steps for one volume, and what they did.
 

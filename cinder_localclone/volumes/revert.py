@@ -15,21 +15,20 @@ import uuid
 
 from oslo_log import log as logging
 
-from cinder_localclone import births
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import key_change
-from cinder_localclone.moves import offering
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import reconcile
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import state
-from cinder_localclone import tops
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import rotate
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import reconcile
+from cinder_localclone.volumes import snapshots
+from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         volume = snapshots.at_home(node, context, volume_id,
                                    reconciler.progress)
         _check_reverting(volume)
-        tops.ensure_closed(node, volume_id)
+        devices.ensure_closed(node, volume_id)
         snapshot = snapshots.located(node, snapshot_id)
         host, encryption = snapshot.node, _encryption(volume, snapshot)
         new, old = str(uuid.uuid4()), volume.name
@@ -77,7 +76,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             node.peers.create_body(context, host, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
         # Moves that failed may have left source devices above it.
-        offering.withdraw_above(node, old)
+        source_export.withdraw_above(node, old)
         # An extension that failed may have left the handle longer than what
         # is new. It never gets shorter, so it is made anew.
         node.stack.remove_handle(volume_id)
@@ -86,7 +85,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             if host == node.host:
                 node.stack.ensure_handle_on_lv(volume_id, reverted.name,
                                                rows.body_bytes(reverted))
-            newborns.remove(node, volume_id, old)
+            uncommitted.remove(node, volume_id, old)
             _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
@@ -95,7 +94,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         node.peers.converge_soon(context, host, volume_id)
 
 
-def _tell_of_keys(volume: ports.Volume, reverted: ports.Volume,
+def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
                   snapshot_id: str) -> None:
     """Say that keys which were removed since open a volume again.
 
@@ -116,21 +115,21 @@ def _tell_of_keys(volume: ports.Volume, reverted: ports.Volume,
                 else 'its secret is the same')})
 
 
-def _encryption(volume: ports.Volume, snapshot: images.Snapshot
-                ) -> encryption_types.Recorded | None:
+def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
+                ) -> volume_types.Recorded | None:
     """How a volume is encrypted once it is reverted.
 
     As it was when the snapshot was taken: the header is of that time, too.
     """
     encryption = rows.recorded(snapshot)
-    births.check_size('snapshot ' + snapshot.id, snapshot.size_gib, volume)
-    births.check_alike('snapshot ' + snapshot.id, encryption,
-                       rows.recorded(volume))
+    clone.check_size('snapshot ' + snapshot.id, snapshot.size_gib, volume)
+    clone.check_alike('snapshot ' + snapshot.id, encryption,
+                      rows.recorded(volume))
     return encryption
 
 
-def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str,
-            encryption: encryption_types.Recorded | None) -> ports.Volume:
+def _commit(node: Node, volume: objects.Volume, new: str, host: str,
+            encryption: volume_types.Recorded | None) -> objects.Volume:
     try:
         return node.snapshots.replace_body(volume, new, host, encryption)
     except Exception:
@@ -140,7 +139,7 @@ def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str,
         return recorded  # only the answer was lost
 
 
-def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str
+def create_body(node: Node, volume_id: str, snapshot_id: str, new: str
                 ) -> None:
     """Make the LV that a volume reverts to, on the node of the snapshot.
 
@@ -154,16 +153,16 @@ def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str
         if volume is None:
             raise exceptions.TooLate(what='Volume ' + volume_id)
         _check_reverting(volume)
-        tops.ensure_closed(node, volume_id)
+        devices.ensure_closed(node, volume_id)
         _make(node, volume, snapshot_id, new)
 
 
-def _check_reverting(volume: ports.Volume) -> None:
+def _check_reverting(volume: objects.Volume) -> None:
     if volume.status != 'reverting':
         raise exceptions.TooLate(what='Volume ' + volume.id)
 
 
-def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
+def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
           ) -> None:
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
@@ -175,4 +174,4 @@ def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
             state.body_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # Backups are of the header before; the look makes another.
-            key_change.outdate_backups_of(node, lv)
+            rotate.outdate_backups_of(node, lv)

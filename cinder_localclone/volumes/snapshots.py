@@ -12,23 +12,22 @@ from typing import Any
 from oslo_log import log as logging
 import tenacity
 
-from cinder_localclone import adoption
-from cinder_localclone import crypt_tops
-from cinder_localclone import decrypting
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import iscsi_target
-from cinder_localclone.lvm import reports
-from cinder_localclone.moves import checks
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone.state import Phase
-from cinder_localclone import survey as surveys
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import manage
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
         wait=tenacity.wait_fixed(EVERY), reraise=True)(attempt)
 
 
-def check_copied(node: nodes.Node, volume: ports.Volume,
+def check_copied(node: Node, volume: objects.Volume,
                  progress: Callable[[str], object] = lambda _shadow: None
                  ) -> None:
     """All of a volume is at its home, by the records.
@@ -76,7 +75,7 @@ def check_copied(node: nodes.Node, volume: ports.Volume,
         progress=progress(move.shadow_id) or move.display_phase)
 
 
-def check_pool(node: nodes.Node) -> None:
+def check_pool(node: Node) -> None:
     """This node can take snapshots, and copies of them.
 
     :raises NeedsThin: if its volumes are thick
@@ -91,8 +90,8 @@ def check_pool(node: nodes.Node) -> None:
             host=node.host, usage=usage)
 
 
-def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
-            progress: Callable[[str], object]) -> ports.Volume:
+def at_home(node: Node, context: objects.Context, volume_id: str,
+            progress: Callable[[str], object]) -> objects.Volume:
     """A volume whose LV, here, has all that was written to it.
 
     For a caller that holds the volume's lock.
@@ -103,16 +102,16 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
     :raises LongerThanRecorded: if some of it would be left out
     """
     source.abandon_interrupted(node, context, volume_id)
-    volume = checks.volume_at_home(node, volume_id)
+    volume = nodes.volume_at_home(node, volume_id)
     check_copied(node, volume, progress)
     if node.stack.survey().metadata(volume.name_id):
         # Some of it may still be at a source that nothing names.
         raise exceptions.MissingData(
             what='The move record', volume=volume_id, host=node.host)
-    checks.check_length(node, volume)
+    nodes.check_length(node, volume)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                    rows.body_bytes(volume))
-    pausing.settle(node, volume)
+    reencrypt_pause.settle(node, volume)
     # What only this node's page cache has is not in the LV.
     node.stack.flush_handle(volume_id)
     return volume
@@ -120,7 +119,7 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
 
 # -- creating and deleting
 
-def create(node: nodes.Node, context: ports.Context, snapshot_id: str,
+def create(node: Node, context: objects.Context, snapshot_id: str,
            volume_id: str, seconds: float,
            progress: Callable[[str], object]) -> str:
     """Take a snapshot of a volume, wherever that is.
@@ -141,12 +140,12 @@ def create(node: nodes.Node, context: ports.Context, snapshot_id: str,
             create_here(node, context, snapshot_id, progress)
         else:
             node.peers.create_snapshot(context, home, snapshot_id)
-        return images.location(home)
+        return rows.location(home)
     location: str = when_copied(seconds, attempt)
     return location
 
 
-def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
+def create_here(node: Node, context: objects.Context, snapshot_id: str,
                 progress: Callable[[str], object]) -> None:
     """Take a snapshot of a volume whose home is this node.
 
@@ -157,7 +156,7 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
-    with node.lock(snapshot.volume_id), pausing.for_a_moment(
+    with node.lock(snapshot.volume_id), reencrypt_pause.for_a_moment(
             node, snapshot.volume_id):
         volume = at_home(node, context, snapshot.volume_id, progress)
         if volume.size != snapshot.size_gib:
@@ -173,7 +172,7 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
             node.stack.create_snapshot(snapshot_id, volume.name, volume.id)
 
 
-def delete(node: nodes.Node, context: ports.Context, snapshot_id: str
+def delete(node: Node, context: objects.Context, snapshot_id: str
            ) -> None:
     """Remove a snapshot: now, or when the node that has it can.
 
@@ -197,13 +196,13 @@ def delete(node: nodes.Node, context: ports.Context, snapshot_id: str
                                   'host': snapshot.node, 'error': exc})
 
 
-def delete_here(node: nodes.Node, snapshot_id: str) -> None:
+def delete_here(node: Node, snapshot_id: str) -> None:
     """Remove what this node has of a snapshot."""
     with node.lock(snapshot_id):
         _remove(node, snapshot_id)
 
 
-def _remove(node: nodes.Node, snapshot_id: str) -> None:
+def _remove(node: Node, snapshot_id: str) -> None:
     node.exports.withdraw_volume(snapshot_id, None)
     node.stack.remove_handle(snapshot_id)
     node.stack.remove_lv(names.snapshot_lv(snapshot_id))
@@ -211,8 +210,8 @@ def _remove(node: nodes.Node, snapshot_id: str) -> None:
 
 # -- reading one
 
-def serve(node: nodes.Node, context: ports.Context, snapshot_id: str,
-          connector: ports.Connector) -> dict[str, Any]:
+def serve(node: Node, context: objects.Context, snapshot_id: str,
+          connector: objects.Connector) -> dict[str, Any]:
     """Let a host read a snapshot, wherever that is.
 
     :returns: connection properties for os-brick
@@ -225,7 +224,7 @@ def serve(node: nodes.Node, context: ports.Context, snapshot_id: str,
     return node.peers.serve_snapshot(context, host, snapshot_id, connector)
 
 
-def located(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+def located(node: Node, snapshot_id: str) -> rows.Snapshot:
     """A snapshot that a node has.
 
     :raises MissingData: if none has it
@@ -238,7 +237,7 @@ def located(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
     return snapshot
 
 
-def present(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+def present(node: Node, snapshot_id: str) -> rows.Snapshot:
     """A snapshot that this node has, for a caller that holds its lock.
 
     :raises MissingData: if it does not, or nobody wants it any more
@@ -253,8 +252,8 @@ def present(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
     return snapshot
 
 
-def serve_here(node: nodes.Node, snapshot_id: str,
-               connector: ports.Connector) -> dict[str, Any]:
+def serve_here(node: Node, snapshot_id: str,
+               connector: objects.Connector) -> dict[str, Any]:
     """Serve a snapshot that this node has: locally, or read-only by iSCSI.
 
     :raises MissingData: if it is not here
@@ -268,7 +267,7 @@ def serve_here(node: nodes.Node, snapshot_id: str,
                 volume=snapshot.volume_id, host=connector.get('host'),
                 reason='the request names no iSCSI initiator.')
         if rows.recorded(snapshot):
-            crypt_tops.check_readable(node, snapshot, connector, local)
+            devices.check_readable(node, snapshot, connector, local)
         node.exports.note_offered(snapshot_id)
         node.stack.ensure_handle_on_snapshot(snapshot_id,
                                              snapshot.size_bytes)
@@ -277,25 +276,25 @@ def serve_here(node: nodes.Node, snapshot_id: str,
                     'data': _open(node, snapshot)}
         properties = node.exports.offer_volume(
             snapshot_id, connector['initiator'],
-            iscsi_target.new_credentials(), readonly=True)
+            source_export.new_credentials(), readonly=True)
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, access_mode='ro')}
 
 
-def _open(node: nodes.Node, snapshot: images.Snapshot) -> dict[str, Any]:
+def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     """What a reader on this node gets of a snapshot."""
     recorded = rows.recorded(snapshot)
     if recorded is None:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.stack.survey().crypt(snapshot.id):
-        decrypting.open_volume(
+        activate.open_volume(
             node.crypt, node.keys, snapshot.id, pinning.of_row(recorded),
             keep_header=True, readonly=True)
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 
-def unserve(node: nodes.Node, context: ports.Context, snapshot_id: str,
-            connector: ports.Connector | None) -> None:
+def unserve(node: Node, context: objects.Context, snapshot_id: str,
+            connector: objects.Connector | None) -> None:
     """End that; what is left of it :func:`look` finds.
 
     :param connector: None: all connections
@@ -316,8 +315,8 @@ def unserve(node: nodes.Node, context: ports.Context, snapshot_id: str,
                      'error': exc})
 
 
-def unserve_here(node: nodes.Node, snapshot_id: str,
-                 connector: ports.Connector | None) -> None:
+def unserve_here(node: Node, snapshot_id: str,
+                 connector: objects.Connector | None) -> None:
     """Stop serving a snapshot that this node has."""
     with node.lock(snapshot_id):
         initiator = connector['initiator'] if (
@@ -327,7 +326,7 @@ def unserve_here(node: nodes.Node, snapshot_id: str,
         _put_away(node, snapshot_id)
 
 
-def _put_away(node: nodes.Node, snapshot_id: str) -> None:
+def _put_away(node: Node, snapshot_id: str) -> None:
     """Nobody reads a snapshot: no handle, not active."""
     found = node.stack.survey()
     if found.handle(snapshot_id) and not found.users(snapshot_id):
@@ -337,7 +336,7 @@ def _put_away(node: nodes.Node, snapshot_id: str) -> None:
 
 # -- the node's look
 
-def look(node: nodes.Node, present: surveys.Survey) -> None:
+def look(node: Node, present: survey.Survey) -> None:
     """Remove what nobody wants any more, end what nobody reads.
 
     Only on positive evidence: an LV of which there is no row at all may be
@@ -347,7 +346,7 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
     """
     _resume_suspended(node, present)
     here = present.snapshots(node.stack.group)
-    found = {*here, *adoption.adopted(present.lvs, 'snapshot')}
+    found = {*here, *manage.adopted(present.lvs, 'snapshot')}
     recorded = node.snapshots.snapshots(found) if found else {}
     for snapshot_id in found:
         snapshot = recorded.get(snapshot_id)
@@ -367,8 +366,8 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
                       {'snapshot': snapshot_id, 'error': exc})
 
 
-def _recognize(node: nodes.Node, snapshot: images.Snapshot,
-               lv: reports.LogicalVolume) -> None:
+def _recognize(node: Node, snapshot: rows.Snapshot,
+               lv: lvm_reports.LogicalVolume) -> None:
     """See that a snapshot's row names this node, if its LV is the one meant.
 
     Its tags and its row name the same host, which was this node's. What a
@@ -401,7 +400,7 @@ def _recognize(node: nodes.Node, snapshot: images.Snapshot,
                   'before': snapshot.node})
 
 
-def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
+def _resume_suspended(node: Node, present: survey.Survey) -> None:
     """LVM suspends what it takes a snapshot of, and may have been killed."""
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
@@ -420,13 +419,13 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
                           {'lv': lv.name, 'error': exc})
 
 
-def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
+def _remove_doomed(node: Node, snapshot_id: str) -> None:
     with node.try_lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
         if snapshot is None or not snapshot.is_doomed:
             return
         if not snapshot.node:  # managing it did not end well
-            adoption.give_back(node, 'snapshot', snapshot_id)
+            manage.give_back(node, 'snapshot', snapshot_id)
         # Not if it was unmanaged since the look began.
         elif snapshot_id in node.stack.survey().snapshots(node.stack.group):
             _remove(node, snapshot_id)
@@ -434,7 +433,7 @@ def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
                      'node.', snapshot_id)
 
 
-def _end_if_unread(node: nodes.Node, snapshot_id: str) -> None:
+def _end_if_unread(node: Node, snapshot_id: str) -> None:
     """A reader that ended without a word, or has just been given it."""
     with node.try_lock(snapshot_id):
         if not (node.snapshots.is_being_read(snapshot_id)

@@ -14,16 +14,14 @@ from collections.abc import Iterable
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.moves import cleanup
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ UNTAKEN = (*UNDECIDED, 'deleting')
 
 # -- making one
 
-def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
+def being_created(node: Node, volume_id: str) -> objects.Volume:
     """The row of a volume that is to be created here; its lock is held.
 
     Whoever asks may have an older one than an earlier call has left.
@@ -48,12 +46,12 @@ def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
             or row.status not in rows.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     if row.name in node.stack.lvs():
-        raise lvm_errors.AlreadyThere(
+        raise exceptions.AlreadyThere(
             volume=volume_id, lv=row.name, host=node.host)
     return row
 
 
-def make(node: nodes.Node, volume: ports.Volume) -> None:
+def make(node: Node, volume: objects.Volume) -> None:
     """Make the LV of a volume that is being created.
 
     :param volume: as :func:`being_created` has found it
@@ -63,7 +61,7 @@ def make(node: nodes.Node, volume: ports.Volume) -> None:
         extra_bytes=rows.extra_bytes(volume))
 
 
-def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
+def remove_failed(node: Node, volume: objects.Volume) -> None:
     """Remove what there is of a volume that could not be created.
 
     Whatever becomes of that: it must not hide why there is no volume.
@@ -72,7 +70,7 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
     """
     try:
         node.stack.remove_handle(volume.id)
-        removal.discard_lv(node, volume.name)
+        cleanup.discard_lv(node, volume.name)
     except Exception as exc:
         LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
                   'created, could not be removed. The driver tries again when '
@@ -82,7 +80,7 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
 
 # -- what Cinder has taken
 
-def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
+def accept(node: Node, volume: objects.Volume, present: survey.Survey
            ) -> None:
     """A volume at its home is not newborn any more when it is connected.
 
@@ -101,12 +99,12 @@ def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
                         {'volume': volume.id, 'error': exc})
 
 
-def look(node: nodes.Node, present: surveys.Survey) -> None:
+def look(node: Node, present: survey.Survey) -> None:
     """Accept all that Cinder has taken.
 
     :param present: what there is on this node
     """
-    def accept_taken(volume_id: str, lv: reports.LogicalVolume) -> None:
+    def accept_taken(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
         with node.try_lock(volume_id):
             recorded = _recorded(node, volume_id, lv.name)
             if (recorded and not recorded.deleted
@@ -117,8 +115,8 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
           'could not be accepted')
 
 
-def _each(newborns: Iterable[tuple[str, reports.LogicalVolume]],
-          act: Callable[[str, reports.LogicalVolume], None], what: str
+def _each(newborns: Iterable[tuple[str, lvm_reports.LogicalVolume]],
+          act: Callable[[str, lvm_reports.LogicalVolume], None], what: str
           ) -> None:
     """One that fails does not stop the others.
 
@@ -139,8 +137,8 @@ def _each(newborns: Iterable[tuple[str, reports.LogicalVolume]],
                           'error': exc})
 
 
-def _recorded(node: nodes.Node, volume_id: str, lv: str
-              ) -> images.Newborn | None:
+def _recorded(node: Node, volume_id: str, lv: str
+              ) -> rows.Newborn | None:
     """What the row of a volume says, if its LV is newborn yet."""
     found = node.stack.lvs().get(lv)
     if found is None or names.NEWBORN not in found.tags:
@@ -150,8 +148,8 @@ def _recorded(node: nodes.Node, volume_id: str, lv: str
 
 # -- what nobody takes
 
-def sweep(node: nodes.Node, context: ports.Context,
-          seen: surveys.Survey | None = None) -> None:
+def sweep(node: Node, context: objects.Context,
+          seen: survey.Survey | None = None) -> None:
     """Remove what was not created to its end, and what is not needed any more.
 
     In a loop of its own, because it waits for other nodes: for each of them
@@ -165,7 +163,7 @@ def sweep(node: nodes.Node, context: ports.Context,
         return
     silent: set[str] = set()
 
-    def remove_left(volume_id: str, lv: reports.LogicalVolume) -> None:
+    def remove_left(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
         recorded = node.snapshots.newborn(volume_id)
         if recorded is None or not _is_own(node, lv):
             return
@@ -181,23 +179,23 @@ def sweep(node: nodes.Node, context: ports.Context,
                 if _recorded(node, volume_id, lv.name) == recorded:
                     remove(node, volume_id, lv.name)
     # Without devices, of which there may be a thousand.
-    _each(surveys.Survey(node.stack.lvs(), {}).newborns(node.stack.group),
+    _each(survey.Survey(node.stack.lvs(), {}).newborns(node.stack.group),
           remove_left, 'could not be removed')
 
 
-def remove_unwanted(node: nodes.Node, volume_id: str, lv: str) -> None:
+def remove_unwanted(node: Node, volume_id: str, lv: str) -> None:
     """Remove a newborn that nobody can have been given; its lock is held."""
     recorded = _recorded(node, volume_id, lv)
     if recorded and _is_unwanted(node, recorded):
         remove(node, volume_id, lv)
 
 
-def _is_own(node: nodes.Node, lv: reports.LogicalVolume) -> bool:
+def _is_own(node: Node, lv: lvm_reports.LogicalVolume) -> bool:
     """Whether this backend has made an LV, and nobody was given it."""
     return lv.tags.issuperset(names.newborn(node.host))
 
 
-def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
+def _is_unwanted(node: Node, recorded: rows.Newborn) -> bool:
     """Whether nobody can have been given a newborn, nor will be.
 
     A volume without a home is being created again, or not at all.
@@ -211,9 +209,9 @@ def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
             and names.same_backend(recorded.home, node.host))
 
 
-def _is_seen(node: nodes.Node, context: ports.Context,
-             recorded: images.Newborn, volume_id: str,
-             lv: reports.LogicalVolume) -> bool:
+def _is_seen(node: Node, context: objects.Context,
+             recorded: rows.Newborn, volume_id: str,
+             lv: lvm_reports.LogicalVolume) -> bool:
     """Whether the LV that a volume's row names is there, and it is another.
 
     Not so if the volume's home is this very node, by a name that it had
@@ -232,7 +230,7 @@ def _is_seen(node: nodes.Node, context: ports.Context,
             context, recorded.home, volume_id)['lvs'])
 
 
-def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
+def remove(node: Node, volume_id: str, lv: str) -> None:
     """Remove what nobody was given; the lock of its volume is held.
 
     As long as the volume moves, that may need it, by whatever name of this
@@ -252,4 +250,4 @@ def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
         if present.users(volume_id):
             return
         node.stack.remove_handle(volume_id)
-    removal.discard_lv(node, lv)
+    cleanup.discard_lv(node, lv)

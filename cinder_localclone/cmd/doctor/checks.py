@@ -13,12 +13,11 @@ import re
 import sys
 import typing
 
-from cinder_localclone.cmd import packages
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone import opts
-from cinder_localclone import state
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import state
+from cinder_localclone.service import options
 
 _Value = typing.TypeVar('_Value', int, str)
 
@@ -242,12 +241,12 @@ def changes(group: str, check: Callable[[], None]) -> list[Finding]:
     name = 'changes of ' + group
     try:
         check()
-    except lvm_errors.DiskMissing as exc:
+    except exceptions.DiskMissing as exc:
         return [Finding(
             name, FAIL, '%(group)s lacks %(count)s of its disks' % exc.kwargs,
             'bring the disk back: pvs shows which; or give it up: vgreduce '
             '--removemissing %(group)s' % exc.kwargs)]
-    except lvm_errors.NoArchive as exc:
+    except exceptions.NoArchive as exc:
         return [Finding(
             name, FAIL, 'LVM can\'t write its archive: %(directory)s has '
             '%(room)s KiB free' % exc.kwargs,
@@ -257,7 +256,7 @@ def changes(group: str, check: Callable[[], None]) -> list[Finding]:
 
 
 def pool(group: str, name: str,
-         lvs: Mapping[str, reports.LogicalVolume]) -> list[Finding]:
+         lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[Finding]:
     """The thin pool."""
     path = '%s/%s' % (group, name)
     if name not in lvs:
@@ -269,9 +268,9 @@ def pool(group: str, name: str,
             'thin pool zeroes', FAIL,
             '%s gives new volumes the data of deleted ones' % path,
             'lvchange -Zy ' + path))
-    usage = reports.pool_usage(lvs, name)
+    usage = lvm_reports.pool_usage(lvs, name)
     for what, used, limit, fix in (
-            ('data', usage.data, reports.FULL_DATA,
+            ('data', usage.data, lvm_reports.FULL_DATA,
              'lvextend -L +10G ' + path),
             ('metadata', usage.metadata, usage.limit,
              'lvextend --poolmetadatasize +64M ' + path)):
@@ -302,7 +301,7 @@ def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
     """Time limits that do not fit each other, and values that cannot be."""
     findings = []
     try:
-        opts.geometry(conf)
+        options.geometry(conf)
     except ValueError as exc:
         findings.append(Finding('configuration', FAIL, str(exc),
                                 'localclone_region_size = 64'))

@@ -12,17 +12,18 @@ import time
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd.checks import Finding
-from cinder_localclone.cmd import encryption_checks
-from cinder_localclone.cmd import lasting
-from cinder_localclone.cmd import packages
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import queue
-from cinder_localclone import secret_care
-from cinder_localclone import unlocking
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor import encryption
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.cmd.doctor import stuck
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import queue
+from cinder_localclone.service import options
 
 #: Seconds for a command where no configuration says otherwise.
 TIMEOUT = 30
@@ -42,15 +43,15 @@ def examine(name: str, check: Callable, *arguments) -> list[Finding]:
         return check(*arguments)
     except Exception as exc:
         return [Finding(
-            name, checks.FAIL, textwrap.shorten(base.in_words(exc), 300),
+            name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
             FIXES.get(name, checks.SEE_DETAILS))]
 
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
     """What this node needs, whether or not it has a backend yet."""
-    from cinder_localclone.privileged import configfs
-    from cinder_localclone.privileged import devicemapper
-    from cinder_localclone.privileged import process
+    from cinder_localclone.storage.privsep import dmsetup
+    from cinder_localclone.storage.privsep import lio_configfs
+    from cinder_localclone.storage.privsep import process
     timeout = (backend.conf.localclone_command_timeout if backend
                else TIMEOUT)
 
@@ -78,19 +79,19 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     how = packages.family(_os_release())
     findings = checks.commands(shutil.which, how)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
-        devicemapper.targets(timeout)))
+        dmsetup.targets(timeout)))
     findings += examine('kernel: iSCSI', checks.modules, available)
     findings += examine(
-        'kernel: encryption', encryption_checks.modules, available,
+        'kernel: encryption', encryption.modules, available,
         bool(backend and backend.conf.localclone_authenticated))
-    findings += examine('cryptsetup', lambda: encryption_checks.version(
+    findings += examine('cryptsetup', lambda: encryption.version(
         cryptsetup(), how))
     if backend:
         findings += examine('iSCSI initiator', _initiator, backend, how)
     findings += examine(
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
-        lambda: configfs.hanging(PROBE_TIMEOUT))
+        lambda: lio_configfs.hanging(PROBE_TIMEOUT))
     findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
     return findings + examine('LVM filter', lvm_filter)
 
@@ -108,7 +109,7 @@ def _initiator(backend, how):
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:
     """The volume groups and the thin pool."""
-    from cinder_localclone.privileged import lvm
+    from cinder_localclone.storage.privsep import lvm
     stack = backend.stack()
     wanted = {'volume_group': stack.group}
     if stack.metadata_group != stack.group:
@@ -126,7 +127,7 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         findings += examine('thin pool transactions', _transactions, stack,
                             stack.pool)
     findings += examine('stripes', _stripes, backend, stack)
-    findings += lasting.suspended(lvs) + lasting.doomed(
+    findings += stuck.suspended(lvs) + stuck.doomed(
         lvs, backend.settings.sections())
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
@@ -135,15 +136,15 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
 
 
 def _stripes(backend, stack):
-    from cinder_localclone.privileged import lvm
+    from cinder_localclone.storage.privsep import lvm
     wanted = backend.conf.localclone_thick_stripes
-    return lasting.stripes(
+    return stuck.stripes(
         stack.group, wanted, bool(stack.pool), lambda: len(lvm.free_of_disks(
             stack.group, stack.timeout)))
 
 
 def _transactions(stack, pool):
-    return lasting.transactions(
+    return stuck.transactions(
         stack.group, pool, *stack.pool_transactions(pool))
 
 
@@ -160,8 +161,8 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     findings += checks.initiators({
         host: each['initiator'] for host, each in answers.items()})
     findings += checks.waiting(backend.name, backend.records.moves(), nodes)
-    findings += lasting.unended(backend.records.unended(
-        backend.name, lasting.PATIENCE))
+    findings += stuck.unended(backend.records.unended(
+        backend.name, stuck.PATIENCE))
     findings += examine('copies', _copies, backend, nodes)
     findings += examine('encryption', _encryption, backend)
     return findings + examine('volumes', lambda: checks.unknown_volumes(
@@ -170,34 +171,34 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 def _encryption(backend):
     """What encrypted volumes need; nothing if there can be none."""
-    from cinder_localclone.privileged import folders
+    from cinder_localclone.storage.privsep import folders
     recorded = backend.records
     if not (recorded.secrets_in_use(host=backend.host)
             or recorded.is_encryption_offered()):
         return []
     keys = backend.keys()
-    findings = encryption_checks.key_manager(keys.check, keys.project)
+    findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption_checks.left(secret_care.find(backend.records, keys))))
-    return findings + encryption_checks.header_backups(
+            encryption.left(leftovers.find(backend.records, keys))))
+    return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
         unsafe=folders.problem)
 
 
 def _group_disks(backend):
     """The disks that volumes are on."""
-    from cinder_localclone.privileged import lvm
+    from cinder_localclone.storage.privsep import lvm
     numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
         backend.conf.volume_group, backend.conf.localclone_command_timeout)
         if os.path.exists(path)]
     return {disk for number in numbers
-            for disk in encryption_checks.disks_below('%d:%d' % (
+            for disk in encryption.disks_below('%d:%d' % (
                 os.major(number), os.minor(number)))}
 
 
 def _key_cache(backend):
-    from cinder_localclone.privileged import process
+    from cinder_localclone.storage.privsep import process
 
     def tpm():
         try:
@@ -206,19 +207,19 @@ def _key_cache(backend):
         except exceptions.CommandFailed:
             return False
         return True
-    return encryption_checks.key_cache(
-        opts.sealed_keys(backend.conf), shutil.which, tpm)
+    return encryption.key_cache(
+        options.sealed_keys(backend.conf), shutil.which, tpm)
 
 
 def _former(backend):
-    return encryption_checks.former(backend.crypt().former_directories())
+    return encryption.former(backend.crypt().former_directories())
 
 
 def _locked(backend):
     """What was in use here and is not open; nothing if there is none."""
     crypt = backend.crypt()
-    passed = unlocking.noted_of(crypt, backend.sessions().recorded_passes())
-    return encryption_checks.locked(unlocking.locked(
+    passed = unlock.noted_of(crypt, backend.sessions().recorded_passes())
+    return encryption.locked(unlock.locked(
         backend.stack(), passed, crypt, backend.keys()))
 
 
@@ -226,7 +227,7 @@ def _copies(backend, nodes):
     """How many copies run, how many wait; nothing if there are none."""
     entries = backend.records.copies(backend.host)
     turns = queue.turns(
-        entries, opts.limits(backend.conf),
+        entries, options.limits(backend.conf),
         {host for each in entries for host in each.ends
          if not nodes.get(host)}).values()
     stalled = sum(bool(each.entry.stalled) for each in turns)

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import os
 
-from cinder_localclone.cmd.checks import FAIL
-from cinder_localclone.cmd.checks import Finding
-from cinder_localclone.cmd.checks import OK
-from cinder_localclone.cmd.checks import WARN
-from cinder_localclone.cmd import packages
-from cinder_localclone import exceptions
-from cinder_localclone.luks import options
-from cinder_localclone import secret_care
-from cinder_localclone import unlocking
+from cinder_localclone.cmd.doctor.checks import FAIL
+from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor.checks import OK
+from cinder_localclone.cmd.doctor.checks import WARN
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
 
 #: What the kernel needs, each with its option for it. Without the last one
 #: cryptsetup opens a device of its own for each look into a key slot.
@@ -59,13 +59,13 @@ def version(text: str, how: str = '') -> list[Finding]:
     :param text: what ``cryptsetup --version`` printed
     :param how: see :func:`.packages.family`
     """
-    found, new_enough = options.version(text)
+    found, new_enough = cryptsetup_cli.version(text)
     if new_enough:
         return [Finding('cryptsetup', OK, found)]
     return [Finding(
         'cryptsetup', WARN, ONLY + (found or 'its version is not known'),
         'install cryptsetup %s or later: %s' % (
-            '.'.join(map(str, options.NEEDED)),
+            '.'.join(map(str, cryptsetup_cli.NEEDED)),
             packages.install(['cryptsetup'], how)))]
 
 
@@ -132,7 +132,7 @@ def key_cache(directory: str, which: Callable[[str], str | None],
     return [Finding(check, OK, directory)]
 
 
-def locked(outcomes: Sequence[unlocking.Outcome]) -> list[Finding]:
+def locked(outcomes: Sequence[unlock.Outcome]) -> list[Finding]:
     """Whether all is open that was in use on this node.
 
     :param outcomes: what is not, and why; '' if nothing is in the way
@@ -149,7 +149,7 @@ def locked(outcomes: Sequence[unlocking.Outcome]) -> list[Finding]:
         'their instances')]
 
 
-def left(found: Sequence[secret_care.Left]) -> list[Finding]:
+def left(found: Sequence[leftovers.Left]) -> list[Finding]:
     """Whether secrets have outlived their volumes."""
     check = 'secrets without volume'
     if not found:

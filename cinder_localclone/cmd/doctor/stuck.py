@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
 
-from cinder_localclone.cmd.checks import FAIL
-from cinder_localclone.cmd.checks import Finding
-from cinder_localclone.cmd.checks import OK
-from cinder_localclone.cmd.checks import WARN
-from cinder_localclone import names
+from cinder_localclone.cmd.doctor.checks import FAIL
+from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor.checks import OK
+from cinder_localclone.cmd.doctor.checks import WARN
+from cinder_localclone.core import names
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone import status_records
+    from cinder_localclone.db import interrupted
 
 #: Seconds after which a status has lasted too long: a node's own look has
 #: ended by then what it can.
@@ -37,13 +37,13 @@ FIXES = {
     'completing': 'cinder-localclone repair %(id)s'}
 
 
-def unended(found: Iterable['status_records.Unended']) -> list[Finding]:
-    """Statuses that nobody ends any more; see :mod:`.status_records`."""
+def unended(found: Iterable['interrupted.Unended']) -> list[Finding]:
+    """Statuses that nobody ends any more; see :mod:`.interrupted`."""
     return [_unended(each) for each in
             sorted(found, key=lambda each: (each.what, each.id))]
 
 
-def _unended(each: 'status_records.Unended') -> Finding:
+def _unended(each: 'interrupted.Unended') -> Finding:
     fix = FIXES[each.status if each.what == 'move' else each.what]
     return Finding(
         '%s %s' % (each.what, each.id), WARN, '%s for %d min, at %s' % (

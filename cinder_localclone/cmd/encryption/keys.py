@@ -18,20 +18,21 @@ import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import encryption
+from cinder_localclone.cmd.encryption import status
+from cinder_localclone.cmd import errors
 
 if typing.TYPE_CHECKING:
-    import cinder_localclone.node
+    import cinder_localclone.core.node
 
 _FILES = 'file://'
 #: Characters that a recovery key has at most, whatever is around it.
 _LONGEST = 4096
 
 
-class AtHome(encryption.Command):
+class AtHome(status.Command):
     """Base of what may be run by root on the home of the volume."""
 
-    def here(self, volume_id: str) -> 'cinder_localclone.node.Node':
+    def here(self, volume_id: str) -> 'cinder_localclone.core.node.Node':
         """The rooms of this node, which is the home of a volume.
 
         :raises CommandError: if it is not
@@ -40,7 +41,7 @@ class AtHome(encryption.Command):
         backends.act_as_root(backend.settings)
         home = self.home(self.one(backend, volume_id))
         if home != backend.host:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'The home of volume %s is %s: run it there. Nothing was '
                 'changed.' % (volume_id, home))
         return node(backend)
@@ -56,8 +57,8 @@ class Here(AtHome):
         return parser
 
 
-class Rotate(AtHome, encryption.Rotate):
-    __doc__ = encryption.Rotate.__doc__
+class Rotate(AtHome, status.Rotate):
+    __doc__ = status.Rotate.__doc__
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with where a recovery key is."""
@@ -77,10 +78,10 @@ class Rotate(AtHome, encryption.Rotate):
         file = parsed_args.recovery_key_file
         if not (file or parsed_args.stored_recovery_key):
             return super().take_action(parsed_args)
-        from cinder_localclone import recovery_keys
+        from cinder_localclone.encryption import recovery_keys
         volume_id = parsed_args.volume
         if not volume_id:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'A recovery key belongs to one volume: name the volume.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
@@ -98,11 +99,11 @@ def _read(file: str) -> str:
                 file) as opened:
             text = opened.read(_LONGEST).strip()
     except (OSError, ValueError) as exc:
-        raise base.CommandError('%s can\'t be read: %s' % (
+        raise errors.CommandError('%s can\'t be read: %s' % (
             file, getattr(exc, 'strerror', None) or 'the file contains no '
             'text'))
     if not text:
-        raise base.CommandError('There is no recovery key in %s.' % file)
+        raise errors.CommandError('There is no recovery key in %s.' % file)
     return text
 
 
@@ -124,7 +125,7 @@ class Add(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone import recovery_keys
+        from cinder_localclone.encryption import recovery_keys
         added = recovery_keys.add(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.store)
@@ -150,7 +151,7 @@ class Remove(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone import recovery_keys
+        from cinder_localclone.encryption import recovery_keys
         removed = recovery_keys.remove(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.slot)
@@ -179,8 +180,8 @@ class HeaderRestore(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone import header_care
-        restored = header_care.restore(
+        from cinder_localclone.encryption import headers
+        restored = headers.restore(
             self.here(parsed_args.volume), parsed_args.volume,
             os.path.basename(parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [
@@ -190,7 +191,7 @@ class HeaderRestore(Here):
 
 # -- the rooms of the service, in this process
 
-def node(backend: backends.Backend) -> 'cinder_localclone.node.Node':
+def node(backend: backends.Backend) -> 'cinder_localclone.core.node.Node':
     """The rooms of a backend on this node, as its service has them."""
     backend.context  # the message bus
     from cinder import coordination
@@ -199,10 +200,10 @@ def node(backend: backends.Backend) -> 'cinder_localclone.node.Node':
     from cinder.volume.drivers import lvm
     from oslo_config import cfg
 
-    from cinder_localclone import assembly
-    from cinder_localclone import opts
+    from cinder_localclone.service import assembly
+    from cinder_localclone.service import options
     conf = configuration.Configuration(
-        driver.volume_opts + lvm.volume_opts + opts.localclone_opts,
+        driver.volume_opts + lvm.volume_opts + options.localclone_opts,
         config_group=backend.name)
     found = assembly.assemble(
         conf, backend.host, backend.name, backend.stack().pool).node

@@ -7,6 +7,7 @@ import sys
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import errors
 
 COLUMNS = ('What', 'Volume', 'Name', 'State')
 
@@ -36,20 +37,20 @@ class Shred(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone import secret_care
+        from cinder_localclone.encryption import leftovers
         backend = self.app.backend()
         if not os.geteuid():
             backends.act_as_root(backend.settings)
         records, keys, crypt = (
             backend.records, backend.keys(), backend.crypt())
-        found = secret_care.find(records, keys, crypt.backed_up_volumes())
+        found = leftovers.find(records, keys, crypt.backed_up_volumes())
         goes = [each for each in found if each.known or parsed_args.unknown]
         states = {each: 'stays: its volume is not known; see --unknown'
                   for each in found if each not in goes}
         agreed = parsed_args.yes or not goes or self._ask(goes)
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
-                self._removed(secret_care.remove, keys, crypt, each))
+                self._removed(leftovers.remove, keys, crypt, each))
         self.app.exit_code = int(not agreed or any(
             state.startswith('failed') for state in states.values()))
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])
@@ -73,5 +74,5 @@ class Shred(base.Command):
         try:
             remove(*arguments)
         except Exception as exc:
-            return 'failed: ' + base.in_words(exc)
+            return 'failed: ' + errors.in_words(exc)
         return 'removed'

@@ -7,6 +7,7 @@ import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import errors
 
 COLUMNS = ('Volume', 'Node', 'Re-encryption', 'Percent', 'MiB/s',
            'Seconds left', 'Cipher', 'Key bits')
@@ -140,8 +141,8 @@ def home(backend: backends.Backend, volume_id: str) -> str:
     volume, _move = backend.volume(volume_id)
     host = backends.home_of(volume)
     if host not in backend.nodes():
-        raise base.CommandError('Volume %s is not on a node of the backend '
-                                '%s.' % (volume_id, backend.name))
+        raise errors.CommandError('Volume %s is not on a node of the backend '
+                                  '%s.' % (volume_id, backend.name))
     return host
 
 
@@ -159,20 +160,20 @@ class Reencrypt(_Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with what it is to be encrypted with."""
-        from cinder_localclone import encryption_types
-        from cinder_localclone.luks import options
+        from cinder_localclone.core.formats import cryptsetup_cli
+        from cinder_localclone.core import volume_types
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--cipher', default='', metavar='CIPHER', help='one of %s; '
             'default: the one that it has' % ', '.join(
-                name for name, each in encryption_types.CIPHERS.items()
+                name for name, each in volume_types.CIPHERS.items()
                 if 'none' in each.integrity))
         parser.add_argument(
             '--key-size', type=int, default=0, metavar='BITS',
             help='default: the present size, or the largest of the new cipher')
         parser.add_argument(
             '--resilience', default='',
-            choices=options.RESILIENCES,
+            choices=cryptsetup_cli.RESILIENCES,
             help='how the re-encryption survives a power cut; default: '
             'localclone_reencryption_resilience of the node')
         parser.add_argument(
@@ -212,24 +213,24 @@ class Run(base.VolumeCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
-        from cinder_localclone import decrypting
-        from cinder_localclone import pinning
-        from cinder_localclone.privileged import runner
-        from cinder_localclone import unlocking
+        from cinder_localclone.encryption import activate
+        from cinder_localclone.encryption import pinning
+        from cinder_localclone.encryption import unlock
+        from cinder_localclone.storage.privsep import reencrypt_process
         backend, volume_id = self.app.backend(), parsed_args.volume
         backends.act_as_root(backend.settings)
         crypt = backend.crypt()
         header = crypt.header(volume_id)
         if header.reencryption is None:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'Volume %s is not being re-encrypted.' % volume_id)
-        luks, secret = unlocking.noted_on_body(
+        luks, secret = unlock.noted_on_body(
             backend.stack().survey(), volume_id)
         # The service has compared the header with the row, and noted the
         # secret, just before it started this.
-        key = decrypting.key_of(
+        key = activate.key_of(
             crypt, backend.keys(), volume_id, header,
             pinning.Expected(secret, by_row=False), luks)
-        runner.become_cryptsetup(
+        reencrypt_process.become_cryptsetup(
             volume_id, key, header.reencryption.resilience,
             backend.conf.localclone_reencryption_zone)

@@ -7,8 +7,9 @@ import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone import exceptions
-from cinder_localclone import rows
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
 
 Volume = typing.Any
 
@@ -32,7 +33,7 @@ class Command(base.Command):
         """
         volume, _move = backend.volume(volume_id)
         if volume is None or not self.is_encrypted(volume):
-            raise base.CommandError('Volume %s is not encrypted%s.' % (
+            raise errors.CommandError('Volume %s is not encrypted%s.' % (
                 volume_id, '' if self.by_nova else ' by this driver'))
         return volume
 

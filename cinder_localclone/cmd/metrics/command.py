@@ -12,10 +12,11 @@ import typing
 from cliff import command
 
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import exposition
-from cinder_localclone.cmd import figures
-from cinder_localclone.cmd import sources
-from cinder_localclone import version
+from cinder_localclone.cmd import errors
+from cinder_localclone.cmd.metrics import exposition
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import version
 
 #: What the exporter is made with, if there is to be one.
 LIBRARY = 'prometheus_client'
@@ -70,7 +71,7 @@ def serve(reader: Reader, where: str, port: int) -> None:
     try:
         client = importlib.import_module(LIBRARY)
     except ImportError:
-        raise base.CommandError(
+        raise errors.CommandError(
             '--listen needs %s: pip install cinder-localclone[metrics]'
             % LIBRARY)
     registry = client.CollectorRegistry()
@@ -78,7 +79,7 @@ def serve(reader: Reader, where: str, port: int) -> None:
     try:
         client.start_http_server(port, addr=where, registry=registry)
     except OSError as exc:
-        raise base.CommandError('%s:%d can\'t be listened on: %s' % (
+        raise errors.CommandError('%s:%d can\'t be listened on: %s' % (
             where, port, exc.strerror or exc))
     stay()
 
@@ -143,5 +144,5 @@ def _write(path: str, text: str) -> None:
     try:
         exposition.write(path, text)
     except OSError as exc:
-        raise base.CommandError('%s can\'t be written: %s' % (
+        raise errors.CommandError('%s can\'t be written: %s' % (
             path, exc.strerror or exc))

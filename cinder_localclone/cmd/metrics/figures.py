@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import typing
 
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd import exposition
-from cinder_localclone.cmd.exposition import Metric
-from cinder_localclone.cmd import sources
-from cinder_localclone import comparison
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import pace
-from cinder_localclone import queue
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import unlocking
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.metrics import exposition
+from cinder_localclone.cmd.metrics.exposition import Metric
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import queue
+from cinder_localclone.volumes import inspect
 
 #: As ``moves`` shows them.
 PHASES = ('preparing', *(
@@ -208,9 +208,9 @@ class Figures:
         pool = said.present.lvs.get(said.pool or '')
         if pool:
             for what, used, size, limit in (
-                    ('data', pool.allocated, pool.size, reports.FULL_DATA),
+                    ('data', pool.allocated, pool.size, lvm_reports.FULL_DATA),
                     ('metadata', pool.metadata_used, pool.metadata_size,
-                     reports.metadata_limit(pool.metadata_size))):
+                     lvm_reports.metadata_limit(pool.metadata_size))):
                 self._add('pool_used_bytes', used, what=what)
                 self._add('pool_size_bytes', size, what=what)
                 self._add('pool_limit_ratio', limit / 100, what=what)
@@ -219,7 +219,7 @@ class Figures:
                 each.suspended for each in said.present.devices.values()))
         self._add('locked_volumes', sum(
             not said.present.crypt(each.volume_id)
-            for each in unlocking.plan(said.present)))
+            for each in unlock.plan(said.present)))
         self._of_reencryption(said)
 
     def _of_reencryption(self, said: sources.Storage) -> None:
@@ -244,9 +244,9 @@ class Figures:
     def _of_both(self, storage: sources.Storage, database: sources.Database
                  ) -> None:
         record = record_of(self._host, database)
-        self._add('differing_volumes', len(comparison.differing(
+        self._add('differing_volumes', len(inspect.differing(
             record, storage.present, storage.clones)))
-        self._add('unknown_lvs', len(comparison.unknown_lvs(
+        self._add('unknown_lvs', len(inspect.unknown_lvs(
             record, storage.present)))
 
     def _of_service(self, said: dict[str, typing.Any],
@@ -259,7 +259,7 @@ class Figures:
             if shadow_id in volumes:
                 self._add('copy_rate_bytes', copy['rate'] or 0,
                           volume=volumes[shadow_id])
-                for speed in pace.Speed if copy.get('pace') else ():
+                for speed in copies.Speed if copy.get('pace') else ():
                     self._add('copy_pace', speed == copy['pace'],
                               volume=volumes[shadow_id], pace=speed.value)
 
@@ -296,9 +296,9 @@ def _volumes(said: sources.Storage | None) -> dict[str, str]:
     return found
 
 
-def record_of(host: str, said: sources.Database) -> comparison.Record:
+def record_of(host: str, said: sources.Database) -> inspect.Record:
     """What the database says of one node."""
-    return comparison.Record(
+    return inspect.Record(
         host, [row for row in said.volumes
                if rows.is_home(row, host)],
         [each.move for each in said.moves

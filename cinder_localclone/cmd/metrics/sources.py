@@ -15,20 +15,20 @@ import time
 import typing
 
 from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import checks
-from cinder_localclone.dm import tables
-from cinder_localclone import images
-from cinder_localclone.luks import progress
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import queue
-from cinder_localclone import survey
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd import errors
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.moves import queue
+from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone import metric_records
-    from cinder_localclone import status_records
+    from cinder_localclone.db import interrupted
+    from cinder_localclone.db import inventory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Source:
         try:
             answer = Answer(self._read())
         except Exception as exc:
-            answer = Answer(None, base.in_words(exc))
+            answer = Answer(None, errors.in_words(exc))
         finally:  # or nobody would ever ask it again
             self._answer = dataclasses.replace(
                 answer, seconds=self._clock() - begun)
@@ -108,14 +108,14 @@ class Storage:
     """
 
     present: survey.Survey
-    free: reports.FreeSpace
-    capacity: reports.Capacity
+    free: lvm_reports.FreeSpace
+    capacity: lvm_reports.Capacity
     group: str
     pool: str | None
-    clones: dict[str, tables.CloneStatus] = dataclasses.field(
+    clones: dict[str, dm_tables.CloneStatus] = dataclasses.field(
         default_factory=dict)
     reencrypting: frozenset[str] = frozenset()
-    how_far: dict[str, progress.Progress] = dataclasses.field(
+    how_far: dict[str, cryptsetup_cli.Progress] = dataclasses.field(
         default_factory=dict)
 
 
@@ -131,38 +131,40 @@ class Database:
     """
 
     services: dict[str, bool]
-    moves: 'list[metric_records.Under]'
+    moves: 'list[inventory.Under]'
     unreadable: int
-    volumes: 'list[metric_records.Row]'
+    volumes: 'list[inventory.Row]'
     turns: dict[str, queue.Turn]
-    snapshots: list[images.Snapshot] = dataclasses.field(
+    snapshots: list[rows.Snapshot] = dataclasses.field(
         default_factory=list)
-    unended: 'list[status_records.Unended]' = dataclasses.field(
+    unended: 'list[interrupted.Unended]' = dataclasses.field(
         default_factory=list)
 
 
 def storage(backend: backends.Backend) -> Storage:
     """Ask LVM and device-mapper."""
-    from cinder_localclone.privileged import runner
+    from cinder_localclone.storage.privsep import reencrypt_process
     stack = backend.stack()
     present = stack.survey()
     free, capacity = stack.space(present.lvs)
     reencrypted = {
         names.facts(lv.tags).get('volume', '')
         for lv in present.lvs.values() if names.REENCRYPTED in lv.tags}
-    said = {volume_id: progress.last(runner.said(volume_id))
-            for volume_id in reencrypted if names.is_id(volume_id)}
+    said = {
+        volume_id: cryptsetup_cli.last_progress(
+            reencrypt_process.said(volume_id)) for volume_id in reencrypted
+        if names.is_id(volume_id)}
     return Storage(
         present, free, capacity, stack.group, stack.pool,
         stack.clone_statuses() if any(
             map(names.shadow_of_clone, present.devices)) else {},
-        frozenset(runner.running()) if reencrypted else frozenset(),
+        frozenset(reencrypt_process.running()) if reencrypted else frozenset(),
         {volume_id: each for volume_id, each in said.items() if each})
 
 
 def database(backend: backends.Backend) -> Database:
     """Ask Cinder's database."""
-    from cinder_localclone.cmd import lasting
+    from cinder_localclone.cmd.doctor import stuck
     records, nodes = backend.records, backend.nodes()
     moves, unreadable = records.all_moves(backend.name)
     entries = records.copies(backend.host)
@@ -171,9 +173,9 @@ def database(backend: backends.Backend) -> Database:
     return Database(
         nodes, moves, unreadable,
         records.all_volumes(backend.name, backend.host),
-        queue.turns(entries, opts.limits(backend.conf), dead),
+        queue.turns(entries, options.limits(backend.conf), dead),
         records.available_snapshots(backend.host),
-        [each for each in records.unended(backend.name, lasting.PATIENCE)
+        [each for each in records.unended(backend.name, stuck.PATIENCE)
          if each.host == backend.host])
 
 
@@ -186,11 +188,11 @@ def service(backend: backends.Backend) -> dict[str, typing.Any]:
 
 def doctor(backend: backends.Backend) -> list[checks.Finding]:
     """What doctor finds on this node."""
-    from cinder_localclone.cmd import doctor as doctors
-    found = doctors.node_checks(backend)
+    from cinder_localclone.cmd.doctor import doctor as doctor_module
+    found = doctor_module.node_checks(backend)
     found += checks.limits(backend.conf, backend.settings.rpc_timeout)
-    return found + doctors.examine(
-        'storage', doctors.storage_checks, backend)
+    return found + doctor_module.examine(
+        'storage', doctor_module.storage_checks, backend)
 
 
 class Watch:

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cryptsetup(8) is told on its command line. Never a key.
+"""Options and progress reports of cryptsetup(8).
+
+What cryptsetup(8) is told on its command line. Never a key.
 
 A privileged daemon is given values, never words: it makes the words of those
 values that are allowed here, so no caller can add an option of his own.
+
+How far a re-encryption is, by ``cryptsetup --progress-json``.
+
+One JSON object a line, whose numbers are strings (cryptsetup 2.5 and later).
+It is for people to look at: what is done for good the header says.
 """
 
+import dataclasses
 import enum
+import json
 import re
 import typing
 
-from cinder_localclone import encryption_types
-from cinder_localclone import names
+from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
 
 SECTOR = 512
 #: By these a re-encryption outlives a power cut. ("none" does not.)
@@ -57,7 +66,7 @@ def derivation_words(derivation: str) -> tuple[str, ...]:
     return _DERIVATIONS[Derivation(derivation)]
 
 
-def key_derivation(encryption: encryption_types.Encryption) -> Derivation:
+def key_derivation(encryption: volume_types.Encryption) -> Derivation:
     """How long whoever guesses a key has to work for each guess."""
     return PASSPHRASE if encryption.key_may_be_weak else RANDOM_KEY
 
@@ -85,7 +94,7 @@ class NewHeader(typing.NamedTuple):
         authenticated = _check_cipher(
             self.cipher, self.key_bits, self.integrity)
         _check(names.is_id(self.luks_uuid), self.luks_uuid)
-        _check(self.sector_size in encryption_types.SECTOR_SIZES,
+        _check(self.sector_size in volume_types.SECTOR_SIZES,
                self.sector_size)
         _check(isinstance(self.offset, int) and self.offset >= 0,
                self.offset)
@@ -101,12 +110,12 @@ class NewHeader(typing.NamedTuple):
             words += [
                 '--integrity-no-wipe', '--luks2-metadata-size', '16k',
                 '--luks2-keyslots-size',
-                str(encryption_types.HEADER_BYTES - (32 << 10)),
+                str(volume_types.HEADER_BYTES - (32 << 10)),
                 '--integrity', self.integrity]
         return words
 
 
-def new_header(encryption: encryption_types.Encryption, luks_uuid: str,
+def new_header(encryption: volume_types.Encryption, luks_uuid: str,
                offset_bytes: int = 0) -> NewHeader:
     """Return what the header of a new volume is made with.
 
@@ -114,7 +123,7 @@ def new_header(encryption: encryption_types.Encryption, luks_uuid: str,
     :param offset_bytes: where its data begin; 0: just behind the header
     """
     return NewHeader(
-        luks_uuid, offset_bytes or encryption_types.HEADER_BYTES,
+        luks_uuid, offset_bytes or volume_types.HEADER_BYTES,
         encryption.cipher, encryption.key_bits, encryption.sector_size,
         encryption.integrity, key_derivation(encryption))
 
@@ -154,7 +163,7 @@ def _check_cipher(name: str, key_bits: int, integrity: str = 'none') -> bool:
 
     :raises ValueError: if no type of the driver's is encrypted so
     """
-    cipher = encryption_types.CIPHERS.get(name)
+    cipher = volume_types.CIPHERS.get(name)
     _check(cipher, name)
     assert cipher is not None  # for mypy
     _check(key_bits in cipher.key_bits, key_bits)
@@ -187,3 +196,47 @@ def opening(readonly: bool, readonly_header: bool, discards: bool
             *['--readonly'] * readonly,
             *['--allow-discards'] * discards,
             *['--disable-locks'] * readonly_header]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The last that was said.
+
+    :param done: bytes, before this run, too
+    :param total: bytes
+    :param rate: bytes a second, of this run
+    :param seconds_left: at this rate
+    """
+
+    done: int
+    total: int
+    rate: int
+    seconds_left: float
+
+    @property
+    def percent(self) -> float:
+        """How much is done."""
+        return 100 * self.done / self.total if self.total else 100.0
+
+
+def last_progress(text: str) -> Progress | None:
+    """The last line of it that is complete; None if there is none.
+
+    What else is said is left out: cryptsetup also prints words, and its last
+    line may be half written.
+    """
+    for line in reversed(text.splitlines()):
+        progress = _parse(line)
+        if progress:
+            return progress
+    return None
+
+
+def _parse(line: str) -> Progress | None:
+    try:
+        said = json.loads(line)
+        return Progress(
+            done=int(said['device_bytes']), total=int(said['device_size']),
+            rate=int(said['speed']), seconds_left=int(said['eta_ms']) / 1000)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,22 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device-mapper tables, status lines and listings as values. Pure.
+"""Device-mapper tables, status lines and names. Pure.
 
 Formats: the kernel's Documentation/admin-guide/device-mapper/linear.rst and
 dm-clone.rst. All lengths are in 512-byte sectors.
+
+A guard stands above the handle of a volume that Nova encrypts. Nova formats a
+volume whose header it can't read, and a source that does not answer for a
+moment is enough for that; nobody can tell it not to. Above a guard whatever
+is written to the header ends with success, and nowhere: dm-flakey that is
+always "down" and drops writes. It can't fail them instead: device-mapper
+sends the flush of a guest to each part of a table, and that would fail too.
+The rest is the handle itself (the kernel's
+Documentation/admin-guide/device-mapper/dm-flakey.rst).
 """
 
 from collections.abc import Iterable
 import dataclasses
 import functools
+import re
 
-from cinder_localclone.dm import helpers
-from cinder_localclone.dm import ioctl
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core import names
+from cinder_localclone.core import state
 
 #: Which arguments of a target are devices below it.
 _BELOW = {'linear': (0, 1), 'flakey': (0, 1), 'clone': (0, 3),
           'crypt': (3, 4), 'integrity': (0, 1)}
+
+#: dm-flakey: up 0 s, down 1 s, one feature.
+_DROPS_WRITES = ('0', '0', '1', '1', 'drop_writes')
+
+_NAME = re.compile('localclone-crypt-(%s)-(overlay|hotzone-(for|back)ward)'
+                   % names.UUID)
 
 
 def linear(sectors: int, device: str) -> str:
@@ -240,7 +255,7 @@ def _said_of_pool(line: str) -> list[str]:
     return words
 
 
-def own_devices(found: Iterable[ioctl.Status], prefix: str
+def own_devices(found: Iterable[dm_ioctl.Status], prefix: str
                 ) -> dict[str, Device]:
     """Those of a node's devices that are the driver's, by name.
 
@@ -253,4 +268,59 @@ def own_devices(found: Iterable[ioctl.Status], prefix: str
             for each in found if each.uuid.startswith(prefix)
             or names.volume_of_crypt(each.name, each.uuid)
             or names.volume_of_integrity(each.name, each.uuid)
-            or helpers.volume_of_helper(each.name, each.uuid)}
+            or volume_of_helper(each.name, each.uuid)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """What a guard is.
+
+    :param number: of the handle, ``major:minor``: that can be given another
+        table beneath it
+    :param header: sectors to which nothing is written
+    :param sectors: its length
+    """
+
+    number: str
+    header: int
+    sectors: int
+
+    def __str__(self) -> str:
+        """Its table."""
+        return '0 %d flakey %s %s\n%d %d linear %s %d' % (
+            self.header, self.number, ' '.join(_DROPS_WRITES), self.header,
+            self.sectors - self.header, self.number, self.header)
+
+
+def parse_guard(device: Device) -> Guard | None:
+    """What a device is, by its table; None if it is no guard at all.
+
+    One through which the header can be written is none.
+    """
+    if len(device.segments) != 2:
+        return None
+    header, rest = device.segments
+    guard = Guard(header.arguments[0] if header.arguments else '',
+                  header.sectors, device.sectors)
+    same = (header.target, header.arguments[1:], rest.target, rest.start,
+            rest.arguments) == (
+                'flakey', _DROPS_WRITES, 'linear', guard.header,
+                (guard.number, str(guard.header)))
+    return guard if same and not header.start else None
+
+
+def helper_names(volume_id: str) -> list[str]:
+    """How such devices of a volume are called."""
+    return ['%s-%s' % (names.crypt(volume_id), kind)
+            for kind in ('overlay', 'hotzone-forward', 'hotzone-backward')]
+
+
+def volume_of_helper(name: str, uuid: str) -> str | None:
+    """The volume id in the name of such a device.
+
+    :param uuid: its device-mapper UUID, which cryptsetup makes
+    :returns: None if it is no such device, or another's
+    """
+    match = _NAME.fullmatch(name)
+    own = re.fullmatch('CRYPT-SUBDEV-[0-9a-f]{32}-' + re.escape(name), uuid)
+    return match.group(1) if match and own else None

@@ -20,7 +20,7 @@ import json
 import struct
 import typing
 
-from cinder_localclone.luks import copies
+from cinder_localclone.core.formats import luks_binary
 
 #: Bytes of the binary header; JSON follows.
 BINARY = 4096
@@ -66,7 +66,7 @@ def text(head: bytes) -> str:
 
 
 def _newest(head: bytes) -> tuple[int, int, int]:
-    found = copies.newest(head)
+    found = luks_binary.newest(head)
     if found is None:
         raise ValueError('it has no whole copy')
     return found
@@ -90,7 +90,7 @@ def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
         metadata = json.loads(text(head))
         if not _is_over(metadata):
             _end(metadata)
-        elif not copies.problems(head):
+        elif not luks_binary.problems(head):
             return []
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError('it can\'t be understood: %s %s' % (
@@ -104,7 +104,7 @@ def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
     found = [(at, _copy(binary, magic, at, sequence + 1, salt,
                         body.ljust(room, b'\0')))
              for (at, magic), salt in zip(
-                 ((0, copies.FIRST), (size, copies.SECOND)), salts,
+                 ((0, luks_binary.FIRST), (size, luks_binary.SECOND)), salts,
                  strict=True)]
     return sorted(found, key=lambda each: each[0] == begin)
 
@@ -116,9 +116,9 @@ def _copy(binary: bytes, magic: bytes, at: int, sequence: int, salt: bytes,
     made[_SEQUENCE] = struct.pack('>Q', sequence)
     made[_SALT] = salt
     made[_OFFSET] = struct.pack('>Q', at)
-    made[copies.CHECKSUM] = bytes(64)
-    algorithm = copies.algorithm(made)
-    made[copies.CHECKSUM] = hashlib.new(
+    made[luks_binary.CHECKSUM] = bytes(64)
+    algorithm = luks_binary.algorithm(made)
+    made[luks_binary.CHECKSUM] = hashlib.new(
         algorithm, made).digest().ljust(64, b'\0')
     return bytes(made)
 

@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a LUKS2 header says, by ``cryptsetup luksDump --dump-json-metadata``.
+"""LUKS2 headers, the driver's tokens and key formats.
+
+What a LUKS2 header says, by ``cryptsetup luksDump --dump-json-metadata``.
 
 The header is the truth: about the cipher, about keys, and about a
 re-encryption, which leaves two ciphers in it until it is complete.
+
+Where the key of a volume is, as its own header says it.
+
+A token of LUKS2 (cryptsetup-token(8)) travels with the volume, so every node
+that has the volume knows its key without asking anybody. It names a secret of
+the key manager, and never is one.
+
+What opens a volume, made of what the key manager keeps.
+
+It is given to cryptsetup on its standard input, to be taken as it is
+(``--key-file -``): a line feed is a byte like any other.
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import enum
 import hashlib
 import json
 import typing
 
-from cinder_localclone.luks import ending
-from cinder_localclone.luks import tokens as values
-from cinder_localclone import pins
+from cinder_localclone.core.formats import luks_ending
+from cinder_localclone.core import pins
+from cinder_localclone.core import volume_types
+from cinder_localclone.core.volume_types import KeyFormat
 
 #: A part of the header, as JSON has it.
 Part: typing.TypeAlias = Mapping[str, typing.Any]
@@ -24,6 +39,12 @@ _BACKUP = 'backup-'
 #: Hexadecimal digits of a fingerprint: 96 bits.
 _FINGERPRINT = 24
 _SECTOR = 512
+
+#: ("luks2-..." is reserved for cryptsetup's own.)
+TOKEN_TYPE = 'localclone'
+
+#: Bytes of a new secret: more than any cipher's key has.
+NEW_KEY_BYTES = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +72,47 @@ class Reencryption:
     key_bits: int
     complete: bool = False
     digest: str = ''
+
+
+class Role(str, enum.Enum):
+    """What a key is for."""
+
+    #: Whoever attaches the volume opens it with this.
+    VOLUME = 'volume'
+    #: For the day on which that one is lost.
+    RECOVERY = 'recovery'
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """One of the driver's tokens.
+
+    :param key: reference of the secret; '' of a recovery key that only a
+        person has
+    :param shared: whether other volumes have the same secret
+    :param keyslots: ids of what it opens; cryptsetup adds those that a
+        re-encryption makes
+    :param number: its own id in the header; None before it is there
+    :param slot: which slot its key is about to get: written down first, so
+        that a slot which is found later is known; '' once it has that
+    :param replaces: reference of the secret that its own takes the place of
+    """
+
+    key: str
+    key_format: volume_types.KeyFormat
+    shared: bool = False
+    role: Role = Role.VOLUME
+    keyslots: tuple[str, ...] = ()
+    number: str | None = None
+    slot: str = ''
+    replaces: str = ''
+
+    def __str__(self) -> str:
+        """As ``cryptsetup token import`` reads it."""
+        return json.dumps({'type': TOKEN_TYPE, 'keyslots': list(self.keyslots),
+                           'key': self.key, 'format': self.key_format.value,
+                           'shared': self.shared, 'role': self.role.value,
+                           'slot': self.slot, 'replaces': self.replaces})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +145,7 @@ class Header:
     data_offset: int
     grows: bool
     keyslots: tuple[str, ...]
-    tokens: tuple[values.Token, ...]
+    tokens: tuple[Token, ...]
     requirements: tuple[str, ...] = ()
     reencryption: Reencryption | None = None
     all_keyslots: tuple[str, ...] = ()
@@ -113,9 +175,9 @@ class Header:
         A re-encryption is known, if it is one of a volume in use.
         """
         return tuple(each for each in self.requirements
-                     if not each.startswith(ending.MARK))
+                     if not each.startswith(luks_ending.MARK))
 
-    def opened_by(self, role: values.Role) -> tuple[values.Token, ...]:
+    def opened_by(self, role: Role) -> tuple[Token, ...]:
         """The tokens of keys that open it, those of older slots first."""
         usable = set(self.keyslots)
         return tuple(sorted(
@@ -153,16 +215,16 @@ def parse(text: str) -> Header:
 def _parse(metadata: Part) -> Header:
     segments: Mapping[str, Part] = metadata['segments']
     slots: Mapping[str, Part] = metadata['keyslots']
-    backups = [number for number, each in segments.items()
-               if any(flag.startswith(_BACKUP) for flag in ending.flags(each))]
+    backups = [number for number, each in segments.items() if any(
+        flag.startswith(_BACKUP) for flag in luks_ending.flags(each))]
     data = {number: each for number, each in segments.items()
             if number not in backups}
     if not data or any(each['type'] != 'crypt' for each in data.values()):
         raise ValueError('the LUKS2 header has no encrypted data')
     # Until all is encrypted anew, what is there has both ciphers.
-    old = _flagged(segments, ending.OLD)
-    new = _flagged(segments, ending.FINAL)
-    complete = bool(new) and ending.is_complete(metadata)
+    old = _flagged(segments, luks_ending.OLD)
+    new = _flagged(segments, luks_ending.FINAL)
+    complete = bool(new) and luks_ending.is_complete(metadata)
     first = (None if complete else old) or min(
         data, key=lambda each: _offset(data[each]))
     main = segments[first]
@@ -218,14 +280,14 @@ def _odd(metadata: Part, data: Mapping[str, Part], known: Iterable[str]
     for number, each in segments.items():
         named = {key for key, digest in digests.items()
                  if number in digest['segments']}
-        running = _RUNNING in ending.flags(each)
+        running = _RUNNING in luks_ending.flags(each)
         if not named <= keys or len(named) != (len(keys) if running else 1):
             return 'segment %s has other keys' % number
         if _how(each) not in hows:
             return 'segment %s is encrypted in another way' % number
         if int(each['iv_tweak']) * _SECTOR != _offset(each) - begin:
             return 'segment %s counts its sectors in another way' % number
-    if len(data) > 1 and not _flagged(segments, ending.FINAL):
+    if len(data) > 1 and not _flagged(segments, luks_ending.FINAL):
         return 'its data has %d parts' % len(data)
     return ''
 
@@ -245,7 +307,7 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
         raise ValueError('the LUKS2 header does not say how it is '
                          're-encrypted')
     running = [each for each in data.values()
-               if _RUNNING in ending.flags(each)]
+               if _RUNNING in luks_ending.flags(each)]
     return Reencryption(
         done=sum(int(each['size']) for number, each in data.items()
                  if number in final['segments'] and each not in running
@@ -260,9 +322,9 @@ def _key_bits(slots: Mapping[str, Part], of: Iterable[str]) -> int:
     return max((8 * int(slots[slot]['key_size']) for slot in of), default=0)
 
 
-def _tokens(found: Mapping[str, Part]) -> Iterable[values.Token]:
+def _tokens(found: Mapping[str, Part]) -> Iterable[Token]:
     for number in sorted(found, key=int):
-        token = values.parse(number, found[number])
+        token = parse_token(number, found[number])
         if token:
             yield token
 
@@ -278,8 +340,50 @@ def _digest(metadata: Part, segment: str) -> Part:
 
 def _flagged(segments: Mapping[str, Part], flag: str) -> str | None:
     return next((number for number, each in segments.items()
-                 if flag in ending.flags(each)), None)
+                 if flag in luks_ending.flags(each)), None)
 
 
 def _offset(segment: Part) -> int:
     return int(segment['offset'])
+
+
+def parse_token(number: str, token: Mapping[str, typing.Any]) -> Token | None:
+    """One token of a header; None if it is not one of the driver's.
+
+    :raises ValueError: if it is, and can't be read
+    """
+    if token.get('type') != TOKEN_TYPE:
+        return None
+    try:
+        return Token(
+            key=str(token['key']),
+            key_format=volume_types.KeyFormat(token['format']),
+            shared=bool(token['shared']), role=Role(token['role']),
+            keyslots=tuple(map(str, token['keyslots'])), number=number,
+            slot=str(token.get('slot', '')),
+            replaces=str(token.get('replaces', '')))
+    except (KeyError, TypeError) as exc:
+        raise ValueError('token %s of the header lacks %s' % (number, exc))
+
+
+def check_own_key(secret: bytes, key_format: KeyFormat) -> None:
+    """Check the length of a secret that the driver has stored itself.
+
+    :raises ValueError: if a part of it is missing, or if it is another one
+    """
+    length = NEW_KEY_BYTES
+    if key_format is KeyFormat.PASSPHRASE:
+        length *= 2  # hexadecimal digits
+    if len(secret) != length:
+        raise ValueError('it has %d bytes, but the driver has stored %d' % (
+            len(secret), length))
+
+
+def opening_key(secret: bytes, key_format: KeyFormat) -> bytes:
+    """The key by the bytes of a secret.
+
+    :raises ValueError: if it is empty: that would open what anybody can open
+    """
+    if not secret:
+        raise ValueError('the secret is empty')
+    return secret.hex().encode() if key_format is KeyFormat.HEX else secret

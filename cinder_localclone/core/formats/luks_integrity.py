@@ -14,8 +14,8 @@ All lengths are in 512-byte sectors, unless they say bytes.
 
 import dataclasses
 
-from cinder_localclone import encryption_types
-from cinder_localclone import state
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 
 _MIB = (1 << 20) // state.SECTOR
 #: Where data may begin: at whole blocks of 4096 bytes (cryptsetup).
@@ -46,17 +46,17 @@ class Layout:
     offset_bytes: int
 
 
-def layout(encryption: encryption_types.Encryption, size_bytes: int
+def layout(encryption: volume_types.Encryption, size_bytes: int
            ) -> Layout:
     """How a volume is laid out that has exactly so many bytes.
 
     :param size_bytes: whole MiB
     """
     if not encryption.authenticated:
-        return Layout(encryption_types.HEADER_BYTES,
-                      encryption_types.HEADER_BYTES)
+        return Layout(volume_types.HEADER_BYTES,
+                      volume_types.HEADER_BYTES)
     tag, block = _tag_bytes(encryption), _block(encryption)
-    header = encryption_types.HEADER_BYTES // state.SECTOR
+    header = volume_types.HEADER_BYTES // state.SECTOR
     size = size_bytes // state.SECTOR
     # A longer device has a longer journal.
     body = header + size
@@ -69,7 +69,7 @@ def layout(encryption: encryption_types.Encryption, size_bytes: int
     return Layout((body - size) * state.SECTOR, offset * state.SECTOR)
 
 
-def provided(encryption: encryption_types.Encryption, body: int, offset: int
+def provided(encryption: volume_types.Encryption, body: int, offset: int
              ) -> int:
     """How many sectors dm-integrity provides, as the kernel finds it.
 
@@ -85,11 +85,11 @@ def provided(encryption: encryption_types.Encryption, body: int, offset: int
     return found
 
 
-def _tag_bytes(encryption: encryption_types.Encryption) -> int:
+def _tag_bytes(encryption: volume_types.Encryption) -> int:
     return _MACS[encryption.integrity] + _NONCES.get(encryption.cipher, 0)
 
 
-def _block(encryption: encryption_types.Encryption) -> int:
+def _block(encryption: volume_types.Encryption) -> int:
     return encryption.sector_size // state.SECTOR
 
 

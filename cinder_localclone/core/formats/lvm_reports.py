@@ -2,7 +2,7 @@
 """Logical volumes, volume groups and free space as values. Pure.
 
 Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
---nosuffix``, as :mod:`cinder_localclone.privileged.lvm` asks. All sizes are
+--nosuffix``, as :mod:`.lvm` asks. All sizes are
 bytes.
 """
 
@@ -12,9 +12,9 @@ import dataclasses
 import json
 import typing
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
 
 #: Percent of a thin pool's data, and of metadata however large they are, from
 #: which on it takes no more.
@@ -301,7 +301,7 @@ def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
 
 
 def parse_volumes(text: str) -> dict[str, LogicalVolume]:
-    """Read what ``privileged.lvm.volumes`` reports: LVs by name."""
+    """Read what ``lvm.volumes`` reports: LVs by name."""
     return {row['lv_name']: LogicalVolume(
         group=row['vg_name'], name=row['lv_name'], size=int(row['lv_size']),
         number='' if int(row['lv_kernel_major']) < 0 else '%s:%s' % (
@@ -330,7 +330,7 @@ def groups(lvs: Iterable[LogicalVolume]) -> dict[str, Group]:
 
 
 def parse_groups(text: str) -> dict[str, Group]:
-    """Read what ``privileged.lvm.free`` reports: volume groups by name."""
+    """Read what ``lvm.free`` reports: volume groups by name."""
     return {row['vg_name']: Group(
         int(row['vg_size']), int(row['vg_free']),
         int(row['vg_missing_pv_count'])) for row in _rows(text, 'vg')}

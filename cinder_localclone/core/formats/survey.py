@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
-from cinder_localclone.dm import guards
-from cinder_localclone.dm import helpers
-from cinder_localclone.dm import tables
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,26 +19,26 @@ class Survey:
     :param devices: by name, the driver's own, those of other backends too
     """
 
-    lvs: Mapping[str, reports.LogicalVolume]
-    devices: dict[str, tables.Device]
+    lvs: Mapping[str, lvm_reports.LogicalVolume]
+    devices: dict[str, dm_tables.Device]
 
-    def handle(self, volume_id: str) -> tables.Device | None:
+    def handle(self, volume_id: str) -> dm_tables.Device | None:
         """A volume's handle, if it has one here."""
         return self.devices.get(names.handle(volume_id))
 
-    def guard(self, volume_id: str) -> tables.Device | None:
+    def guard(self, volume_id: str) -> dm_tables.Device | None:
         """What keeps a volume's header as it is, if that is here."""
         return self.devices.get(names.guard(volume_id))
 
-    def crypt(self, volume_id: str) -> tables.Device | None:
+    def crypt(self, volume_id: str) -> dm_tables.Device | None:
         """What decrypts a volume, if that is here."""
         return self.devices.get(names.crypt(volume_id))
 
-    def integrity(self, volume_id: str) -> tables.Device | None:
+    def integrity(self, volume_id: str) -> dm_tables.Device | None:
         """What has the tags of an authenticated volume, if it is open."""
         return self.devices.get(names.integrity(volume_id))
 
-    def tops(self, volume_id: str) -> list[tables.Device]:
+    def tops(self, volume_id: str) -> list[dm_tables.Device]:
         """What stands above a volume's handle, for others to open.
 
         Or is left of it: of an authenticated volume that was not opened, or
@@ -50,7 +48,7 @@ class Survey:
             self.crypt(volume_id) or self.integrity(volume_id))
         return [device for device in found if device]
 
-    def served(self, volume_id: str) -> tables.Device | None:
+    def served(self, volume_id: str) -> dm_tables.Device | None:
         """What other nodes are served of a volume with a top."""
         return self.devices.get(names.served(volume_id))
 
@@ -76,7 +74,7 @@ class Survey:
         0 if there is no usable guard above all of its handle.
         """
         handle, device = self.handle(volume_id), self.guard(volume_id)
-        guard = guards.parse(device) if device else None
+        guard = dm_tables.parse_guard(device) if device else None
         return guard.header if (
             handle and device and guard and not device.suspended
             and (guard.number, guard.sectors) == (
@@ -86,11 +84,11 @@ class Survey:
         """Whether there is anything of a volume: its LV, or a handle."""
         return lv in self.lvs or self.handle(volume_id) is not None
 
-    def clone(self, shadow_id: str) -> tables.Device | None:
+    def clone(self, shadow_id: str) -> dm_tables.Device | None:
         """The clone of a move, if it is here."""
         return self.devices.get(names.clone(shadow_id))
 
-    def source(self, shadow_id: str) -> tables.Device | None:
+    def source(self, shadow_id: str) -> dm_tables.Device | None:
         """The source device of a move, if it is here."""
         return self.devices.get(names.source(shadow_id))
 
@@ -105,11 +103,11 @@ class Survey:
         return [shadow_id for shadow_id in self.sources() if body and
                 body.number in self.devices[names.source(shadow_id)].uses()]
 
-    def metadata(self, shadow_id: str) -> reports.LogicalVolume | None:
+    def metadata(self, shadow_id: str) -> lvm_reports.LogicalVolume | None:
         """The metadata LV of a move, if it is here."""
         return self.lvs.get(names.metadata_lv(shadow_id))
 
-    def move_into(self, lv: str) -> reports.LogicalVolume | None:
+    def move_into(self, lv: str) -> lvm_reports.LogicalVolume | None:
         """Return the metadata LV of the move that copies into an LV."""
         # A destination LV is named after the shadow (see records.py).
         return next(filter(None, map(self.metadata, names.ids_in(lv))), None)
@@ -122,7 +120,7 @@ class Survey:
                 if shadow_id in name and name != metadata
                 and not names.is_doomed(name)]
 
-    def stray_metadata(self) -> dict[str, reports.LogicalVolume]:
+    def stray_metadata(self) -> dict[str, lvm_reports.LogicalVolume]:
         """Return the metadata LVs without a destination LV, by shadow id.
 
         LVM may have created one late, after its move was given up.
@@ -133,7 +131,7 @@ class Survey:
                 if shadow_id and not lv.opened and not self.clone(shadow_id)
                 and not self.destination_lvs(shadow_id)}
 
-    def snapshots(self, group: str) -> dict[str, reports.LogicalVolume]:
+    def snapshots(self, group: str) -> dict[str, lvm_reports.LogicalVolume]:
         """The LVs of snapshots in a group, by the snapshots' ids."""
         found = {names.facts(lv.tags).get('snapshot', ''): lv
                  for lv in self.lvs.values() if lv.group == group}
@@ -141,7 +139,7 @@ class Survey:
                 if lv.name == names.snapshot_lv(key)}
 
     def newborns(self, group: str
-                 ) -> list[tuple[str, reports.LogicalVolume]]:
+                 ) -> list[tuple[str, lvm_reports.LogicalVolume]]:
         """The LVs in a group that nobody was given yet, with volume ids."""
         return [(names.facts(lv.tags).get('volume', ''), lv)
                 for lv in self.lvs.values()
@@ -149,7 +147,7 @@ class Survey:
                 and not names.is_doomed(lv.name)]
 
     def left_of(self, volume_id: str, group: str
-                ) -> list[reports.LogicalVolume]:
+                ) -> list[lvm_reports.LogicalVolume]:
         """The LVs in a group that say they are a volume, all of it."""
         return [lv for lv in self.lvs.values()
                 if lv.group == group
@@ -236,12 +234,12 @@ def names_of(volume_id: str, shadow_id: str = '') -> list[str]:
     """
     found = [names.handle(volume_id), names.guard(volume_id),
              names.crypt(volume_id), names.integrity(volume_id),
-             names.served(volume_id), *helpers.names_of(volume_id)]
+             names.served(volume_id), *dm_tables.helper_names(volume_id)]
     return found + [names.clone(shadow_id), names.source(shadow_id),
                     names.absent_source(shadow_id)] * bool(shadow_id)
 
 
-def is_on(device: tables.Device | None, number: str, size: int = 0) -> bool:
+def is_on(device: dm_tables.Device | None, number: str, size: int = 0) -> bool:
     """Whether a device is usable and maps to this very one.
 
     :param number: the other's; '' if there is none
@@ -251,6 +249,6 @@ def is_on(device: tables.Device | None, number: str, size: int = 0) -> bool:
                 and _is_usable(device, size))
 
 
-def _is_usable(device: tables.Device, size: int) -> bool:
+def _is_usable(device: dm_tables.Device, size: int) -> bool:
     return (not device.suspended
             and device.sectors * state.SECTOR >= size)

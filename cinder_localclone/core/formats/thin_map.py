@@ -17,7 +17,7 @@ import heapq
 import typing
 from xml.parsers import expat
 
-from cinder_localclone import state
+from cinder_localclone.core import state
 
 Holes: typing.TypeAlias = Sequence[Sequence[int]]
 

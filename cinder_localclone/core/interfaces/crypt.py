@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed interfaces of what encrypts volumes; see :mod:`.ports`."""
+"""Typed interfaces of what encrypts volumes; see :mod:`.storage`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import typing
 
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption_types
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import progress
-from cinder_localclone.lvm import reports
-from cinder_localclone import ports
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import objects
+from cinder_localclone.core import volume_types
+
+#: Seconds that a re-encryption gets to pause: those who wait for that have an
+#: answer to give before localclone_peer_timeout.
+STOPPING = 20
 
 
 class Keys(typing.Protocol):
-    """The key manager; see :mod:`cinder_localclone.keys`."""
+    """The key manager; see :mod:`cinder_localclone.encryption.key_manager`."""
 
-    def create(self, volume_id: str, key_format: encryption_types.KeyFormat =
-               encryption_types.KeyFormat.HEX) -> str:
+    def create(self, volume_id: str, key_format: volume_types.KeyFormat =
+               volume_types.KeyFormat.HEX) -> str:
         """Store a new secret; its reference."""
 
-    def get(self, key: str, key_format: encryption_types.KeyFormat,
+    def get(self, key: str, key_format: volume_types.KeyFormat,
             volume_id: str = '', or_shared: bool = False) -> bytes:
         """Return the bytes that open a volume."""
 
-    def get_again(self, key: str, key_format: encryption_types.KeyFormat,
+    def get_again(self, key: str, key_format: volume_types.KeyFormat,
                   volume_id: str = '') -> bytes:
         """Return the same over a new login."""
 
@@ -43,25 +46,25 @@ class Keys(typing.Protocol):
     def release(self, key: str, kind: str, resource_id: str) -> None:
         """Undo that."""
 
-    def owners_key(self, context: ports.Context, key: str) -> bytes:
+    def owners_key(self, context: objects.Context, key: str) -> bytes:
         """What opens a volume that Nova encrypts."""
 
 
 class Secrets(typing.Protocol):
-    """Who uses which secret; see :mod:`cinder_localclone.secret_records`."""
+    """Who uses which secret; see :mod:`cinder_localclone.db.secrets`."""
 
     def secrets_in_use(self, without: Iterable[str] = ()) -> set[str]:
         """References of all secrets that a row names."""
 
-    def record(self, volume_id: str, recorded: encryption_types.Recorded,
-               before: encryption_types.Recorded | None = None) -> None:
+    def record(self, volume_id: str, recorded: volume_types.Recorded,
+               before: volume_types.Recorded | None = None) -> None:
         """Write down by which secret a volume is encrypted."""
 
 
 class Crypt(typing.Protocol):
-    """Headers, and what decrypts; see :mod:`cinder_localclone.cryptsetup`."""
+    """Headers, and what decrypts; see :mod:`.cryptsetup`."""
 
-    def header(self, volume_id: str, mend: bool = False) -> headers.Header:
+    def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
         """What the header of a volume says."""
 
     def uuid(self, volume_id: str) -> str:
@@ -73,8 +76,8 @@ class Crypt(typing.Protocol):
     def damaged_copies(self, volume_id: str) -> list[str]:
         """What is wrong with the copies of a volume's header, in words."""
 
-    def format(self, volume_id: str, wanted: options.NewHeader, key: bytes
-               ) -> None:
+    def format(self, volume_id: str, wanted: cryptsetup_cli.NewHeader,
+               key: bytes) -> None:
         """Make the header of a volume whose LV was created just now."""
 
     def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
@@ -89,7 +92,7 @@ class Crypt(typing.Protocol):
         """Remove a token from a header."""
 
     def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
-                derivation: options.Derivation) -> None:
+                derivation: cryptsetup_cli.Derivation) -> None:
         """Have another key open a volume."""
 
     def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
@@ -105,14 +108,14 @@ class Crypt(typing.Protocol):
     def back_up(self, volume_id: str, what: str = '1') -> None:
         """Copy a volume's header to where backups of headers are."""
 
-    def renew_backup(self, volume_id: str, header: headers.Header,
+    def renew_backup(self, volume_id: str, header: luks_header.Header,
                      key: bytes) -> None:
         """The same; older copies go once this one is seen to be right."""
 
     def backup_names(self, volume_id: str) -> list[str]:
         """The backups of a volume's header, the oldest first."""
 
-    def backed_up(self, volume_id: str, name: str) -> headers.Header:
+    def backed_up(self, volume_id: str, name: str) -> luks_header.Header:
         """What a backup of a volume's header says."""
 
     def test_backup(self, volume_id: str, name: str, key: bytes,
@@ -142,7 +145,7 @@ class Crypt(typing.Protocol):
         """Check that this node's cryptsetup can re-encrypt a volume."""
 
     def begin_reencryption(self, volume_id: str, slot: str,
-                           wanted: options.Reencryption, key: bytes
+                           wanted: cryptsetup_cli.Reencryption, key: bytes
                            ) -> None:
         """Write into a header that its volume is to be encrypted anew."""
 
@@ -159,7 +162,7 @@ class Crypt(typing.Protocol):
              discards: bool = False, readonly: bool = False) -> None:
         """Have a volume decrypted."""
 
-    def opened(self, volume_id: str) -> tables.Device | None:
+    def opened(self, volume_id: str) -> dm_tables.Device | None:
         """Return the device that decrypts a volume, as the kernel has it."""
 
     def drop_half(self, volume_id: str) -> None:
@@ -198,7 +201,7 @@ class Crypt(typing.Protocol):
              ) -> None:
         """Tags that say what is true of a volume's header."""
 
-    def passed(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+    def passed(self, lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None
                ) -> dict[str, tuple[str, str]]:
         """What is noted of the headers of volumes passed through here."""
 
@@ -222,7 +225,7 @@ class Crypt(typing.Protocol):
 
 
 class Runner(typing.Protocol):
-    """What re-encrypts volumes; see :mod:`cinder_localclone.runner`."""
+    """What re-encrypts volumes; see :mod:`.cryptsetup`."""
 
     @property
     def resilience(self) -> str:
@@ -243,5 +246,5 @@ class Runner(typing.Protocol):
     def is_running(self, volume_id: str) -> bool:
         """Whether a volume is being re-encrypted, or is about to be."""
 
-    def progress(self, volume_id: str) -> progress.Progress | None:
+    def progress(self, volume_id: str) -> cryptsetup_cli.Progress | None:
         """What was said last of how far it is."""

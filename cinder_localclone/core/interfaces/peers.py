@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed interfaces of what one node asks of another.
 
-As :mod:`.ports`, which has the others.
+As :mod:`.storage`, which has the others.
 """
 
 from collections.abc import Mapping
 import typing
 
-from cinder_localclone import ports
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import objects
 
-Context: typing.TypeAlias = ports.Context
-Connector: typing.TypeAlias = ports.Connector
-Attachments: typing.TypeAlias = ports.Attachments
-Properties: typing.TypeAlias = ports.Properties
+Context: typing.TypeAlias = objects.Context
+Connector: typing.TypeAlias = objects.Connector
+Attachments: typing.TypeAlias = objects.Attachments
+Properties: typing.TypeAlias = objects.Properties
 
 
 class Peers(typing.Protocol):
     """What one node asks of another: the service ``host``.
 
-    :mod:`cinder_localclone.peer` sends these, by the names of the arguments,
-    and :class:`cinder_localclone.handlers.Handlers` answers. All raise
+    :mod:`.rpc` sends these, by the names of the arguments,
+    and :class:`cinder_localclone.service.handlers.Handlers` answers. All raise
     PeerUnreachable if nobody answers in time.
     """
 
@@ -251,3 +252,7 @@ class OperatorPeers(Peers, typing.Protocol):
     def open_without_source(self, context: Context, host: str,
                             volume_id: str) -> None:
         """Give out what is local of a copy whose source is lost."""
+
+
+class PeerTooOld(exceptions.LocalCloneError):
+    """The service of a node does not know yet what it was asked."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed interfaces of the records, as the work on a volume uses them.
 
-As :mod:`.ports`, which has the others.
+As :mod:`.storage`, which has the others.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import datetime
 import typing
 
-from cinder_localclone import encryption_types
-from cinder_localclone import images
-from cinder_localclone import ports
-from cinder_localclone import queue
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 
 
 class Services(typing.Protocol):
@@ -28,7 +28,7 @@ class Services(typing.Protocol):
 class Queue(Services, typing.Protocol):
     """The queue of copies, as Cinder's database tells it."""
 
-    def copies(self, host: str) -> list[queue.Entry]:
+    def copies(self, host: str) -> list[copies.Entry]:
         """All copies between nodes of the backend of a service host."""
 
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
@@ -39,13 +39,13 @@ class Records(Queue, typing.Protocol):
     """Volumes and moves, as Cinder's database has them.
 
     What changes a move compares first and raises StaleMove if another
-    service was first; see :class:`cinder_localclone.records.Records`.
+    service was first; see :class:`cinder_localclone.db.moves.Records`.
     """
 
-    def volume(self, volume_id: str) -> ports.Volume | None:
+    def volume(self, volume_id: str) -> objects.Volume | None:
         """A volume with its attachments; None if it is gone."""
 
-    def volumes_of(self, host: str) -> list[ports.Volume]:
+    def volumes_of(self, host: str) -> list[objects.Volume]:
         """All visible volumes whose home is a service host."""
 
     def move_of(self, volume_id: str) -> state.Move | None:
@@ -67,7 +67,7 @@ class Records(Queue, typing.Protocol):
         are there now.
         """
 
-    def begin(self, volume: ports.Volume, host: str, event: state.Event,
+    def begin(self, volume: objects.Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -95,7 +95,7 @@ class Records(Queue, typing.Protocol):
 class AttachmentRecords(typing.Protocol):
     """Which volumes are passed through, as attachments in Cinder say."""
 
-    def passed_to(self, host: str) -> list[ports.Volume]:
+    def passed_to(self, host: str) -> list[objects.Volume]:
         """The volumes that a node passes through."""
 
     def end_passing(self, volume_id: str, host: str) -> None:
@@ -119,24 +119,24 @@ class StatusRecords(typing.Protocol):
                  ) -> str | None:
         ...
 
-    def lost_deletes(self, host: str, seconds: float) -> list[ports.Volume]:
+    def lost_deletes(self, host: str, seconds: float) -> list[objects.Volume]:
         ...
 
 
 class SnapshotRecords(typing.Protocol):
     """Snapshots and newborn volumes, as Cinder's database has them."""
 
-    def snapshot(self, snapshot_id: str) -> images.Snapshot | None:
+    def snapshot(self, snapshot_id: str) -> rows.Snapshot | None:
         """A snapshot, also one that was deleted; None if it has no row."""
 
-    def snapshots(self, ids: Iterable[str]) -> dict[str, images.Snapshot]:
+    def snapshots(self, ids: Iterable[str]) -> dict[str, rows.Snapshot]:
         """Those of some snapshots that have a row, by id."""
 
-    def snapshots_of(self, volume_id: str) -> list[images.Snapshot]:
+    def snapshots_of(self, volume_id: str) -> list[rows.Snapshot]:
         """The snapshots of a volume that are not deleted."""
 
     def locate(self, snapshot_id: str, host: str,
-               encryption: encryption_types.Recorded | None = None) -> None:
+               encryption: volume_types.Recorded | None = None) -> None:
         """Record which node is about to make a snapshot, and of what."""
 
     def relocate_snapshot(self, snapshot_id: str, before: str, host: str
@@ -149,27 +149,27 @@ class SnapshotRecords(typing.Protocol):
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home."""
 
-    def wanted_encryption(self, volume: ports.Volume, new: bool = False
-                          ) -> encryption_types.Encryption | None:
+    def wanted_encryption(self, volume: objects.Volume, new: bool = False
+                          ) -> volume_types.Encryption | None:
         """How a volume is to be encrypted by this driver."""
 
-    def set_encryption(self, volume: ports.Volume,
-                       encryption: encryption_types.Recorded | None
-                       ) -> ports.Volume:
+    def set_encryption(self, volume: objects.Volume,
+                       encryption: volume_types.Recorded | None
+                       ) -> objects.Volume:
         """Record how a volume that is being created is encrypted."""
 
     def lv_name(self, name_id: str) -> str:
         """The name of an LV of a volume."""
 
-    def replace_body(self, volume: ports.Volume, new: str, host: str,
-                     encryption: encryption_types.Recorded | None = None
-                     ) -> ports.Volume:
+    def replace_body(self, volume: objects.Volume, new: str, host: str,
+                     encryption: volume_types.Recorded | None = None
+                     ) -> objects.Volume:
         """A volume that is being reverted gets another LV, and home."""
 
     def keep(self, volume_id: str, name_id: str) -> None:
         """A volume that was not reverted is available again."""
 
-    def newborn(self, volume_id: str) -> images.Newborn | None:
+    def newborn(self, volume_id: str) -> rows.Newborn | None:
         """What has become of a newborn volume; None if it has no row."""
 
     def zone_of(self, host: str) -> str | None:
@@ -188,7 +188,7 @@ class OperatorRecords(Records, SnapshotRecords, typing.Protocol):
     def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
         """A snapshot that is lost with its node, to be deleted."""
 
-    def give_up(self, volume: ports.Volume, heir: str) -> None:
+    def give_up(self, volume: objects.Volume, heir: str) -> None:
         """A volume whose data is lost gets another home, to be deleted."""
 
     def forget_service(self, host: str) -> bool:

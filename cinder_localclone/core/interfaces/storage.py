@@ -14,35 +14,17 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import typing
 
-from cinder_localclone.dm import tables
-from cinder_localclone.lvm import reports
-from cinder_localclone import pace
-from cinder_localclone import state
-from cinder_localclone import survey as surveys
-from cinder_localclone import thin_map
-
-#: A request context of Cinder (``cinder.context.RequestContext``).
-Context: typing.TypeAlias = typing.Any
-#: A volume with its attachments (``cinder.objects.Volume``).
-Volume: typing.TypeAlias = typing.Any
-#: A snapshot (``cinder.objects.Snapshot``).
-Snapshot: typing.TypeAlias = typing.Any
-#: A backup (``cinder.objects.Backup``).
-Backup: typing.TypeAlias = typing.Any
-#: What os-brick says of a host: host, ip, initiator and more.
-Connector: typing.TypeAlias = dict[str, typing.Any]
-#: An attachment (``cinder.objects.VolumeAttachment``).
-Attachment: typing.TypeAlias = typing.Any
-#: The attachments of a volume: by id, ``host`` and ``initiator`` of the
-#: connector that each names; None for one that names none yet.
-Attachments: typing.TypeAlias = Mapping[
-    str, Mapping[str, str | None] | None]
-#: How a host has a volume: what os-brick is told.
-Properties: typing.TypeAlias = Mapping[str, typing.Any]
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
 
 
 class Stack(typing.Protocol):
-    """The block stack of this node; see :mod:`cinder_localclone.stack`."""
+    """The block stack of this node; see :mod:`.clone`."""
 
     group: str
 
@@ -53,18 +35,18 @@ class Stack(typing.Protocol):
     def survey(self) -> surveys.Survey:
         """What LVM and device-mapper show at this moment."""
 
-    def lvs(self) -> dict[str, reports.LogicalVolume]:
+    def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
         """The logical volumes of this backend's groups, by name."""
 
     def devices(self, only: Collection[str] | None = None
-                ) -> dict[str, tables.Device]:
+                ) -> dict[str, dm_tables.Device]:
         """The driver's own device-mapper devices, by name.
 
         :param only: those of these names; see :func:`.survey.names_of`
         """
 
-    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
-                   ) -> reports.FreeSpace:
+    def free_space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.FreeSpace:
         """What this node can take in.
 
         :param lvs: if they have just been listed
@@ -79,7 +61,7 @@ class Stack(typing.Protocol):
     def logical_block(self, path: str) -> int:
         """The logical block size of a device, in bytes; 0: there is none."""
 
-    def clone_status(self, shadow_id: str) -> tables.CloneStatus:
+    def clone_status(self, shadow_id: str) -> dm_tables.CloneStatus:
         """How far the kernel has copied."""
 
     def completed_reads(self, disk: str) -> int:
@@ -87,7 +69,7 @@ class Stack(typing.Protocol):
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
-                  lvs: Mapping[str, reports.LogicalVolume] | None = None,
+                  lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
                   newborn: bool = False) -> bool:
         """Create the LV of a volume.
 
@@ -130,8 +112,8 @@ class Stack(typing.Protocol):
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
 
-    def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
-                   ) -> reports.Usage:
+    def pool_usage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.Usage:
         """How full the thin pool is, in the same way."""
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
@@ -171,7 +153,7 @@ class Stack(typing.Protocol):
         """Remove an LV."""
 
     def create_metadata(self, move: state.Move,
-                        lvs: Mapping[str, reports.LogicalVolume]) -> bool:
+                        lvs: Mapping[str, lvm_reports.LogicalVolume]) -> bool:
         """Create the metadata LV of a move and zero its head, once."""
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
@@ -222,14 +204,14 @@ class Stack(typing.Protocol):
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         """Let the kernel copy, or stop it."""
 
-    def wake_hydration(self, steps: Mapping[str, pace.Step]) -> list[str]:
+    def wake_hydration(self, steps: Mapping[str, copies.Step]) -> list[str]:
         """Prompt the kernel to go on; returns the clones that are gone."""
 
     def counters(self, move: state.Move) -> tuple[str, str]:
         """Where the kernel counts what is done to handle and LV."""
 
     def seen(self, counters: Mapping[str, tuple[str, str]]
-             ) -> dict[str, pace.Seen]:
+             ) -> dict[str, copies.Seen]:
         """What it has counted there, of those that can be seen."""
 
     def remove_clone(self, shadow_id: str) -> bool:
@@ -237,7 +219,7 @@ class Stack(typing.Protocol):
 
     def ensure_handle_on_lv(
             self, volume_id: str, lv: str, size_bytes: int,
-            lvs: Mapping[str, reports.LogicalVolume] | None = None,
+            lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
             swaps: bool = True) -> bool:
         """The handle maps to an LV.
 
@@ -328,7 +310,7 @@ class Stack(typing.Protocol):
 
 
 class Exports(typing.Protocol):
-    """What this node serves; see :mod:`cinder_localclone.export`."""
+    """What this node serves; see :mod:`.iscsi_target`."""
 
     #: Where other hosts are served.
     portal: str
@@ -430,7 +412,7 @@ class Sessions(typing.Protocol):
         """Log out of a volume's home that does not answer."""
 
     def attach_passed(self, volume_id: str, size_bytes: int,
-                      properties: Properties, in_use: bool) -> str:
+                      properties: objects.Properties, in_use: bool) -> str:
         """Log in to a volume's home to pass it through; the disk's path."""
 
     def may_be_passed_by(self, volume_id: str, user: str) -> bool:

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 
 _Parameters = typing.ParamSpec('_Parameters')
 _Result = typing.TypeVar('_Result')

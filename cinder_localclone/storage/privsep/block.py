@@ -15,19 +15,19 @@ import os
 import struct
 import time
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 SECTOR = 512
 #: BLKDISCARD of include/uapi/linux/fs.h, _IO(0x12, 119): two 64-bit numbers.
 _BLKDISCARD = 0x1277
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def read_head(path: str, length: int, timeout: float) -> None:
     """Read the first ``length`` bytes, past the page cache.
 
@@ -40,7 +40,7 @@ def read_head(path: str, length: int, timeout: float) -> None:
                 timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def zero_head(group: str, lv: str, timeout: float) -> None:
     """Write zeros over the first 4 KiB of move metadata and flush them.
 
@@ -51,7 +51,7 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
     """
     configuration.require_groups(group)
     path = names.lv_path(group, lv)
-    privileged.require(names.shadow_of_metadata(lv), path)
+    privsep.require(names.shadow_of_metadata(lv), path)
     if not _lv_number(group, lv):
         raise exceptions.WrongDevice(
             path=path, found=sysfs.mapped_name(path) or 'nothing')
@@ -59,7 +59,7 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
                 'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def head_is_zero(path: str, timeout: float) -> bool:
     """Whether the first 4 KiB are all zeros on the disk itself.
 
@@ -70,7 +70,7 @@ def head_is_zero(path: str, timeout: float) -> bool:
         'status=none', timeout=timeout).strip('\0')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def flush(path: str, timeout: float) -> None:
     """Flush a device's volatile caches (sync(1): fsync of the device).
 
@@ -79,7 +79,7 @@ def flush(path: str, timeout: float) -> None:
     process.run('sync', path, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def identity(path: str) -> tuple[int, str]:
     """What a SCSI disk says it is, from sysfs, without reading it.
 
@@ -114,7 +114,7 @@ def parse_serial(page: bytes) -> str:
     return page[4:].decode('ascii', 'replace').strip('\0 ')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def size(path: str) -> int:
     """The size of a device in bytes, from sysfs.
 
@@ -129,7 +129,7 @@ def _size(path: str) -> int:
         return int(sectors.read()) * SECTOR
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def completed_reads(path: str) -> int:
     """Reads that a disk has completed since it appeared, failed ones too.
 
@@ -141,7 +141,7 @@ def completed_reads(path: str) -> int:
         return int(counters.read().split()[0])
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def written_sectors(path: str) -> int:
     """Sectors that were written to a device since it appeared.
 
@@ -158,7 +158,7 @@ def written_sectors(path: str) -> int:
         return int(counters.read().split()[6])
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def discard(path: str, parts: list[tuple[int, int]], at_once: int,
             seconds: float, timeout: float) -> None:
     """Discard parts of a clone that nobody was given yet.
@@ -171,7 +171,7 @@ def discard(path: str, parts: list[tuple[int, int]], at_once: int,
     :raises WrongDevice: if the path leads elsewhere
     :raises CommandFailed: if it takes no discards
     """
-    privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
+    privsep.require(names.shadow_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
     what = 'discard parts of ' + path
     try:
@@ -197,20 +197,20 @@ def _discard(path: str, parts: Iterable[tuple[int, int]], at_once: int,
         os.close(device)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def disable_discards(path: str) -> None:
     """Make a clone refuse discards, and so all that is stacked on it.
 
     Allows: makes a clone of the driver refuse discards.
     """
-    privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
+    privsep.require(names.shadow_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
               'w') as limit:
         limit.write('0')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def logical_block(path: str) -> int:
     """The logical block size of a device, in bytes; 0 if there is none.
 
@@ -219,7 +219,7 @@ def logical_block(path: str) -> int:
     return sysfs.logical_block(sysfs.number(path))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def lv_number(group: str, lv: str) -> str:
     """The ``major:minor`` of an LV, '' unless it is active.
 
@@ -236,7 +236,7 @@ def _lv_number(group: str, lv: str) -> str:
         group, lv) else ''
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def number(path: str) -> str:
     """The ``major:minor`` of a block device, '' if the path leads to none.
 

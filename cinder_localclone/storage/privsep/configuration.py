@@ -11,15 +11,15 @@ import typing
 
 from oslo_config import cfg
 
-from cinder_localclone import exceptions
-from cinder_localclone import opts
+from cinder_localclone.core import exceptions
+from cinder_localclone.service import options
 
 #: Directories that a caller can't choose.
 HEADER_BACKUPS = 'localclone_header_backup_dir'
 SEALED_KEYS = 'localclone_key_cache_dir'
 #: Cinder's section for options that several backends share.
 _SHARED = 'backend_defaults'
-_OPTIONS = [each for each in opts.localclone_opts
+_OPTIONS = [each for each in options.localclone_opts
             if each.dest in (HEADER_BACKUPS, SEALED_KEYS,
                              'localclone_metadata_group')]
 #: Of Cinder, which the daemons do not import.
@@ -94,7 +94,7 @@ def groups() -> frozenset[str]:
                 _value(section, option)
                 for section in conf.list_all_sections()
                 if section not in (_SHARED, 'DEFAULT')
-                and _value(section, 'volume_driver') == opts.DRIVER
+                and _value(section, 'volume_driver') == options.DRIVER
                 for option in _GROUPS) - {''}
     return _groups[1]
 

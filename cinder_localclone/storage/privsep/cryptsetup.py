@@ -3,11 +3,11 @@
 
 What only looks takes no locks: with one, cryptsetup mends a damaged copy of
 the header by the other, whatever it was asked for, so it writes; and nobody
-must while two nodes may have the volume open (:mod:`.secrets` for what takes
-a key).
+must while two nodes may have the volume open (:mod:`.cryptsetup_keys` for what
+takes a key).
 
 Each raises CommandFailed or CommandTimeout, and what
-:func:`.encryption_errors.of_cryptsetup` makes of them. Time limits are in
+:func:`.encryption_exceptions.of_cryptsetup` makes of them. Time limits are in
 seconds.
 """
 
@@ -18,13 +18,13 @@ import re
 import time
 import typing
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import copies
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_binary
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 _Seen = typing.TypeVar('_Seen')
 LOOK = '--disable-locks'
@@ -50,7 +50,7 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
         return process.run('cryptsetup', *argv, timeout=timeout, stdin=stdin,
                            grace=grace, pass_fds=pass_fds)
     except exceptions.CommandFailed as exc:
-        raise encryption_errors.of_cryptsetup(exc, path)
+        raise encryption_exceptions.of_cryptsetup(exc, path)
 
 
 def require_handle(path: str) -> str:
@@ -65,7 +65,7 @@ def require_handle(path: str) -> str:
     """
     directory, name = os.path.split(path)
     volume_id = names.volume_of_handle(name)
-    privileged.require(volume_id and directory == '/dev/mapper', path)
+    privsep.require(volume_id and directory == '/dev/mapper', path)
     sysfs.check_mapped(path)
     return volume_id or ''
 
@@ -78,7 +78,7 @@ def require_number(number: str) -> str:
     :returns: the number
     :raises Foreign: if it is anything else
     """
-    privileged.require(_NUMBER.fullmatch(number), number)
+    privsep.require(_NUMBER.fullmatch(number), number)
     return number
 
 
@@ -88,7 +88,7 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
     :param look: raises HeaderDamaged if it has met him
     """
     for _time in range(LOOKS - 1):
-        with contextlib.suppress(encryption_errors.HeaderDamaged):
+        with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             return look()
         time.sleep(BETWEEN)
     return look()
@@ -106,7 +106,7 @@ def _change(path: str, *argv: str, timeout: float,
     return run(path, *argv, path, timeout=timeout, stdin=stdin, grace=GRACE)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def dump(path: str, timeout: float, mend: bool = False) -> str:
     """What the header of a LUKS2 device says, as JSON. No keys are in it.
 
@@ -123,7 +123,7 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
     return run(path, *words, path, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def version(timeout: float) -> str:
     """Return what cryptsetup says of its version.
 
@@ -132,7 +132,7 @@ def version(timeout: float) -> str:
     return process.run('cryptsetup', '--version', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def luks_uuid(path: str, timeout: float) -> str:
     """Return the LUKS UUID of a volume.
 
@@ -141,7 +141,7 @@ def luks_uuid(path: str, timeout: float) -> str:
     return _look(path, 'luksUUID', timeout=timeout).strip()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def damaged_copies(path: str, timeout: float) -> list[str]:
     """What is wrong with the copies of a LUKS2 header, in words.
 
@@ -159,8 +159,8 @@ def damaged_copies(path: str, timeout: float) -> list[str]:
 
 
 def _damaged_copies(path: str, timeout: float) -> list[str]:
-    return copies.problems(bytes(
-        beginning(path, copies.READ_BYTES, timeout)))
+    return luks_binary.problems(bytes(
+        beginning(path, luks_binary.READ_BYTES, timeout)))
 
 
 def beginning(path: str, size: int, timeout: float,
@@ -170,7 +170,7 @@ def beginning(path: str, size: int, timeout: float,
     :param size: bytes, at least
     :param pass_fds: by which the path is to be read
     """
-    data, block = bytearray(), copies.READ_BYTES
+    data, block = bytearray(), luks_binary.READ_BYTES
     process.stream(
         data.extend, 'dd', 'if=' + path, 'bs=%d' % block,
         'count=%d' % -(-size // block), 'iflag=direct', 'status=none',
@@ -178,7 +178,7 @@ def beginning(path: str, size: int, timeout: float,
     return data
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def payload_sectors(path: str, timeout: float) -> int:
     """Where the data of a LUKS1 device begins, in sectors of 512 bytes.
 
@@ -191,12 +191,12 @@ def payload_sectors(path: str, timeout: float) -> int:
         path, 'luksDump', '--type', 'luks1', LOOK, path,
         timeout=timeout))
     if not found:
-        raise encryption_errors.HeaderDamaged(
+        raise encryption_exceptions.HeaderDamaged(
             path=path, reason='it does not say where its data begins')
     return int(found.group(1))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def close(name: str, timeout: float) -> bool:
     """Close what decrypts a volume, if nothing has it open.
 
@@ -207,7 +207,7 @@ def close(name: str, timeout: float) -> bool:
     :returns: False if there is no such device
     :raises CommandFailed: if something uses it
     """
-    privileged.require(names.is_crypt(name), name)
+    privsep.require(names.is_crypt(name), name)
     try:
         run(name, 'close', LOOK, name, timeout=timeout)
     except exceptions.CommandFailed as exc:
@@ -217,7 +217,7 @@ def close(name: str, timeout: float) -> bool:
     return True
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove_integrity(name: str, timeout: float) -> bool:
     """Remove what has a volume's tags, if nothing has it open.
 
@@ -228,13 +228,13 @@ def remove_integrity(name: str, timeout: float) -> bool:
     :returns: False if there is no such device
     :raises CommandFailed: if something uses it
     """
-    privileged.require(names.is_integrity(name), name)
+    privsep.require(names.is_integrity(name), name)
     return process.run_unless(
         'No such device', 'dmsetup', 'remove', '--retry', name,
         timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def erase(path: str, timeout: float) -> None:
     """Empty all key slots: nobody opens it any more, whatever key he has.
 
@@ -243,14 +243,14 @@ def erase(path: str, timeout: float) -> None:
     _change(path, 'erase', '--batch-mode', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def import_token(path: str, text: str, token_id: str | None = None,
                  replace: bool = False, timeout: float = 30) -> None:
     """Write a token into a header.
 
     Allows: writes any token into the header of any volume.
 
-    :param text: :class:`.luks.tokens.Token`, as it is printed
+    :param text: :class:`.luks_header.Token`, as it is printed
     :param token_id: its number
     :param replace: whether there is one of that number already
     """
@@ -261,7 +261,7 @@ def import_token(path: str, text: str, token_id: str | None = None,
             stdin=text.encode())
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove_token(path: str, token_id: str, timeout: float) -> None:
     """Remove a token from a header.
 
@@ -271,11 +271,11 @@ def remove_token(path: str, token_id: str, timeout: float) -> None:
             timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def set_uuid(path: str, uuid: str, timeout: float) -> None:
     """Give a header another UUID.
 
     Allows: changes the LUKS UUID of any volume.
     """
-    privileged.require(names.is_id(uuid), uuid)
+    privsep.require(names.is_id(uuid), uuid)
     _change(path, 'luksUUID', '--batch-mode', '--uuid', uuid, timeout=timeout)

@@ -8,7 +8,7 @@ has said, which has no key either. privsep logs replies, and what has failed,
 but never what was asked for; of this daemon it logs nothing at all below
 "critical".
 
-Errors and time limits as in :mod:`.crypt`.
+Errors and time limits as in :mod:`.cryptsetup`.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,21 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import copies
-from cinder_localclone.luks import ending
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options as words
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import backups
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import header_lock
-from cinder_localclone.privileged import memory
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import runner
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_binary
+from cinder_localclone.core.formats import luks_ending
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import header_backups
+from cinder_localclone.storage.privsep import header_lock
+from cinder_localclone.storage.privsep import memory
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import reencrypt_process
+from cinder_localclone.storage.privsep import sysfs
 
 _Parameters = typing.ParamSpec('_Parameters')
 _LOGGER = 'localclone_hide_output'
@@ -72,7 +71,7 @@ _BLANK = 1 << 20
 
 def entrypoint(function: Callable[_Parameters, None]
                ) -> Callable[_Parameters, None]:
-    """As :func:`.privileged.entrypoint`, in the daemon that logs nothing.
+    """As :func:`.privsep.entrypoint`, in the daemon that logs nothing.
 
     Its memory is in no swap and in no core dump from the first call on.
     """
@@ -93,8 +92,8 @@ def _run(path: str, *argv: str, key: bytes, timeout: float,
     """
     if not key:
         raise ValueError('there is no key for %s' % path)
-    crypt.run(path, *argv, timeout=timeout, stdin=key, grace=crypt.GRACE,
-              pass_fds=pass_fds)
+    cryptsetup.run(path, *argv, timeout=timeout, stdin=key,
+                   grace=cryptsetup.GRACE, pass_fds=pass_fds)
 
 
 # -- format: of what was created just now, and only of that
@@ -110,7 +109,7 @@ def _check_blank(path: str, timeout: float) -> None:
         'dd', 'if=' + path, 'bs=%d' % _BLANK, 'count=1', 'iflag=direct',
         'status=none', timeout=timeout)
     if len(head) < _BLANK or head.strip('\0'):
-        raise encryption_errors.NotBlank(
+        raise encryption_exceptions.NotBlank(
             path=path, reason='there is data at its beginning')
 
 
@@ -123,7 +122,7 @@ def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
 
     :raises NotBlank: if it has anything already
     """
-    crypt.require_handle(path)
+    cryptsetup.require_handle(path)
     _check_blank(path, timeout)
     _run(path, 'luksFormat', *_KEY_ON_STDIN, '--type', 'luks1', '--cipher',
          cipher, '--key-size', str(key_bits), '--pbkdf-force-iterations',
@@ -138,12 +137,12 @@ def format_luks2(path: str, wanted: Sequence[typing.Any], key: bytes,
     Allows: formats the handle of any volume whose first MiB is blank, with an
     offered cipher.
 
-    :param wanted: :class:`.luks.options.NewHeader`
+    :param wanted: :class:`.cryptsetup_cli.NewHeader`
     :raises NotBlank: if it has anything already
     :raises ValueError: if it is to have what the driver never uses
     """
-    crypt.require_handle(path)
-    options = words.NewHeader(*wanted).words()
+    cryptsetup.require_handle(path)
+    options = cryptsetup_cli.NewHeader(*wanted).words()
     _check_blank(path, timeout)
     _run(path, 'luksFormat', *_KEY_ON_STDIN, *options, path, key=key,
          timeout=timeout)
@@ -165,8 +164,8 @@ def open_device(path: str, name: str, key: bytes, timeout: float,
     :raises WrongKey: if the key does not open it
     :raises HeaderDamaged: if it has no header that can be read
     """
-    privileged.require(
-        name == names.crypt(crypt.require_handle(path)), name)
+    privsep.require(
+        name == names.crypt(cryptsetup.require_handle(path)), name)
     open_with(path, name, key, timeout, readonly, keep_header, discards)
 
 
@@ -175,8 +174,8 @@ def open_with(path: str, name: str, key: bytes, timeout: float,
     """The same, within this daemon; it may be open already."""
     try:
         _run(path, 'open', *_KEY_ON_STDIN,
-             *words.opening(readonly, keep_header, discards), path, name,
-             key=key, timeout=timeout)
+             *cryptsetup_cli.opening(readonly, keep_header, discards), path,
+             name, key=key, timeout=timeout)
     except exceptions.CommandFailed as exc:
         # A boot and the volume service open it at the same time. Out of this
         # daemon comes the text alone, without the exit code.
@@ -195,7 +194,7 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
     :raises WrongKey: if it does not
     :raises HeaderDamaged: if it has no header that can be read
     """
-    crypt.require_handle(path)
+    cryptsetup.require_handle(path)
     _test(path, key, timeout, slot)
 
 
@@ -211,20 +210,22 @@ def test_backup(backend: str, volume_id: str, name: str, key: bytes,
     :raises WrongKey: if it does not
     :raises HeaderDamaged: if it can't be read
     """
-    with backups.opened(backend, volume_id, name) as (shown, descriptor):
+    with header_backups.opened(backend, volume_id, name) as (
+            shown, descriptor):
         _run(shown, 'open', *_KEY_ON_STDIN, *_PROOF, *_at(slot),
              '/dev/fd/%d' % descriptor, key=key, timeout=timeout,
              pass_fds=(descriptor,))
 
 
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
-    crypt.beside_writer(lambda: _run(
+    cryptsetup.beside_writer(lambda: _run(
         path, 'open', *_KEY_ON_STDIN, *_PROOF, *_at(slot), path, key=key,
         timeout=timeout))
 
 
 def _at(slot: str | None) -> list[str]:
-    return [] if slot is None else ['--key-slot', crypt.require_number(slot)]
+    return [] if slot is None else [
+        '--key-slot', cryptsetup.require_number(slot)]
 
 
 @entrypoint
@@ -235,7 +236,7 @@ def resize(name: str, key: bytes, timeout: float) -> None:
 
     It may be passed through, so nothing is written to its header.
     """
-    privileged.require(names.is_crypt(name), name)
+    privsep.require(names.is_crypt(name), name)
     resize_with(name, key, timeout)
 
 
@@ -254,17 +255,17 @@ def begin_reencryption(path: str, name: str, slot: str,
     Allows: begins the re-encryption of any volume that is open, with an
     offered cipher and its key.
 
-    No data is: see :mod:`.runner`.
+    No data is: see :mod:`.reencrypt_process`.
 
     :param name: of the device that decrypts it
     :param slot: which the key opens
-    :param wanted: :class:`.luks.options.Reencryption`
+    :param wanted: :class:`.cryptsetup_cli.Reencryption`
     :raises ValueError: if that is what the driver never uses
     """
-    privileged.require(
-        name == names.crypt(crypt.require_handle(path)), name)
-    crypt.require_number(slot)
-    options = words.Reencryption(*wanted).words()
+    privsep.require(
+        name == names.crypt(cryptsetup.require_handle(path)), name)
+    cryptsetup.require_number(slot)
+    options = cryptsetup_cli.Reencryption(*wanted).words()
     _run(path, 'reencrypt', *_KEY_ON_STDIN, '--init-only', '--key-slot', slot,
          '--active-name', name, *options, path, key=key, timeout=timeout)
 
@@ -290,11 +291,11 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
 
 def end_with(path: str, key: bytes, timeout: float) -> None:
     """The same, within this daemon."""
-    volume_id = crypt.require_handle(path)
+    volume_id = cryptsetup.require_handle(path)
     with header_lock.held(path, timeout) as held:
         sysfs.check_opened(held.device, path)
-        if runner.processes(volume_id):
-            raise encryption_errors.HeaderInUse(
+        if reencrypt_process.processes(volume_id):
+            raise encryption_exceptions.HeaderInUse(
                 path=path, reason='its volume is being re-encrypted')
         opened = '/dev/fd/%d' % held.device
         head, found = _ended(path, opened, timeout, (held.device,))
@@ -306,7 +307,7 @@ def end_with(path: str, key: bytes, timeout: float) -> None:
                         'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
                         'oflag=direct', 'conv=nocreat,notrunc,fsync',
                         'status=none', stdin=copy, timeout=timeout,
-                        grace=crypt.GRACE, pass_fds=held)
+                        grace=cryptsetup.GRACE, pass_fds=held)
 
 
 @entrypoint
@@ -321,8 +322,8 @@ def test_ended(path: str, key: bytes, timeout: float) -> None:
     :raises WrongKey: if it would not
     :raises NotEnded: if more than that is missing
     """
-    crypt.require_handle(path)
-    crypt.beside_writer(lambda: _prove(
+    cryptsetup.require_handle(path)
+    cryptsetup.beside_writer(lambda: _prove(
         path, _ended(path, path, timeout)[0], key, timeout))
 
 
@@ -335,15 +336,15 @@ def _ended(path: str, opened: str, timeout: float,
     :returns: that; and what of it has to be written: where, in bytes, what
     :raises NotEnded: if more than its end is missing
     """
-    head = bytes(crypt.beginning(opened, copies.READ_BYTES, timeout,
-                                 pass_fds))
+    head = bytes(cryptsetup.beginning(opened, luks_binary.READ_BYTES, timeout,
+                                      pass_fds))
     try:
-        header = headers.parse(ending.text(head))
-        found = ending.end(head, [
-            os.urandom(ending.SALT) for _copy in range(2)])
+        header = luks_header.parse(luks_ending.text(head))
+        found = luks_ending.end(head, [
+            os.urandom(luks_ending.SALT) for _copy in range(2)])
     except ValueError as exc:
-        raise encryption_errors.NotEnded(path=path, reason=exc)
-    ended = crypt.beginning(opened, header.data_offset, timeout, pass_fds)
+        raise encryption_exceptions.NotEnded(path=path, reason=exc)
+    ended = cryptsetup.beginning(opened, header.data_offset, timeout, pass_fds)
     for begin, copy in found:
         ended[begin:begin + len(copy)] = copy
     return ended, found
@@ -361,8 +362,8 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
             _run(path, 'open', *_KEY_ON_STDIN, *_PROOF,
                  '/dev/fd/%d' % file.fileno(), key=key, timeout=timeout,
                  pass_fds=(file.fileno(),))
-        except encryption_errors.HeaderDamaged as exc:
-            raise encryption_errors.NotEnded(
+        except encryption_exceptions.HeaderDamaged as exc:
+            raise encryption_exceptions.NotEnded(
                 path=path, reason='cryptsetup would not read the completed '
                 'header') from exc
 
@@ -378,12 +379,12 @@ def add_key(path: str, key: bytes, new_key: bytes, slot: str,
 
     :param key: one that opens it
     :param slot: which is free
-    :param derivation: one of :class:`.luks.options.Derivation`
+    :param derivation: one of :class:`.cryptsetup_cli.Derivation`
     :raises ValueError: if it is none
     """
-    crypt.require_handle(path)
-    crypt.require_number(slot)
-    options = words.derivation_words(derivation)
+    cryptsetup.require_handle(path)
+    cryptsetup.require_number(slot)
+    options = cryptsetup_cli.derivation_words(derivation)
     with _pipe(new_key) as descriptor:
         _run(path, 'luksAddKey', *_KEY_ON_STDIN, '--new-key-slot', slot,
              '--new-keyfile', '/dev/fd/%d' % descriptor, *options, path,
@@ -422,34 +423,34 @@ def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
     :raises LastKey: if no other slot of the driver's opens the volume
     :raises WrongKey: if the key opens none of the others
     """
-    crypt.require_handle(path)
-    crypt.require_number(slot)
+    cryptsetup.require_handle(path)
+    cryptsetup.require_number(slot)
     header = _header(path, timeout)
-    others = {each for token in header.opened_by(tokens.Role.VOLUME)
+    others = {each for token in header.opened_by(luks_header.Role.VOLUME)
               for each in token.keyslots
               if each in header.keyslots} - {slot}
     if not others:
-        raise encryption_errors.LastKey(path=path, slot=slot)
-    recovery = {each for token in header.opened_by(tokens.Role.RECOVERY)
+        raise encryption_exceptions.LastKey(path=path, slot=slot)
+    recovery = {each for token in header.opened_by(luks_header.Role.RECOVERY)
                 for each in token.keyslots} - {slot}
     _check_opens_one(path, others | recovery, key, timeout)
     _run(path, 'luksKillSlot', *_KEY_ON_STDIN, path, slot, key=key,
          timeout=timeout)
 
 
-def _header(path: str, timeout: float) -> headers.Header:
+def _header(path: str, timeout: float) -> luks_header.Header:
     try:
-        return headers.parse(crypt.run(
+        return luks_header.parse(cryptsetup.run(
             path, 'luksDump', '--dump-json-metadata', '--disable-locks', path,
             timeout=timeout))
     except ValueError as exc:
-        raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+        raise encryption_exceptions.HeaderDamaged(path=path, reason=exc)
 
 
 def _check_opens_one(path: str, slots: set[str], key: bytes, timeout: float
                      ) -> None:
     for each in sorted(slots):
-        with contextlib.suppress(encryption_errors.WrongKey):
+        with contextlib.suppress(encryption_exceptions.WrongKey):
             _test(path, key, timeout, each)
             return
-    raise encryption_errors.WrongKey(path=path)
+    raise encryption_exceptions.WrongKey(path=path)

@@ -13,9 +13,9 @@ import functools
 import os
 import typing
 
-from cinder_localclone.dm import ioctl
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import process
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.storage.privsep import process
 
 CONTROL = '/dev/mapper/control'
 #: Bytes of room for an answer: at first, as dmsetup has it, and at most.
@@ -24,43 +24,44 @@ _Result = typing.TypeVar('_Result')
 
 
 def devices(timeout: float, only: Iterable[str] | None = None,
-            prefixes: tuple[str, ...] = ('',)) -> list[ioctl.Status]:
+            prefixes: tuple[str, ...] = ('',)) -> list[dm_ioctl.Status]:
     """All devices whose UUIDs begin with a prefix, with their live tables.
 
     :param only: those of these names, as far as they are there
     """
     found = _within(timeout, 'table', lambda: _each(
-        ioctl.TABLE, _names(prefixes) if only is None else only))
+        dm_ioctl.TABLE, _names(prefixes) if only is None else only))
     return [each for each in found if each.uuid.startswith(prefixes)]
 
 
 def statuses(wanted: Callable[[str], typing.Any], timeout: float
-             ) -> list[ioctl.Status]:
+             ) -> list[dm_ioctl.Status]:
     """The status of all devices whose names are wanted; nothing commits."""
     return _within(timeout, 'status', lambda: _each(
-        ioctl.NOFLUSH, filter(wanted, _names())))
+        dm_ioctl.NOFLUSH, filter(wanted, _names())))
 
 
 def status(name: str, timeout: float) -> str:
     """The status of one, a line for each target; nothing commits."""
     return _within(timeout, 'status ' + name, lambda: _status(
-        name=name, flags=ioctl.NOFLUSH).lines)
+        name=name, flags=dm_ioctl.NOFLUSH).lines)
 
 
 def table(number: str, timeout: float) -> str:
     """The live table of the device ``major:minor``."""
     return _within(timeout, 'table ' + number, lambda: _status(
-        number=number, flags=ioctl.TABLE).lines)
+        number=number, flags=dm_ioctl.TABLE).lines)
 
 
 def _names(prefixes: tuple[str, ...] = ('',)) -> list[str]:
     """Those whose UUIDs begin with a prefix, or are not known."""
-    named = ioctl.parse_names(_ask(ioctl.LIST_DEVICES, flags=ioctl.UUIDS))
+    named = dm_ioctl.parse_names(
+        _ask(dm_ioctl.LIST_DEVICES, flags=dm_ioctl.UUIDS))
     return [name for name, uuid in named.items()
             if uuid is None or uuid.startswith(prefixes)]
 
 
-def _each(flags: int, names: Iterable[str]) -> list[ioctl.Status]:
+def _each(flags: int, names: Iterable[str]) -> list[dm_ioctl.Status]:
     found = []
     for name in names:
         try:
@@ -71,20 +72,20 @@ def _each(flags: int, names: Iterable[str]) -> list[ioctl.Status]:
     return found
 
 
-def _status(**what: typing.Any) -> ioctl.Status:
-    return ioctl.parse_status(_ask(ioctl.TABLE_STATUS, **what))
+def _status(**what: typing.Any) -> dm_ioctl.Status:
+    return dm_ioctl.parse_status(_ask(dm_ioctl.TABLE_STATUS, **what))
 
 
 def _ask(call: int, **what: typing.Any) -> bytearray:
     size = _ROOM
     while True:
-        answer = ioctl.request(size, **what)
+        answer = dm_ioctl.request(size, **what)
         _ioctl(call, answer)
-        if not ioctl.is_full(answer):
+        if not dm_ioctl.is_full(answer):
             return answer
         size *= 2
         if size > _MOST:
-            raise ioctl.Malformed('it takes more than %d bytes' % _MOST)
+            raise dm_ioctl.Malformed('it takes more than %d bytes' % _MOST)
 
 
 def _ioctl(call: int, buffer: bytearray) -> None:
@@ -102,7 +103,7 @@ def _within(timeout: float, what: str, act: Callable[[], _Result]
             ) -> _Result:
     try:
         return process.within(timeout, 'device-mapper: ' + what, act)
-    except (OSError, ioctl.Malformed) as exc:
+    except (OSError, dm_ioctl.Malformed) as exc:
         raise exceptions.CommandFailed(
             command='device-mapper: ' + what,
             code=getattr(exc, 'errno', None), stderr=exc)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device-mapper: what changes is done by dmsetup(8), looks by ioctl.
 
-Tables come from :mod:`cinder_localclone.dm.tables`. A swap of a live table
+Tables come from :mod:`.dm_tables`. A swap of a live table
 is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
 one step, so nothing that fails can leave a guest suspended.
 
@@ -19,24 +19,24 @@ import fcntl
 import os
 import sys
 
-from cinder_localclone.dm import ioctl
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import control
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone.privileged import while_suspended
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import dm_control
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
+from cinder_localclone.storage.privsep import while_suspended
 
 #: Seconds for which a device in use is suspended at most.
 SUSPENDED = 5
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def survey(timeout: float, only: list[str] | None = None
            ) -> list[tuple[str, str, str, int, bool, str]]:
     """The driver's own devices, and all of cryptsetup's.
@@ -45,15 +45,15 @@ def survey(timeout: float, only: list[str] | None = None
     keys masked.
 
     :param only: those of these names, as far as they are there
-    :returns: the fields of :class:`.dm.ioctl.Status`, with the live table
+    :returns: the fields of :class:`.dm_ioctl.Status`, with the live table
     """
     # dataclasses.astuple() copies deeply, which takes longer than all else.
     return [(each.name, each.uuid, each.number, each.opened, each.suspended,
-             each.lines) for each in control.devices(
+             each.lines) for each in dm_control.devices(
                  timeout, only, (names.device_uuid(''), 'CRYPT-'))]
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def create(name: str, uuid: str, table: str, timeout: float,
            readonly: bool = False, disk: tuple[str, str] | None = None
            ) -> None:
@@ -68,8 +68,8 @@ def create(name: str, uuid: str, table: str, timeout: float,
     :raises WrongDevice: if the number is another disk's; there is no device
         then
     """
-    privileged.require(names.is_device(name), name)
-    privileged.require(uuid == names.device_uuid(name), uuid)
+    privsep.require(names.is_device(name), name)
+    privsep.require(uuid == names.device_uuid(name), uuid)
     lower.require(table)
     _load('create', name, '--uuid', uuid, *['--readonly'] * readonly,
           table=table, timeout=timeout)
@@ -99,7 +99,7 @@ def _load(*command: str, table: str, timeout: float) -> None:
         process.run('dmsetup', *command, '--table', table, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def mend_path(name: str) -> bool:
     """See that a device's path leads to this very device.
 
@@ -112,7 +112,7 @@ def mend_path(name: str) -> bool:
     :returns: False if it did
     :raises WrongDevice: if there is no such device
     """
-    privileged.require(names.is_device(name), name)
+    privsep.require(names.is_device(name), name)
     path = '/dev/mapper/' + name
     if sysfs.mapped_name(path) == name:
         return False
@@ -128,7 +128,7 @@ def mend_path(name: str) -> bool:
     return True
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def swap_table(name: str, table: str, timeout: float,
                disk: tuple[str, str] | None = None) -> None:
     """Give a device another table; I/O in flight ends on the old one.
@@ -140,7 +140,7 @@ def swap_table(name: str, table: str, timeout: float,
 
     :param disk: as for :func:`create`; its error
     """
-    privileged.require(names.is_device(name), name)
+    privsep.require(names.is_device(name), name)
     lower.require(table)
     _load('load', name, table=table, timeout=timeout)
     _check_loaded(name, disk, timeout)
@@ -171,7 +171,7 @@ def _resume(name: str, timeout: float) -> None:
         raise
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     """Give a handle in use another table; what was written before is flushed.
 
@@ -184,7 +184,7 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
 
     :param disk: its path; '' if nothing can be flushed
     """
-    privileged.require(names.volume_of_handle(name), name)
+    privsep.require(names.volume_of_handle(name), name)
     lower.require(table)
     if disk:
         process.run('sync', disk, timeout=timeout)
@@ -205,7 +205,7 @@ def _clear_and_resume(name: str, timeout: float) -> None:
     _resume(name, timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove(name: str, timeout: float) -> bool:
     """Remove a device that nothing has open.
 
@@ -213,25 +213,25 @@ def remove(name: str, timeout: float) -> bool:
 
     :returns: False if there is no such device
     """
-    privileged.require(names.is_device(name), name)
+    privsep.require(names.is_device(name), name)
     # udev opens new devices for a moment: EBUSY, so retry.
     return process.run_unless(
         'No such device', 'dmsetup', 'remove', '--retry', name,
         timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def message(name: str, text: str, timeout: float) -> None:
     """Send a message to a device's target (dm-clone.rst, "Messages").
 
     Allows: sends any message to a device of the driver's.
     """
-    privileged.require(names.is_device(name), name)
+    privsep.require(names.is_device(name), name)
     process.run('dmsetup', 'message', name, '0', *text.split(),
                 timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def send(messages: list[tuple[str, str]], timeout: float) -> list[str]:
     """Send messages to devices, without a process for each.
 
@@ -244,44 +244,44 @@ def send(messages: list[tuple[str, str]], timeout: float) -> list[str]:
     :returns: the names of devices that do not take it: they are gone
     """
     for name, _text in messages:
-        privileged.require(names.is_device(name), name)
+        privsep.require(names.is_device(name), name)
     return process.within(timeout, 'device-mapper: message',
                           lambda: _send(messages))
 
 
 def _send(messages: list[tuple[str, str]]) -> list[str]:
     missing = []
-    with open(control.CONTROL, 'r+b', buffering=0) as kernel:
+    with open(dm_control.CONTROL, 'r+b', buffering=0) as kernel:
         for name, text in messages:
             try:
-                fcntl.ioctl(kernel, ioctl.TARGET_MSG,
-                            ioctl.message(name, text))
+                fcntl.ioctl(kernel, dm_ioctl.TARGET_MSG,
+                            dm_ioctl.message(name, text))
             except OSError:
                 missing.append(name)
     return missing
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def status(name: str, timeout: float) -> str:
     """The status line of a device (dm-clone.rst, "Status").
 
     Allows: reads the status of any device-mapper device.
     """
-    return control.status(name, timeout)
+    return dm_control.status(name, timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def clone_statuses(timeout: float) -> dict[str, str]:
     """The status lines of all clones, by name.
 
     Allows: reads the status of the driver's clones.
     """
-    return {each.name: each.lines for each in control.statuses(
+    return {each.name: each.lines for each in dm_control.statuses(
         names.shadow_of_clone, timeout)
         if each.lines.split()[2:3] == ['clone']}  # one is just being made
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def targets(timeout: float) -> str:
     """The target types the kernel knows, after loading those needed.
 
@@ -292,7 +292,7 @@ def targets(timeout: float) -> str:
     return process.run('dmsetup', 'targets', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def replace_suspended(name: str, table: str, timeout: float,
                       in_use: bool = False,
                       disk: tuple[str, str] | None = None) -> None:
@@ -307,7 +307,7 @@ def replace_suspended(name: str, table: str, timeout: float,
         could not record: then it keeps its table
     :param disk: as for :func:`create`; its error
     """
-    privileged.require(names.is_device(name), name)
+    privsep.require(names.is_device(name), name)
     lower.require(table)
     # A load that was given up, and came late: a resume would take it, which
     # does not know what is local by now.
@@ -315,7 +315,7 @@ def replace_suspended(name: str, table: str, timeout: float,
     process.run('dmsetup', 'suspend', name, timeout=timeout)
     try:
         # It has recorded all that is local, or failed, by now.
-        if not in_use or tables.parse_clone_status(
+        if not in_use or dm_tables.parse_clone_status(
                 status(name, timeout)).mode == 'rw':
             process.run('dmsetup', 'load', name, '--table', table,
                         timeout=timeout)
@@ -324,7 +324,7 @@ def replace_suspended(name: str, table: str, timeout: float,
         _resume(name, timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def discard_beneath(handle: str, clone: str, table: str,
                     parts: list[tuple[int, int]], at_once: int,
                     seconds: float, timeout: float) -> None:
@@ -343,8 +343,8 @@ def discard_beneath(handle: str, clone: str, table: str,
     :param seconds: after which none is begun any more
     :raises WrongDevice: if the clone's path leads elsewhere
     """
-    privileged.require(names.volume_of_handle(handle), handle)
-    privileged.require(names.shadow_of_clone(clone), clone)
+    privsep.require(names.volume_of_handle(handle), handle)
+    privsep.require(names.shadow_of_clone(clone), clone)
     lower.require(table)
     path = '/dev/mapper/' + clone
     sysfs.check_mapped(path)

@@ -16,8 +16,8 @@ import os
 import stat
 import typing
 
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
 
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -114,7 +114,7 @@ def problem(path: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str, make: bool) -> Iterator[Folder]:
-    privileged.require(
+    privsep.require(
         path.startswith('/') and '..' not in path.split('/'), path)
     descriptor, seen = os.open('/', _STEP), '/'
     try:

@@ -3,7 +3,7 @@
 
 They are in the directory ``localclone_header_backup_dir`` of a backend, a
 folder for each volume; see :mod:`.folders`. Errors and time limits as in
-:mod:`.crypt`; OSError, if the directory can't be used.
+:mod:`.cryptsetup`; OSError, if the directory can't be used.
 """
 
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ import os
 import re
 import shutil
 
-from cinder_localclone import encryption_errors
-from cinder_localclone.luks import headers
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import folders
-from cinder_localclone.privileged import header_lock
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import folders
+from cinder_localclone.storage.privsep import header_lock
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 _PARTIAL = '.partial'
 
@@ -37,7 +37,7 @@ def _all_of(backend: str) -> Iterator[folders.Folder]:
 
 @contextlib.contextmanager
 def _of_volume(backend: str, volume_id: str) -> Iterator[folders.Folder]:
-    privileged.require(names.is_id(volume_id), volume_id)
+    privsep.require(names.is_id(volume_id), volume_id)
     with _all_of(backend) as directory:
         with folders.inside(directory, volume_id) as folder:
             yield folder
@@ -65,7 +65,7 @@ def opened(backend: str, volume_id: str, name: str
 
 
 def _require_name(name: str) -> str:
-    privileged.require(names.is_header_backup(name), name)
+    privsep.require(names.is_header_backup(name), name)
     return name
 
 
@@ -76,7 +76,7 @@ def _number(name: str) -> int:
 
 # -- write
 
-@privileged.entrypoint
+@privsep.entrypoint
 def make(path: str, backend: str, name: str, timeout: float) -> None:
     """Copy the header of a volume into a file, which outlives a power cut.
 
@@ -86,7 +86,7 @@ def make(path: str, backend: str, name: str, timeout: float) -> None:
     :param backend: section of the backend
     :param name: of the file; the backup of that name is replaced
     """
-    volume_id = crypt.require_handle(path)
+    volume_id = cryptsetup.require_handle(path)
     _require_name(name)
     with _made_for(backend, volume_id) as folder:
         _copy(path, folder, name, timeout)
@@ -106,9 +106,9 @@ def _copy(path: str, folder: folders.Folder, name: str, timeout: float
     with header_lock.held(path, timeout):
         pass
     with _written(folder, name) as partial:
-        crypt.run(path, 'luksHeaderBackup', crypt.LOOK, path,
-                  '--header-backup-file', partial, timeout=timeout,
-                  pass_fds=(folder.descriptor,))
+        cryptsetup.run(path, 'luksHeaderBackup', cryptsetup.LOOK, path,
+                       '--header-backup-file', partial, timeout=timeout,
+                       pass_fds=(folder.descriptor,))
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def _written(folder: folders.Folder, name: str) -> Iterator[str]:
     folder.flush()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def add(path: str, backend: str, timeout: float) -> str:
     """Copy the header of a volume into a new file, beside the older ones.
 
@@ -134,7 +134,7 @@ def add(path: str, backend: str, timeout: float) -> str:
     :param backend: section of the backend
     :returns: the name of the file
     """
-    volume_id = crypt.require_handle(path)
+    volume_id = cryptsetup.require_handle(path)
     with _made_for(backend, volume_id) as folder:
         name = names.header_backup(volume_id, str(
             1 + max(map(_number, folder.names()), default=0)))
@@ -142,7 +142,7 @@ def add(path: str, backend: str, timeout: float) -> str:
     return name
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def keep_only(backend: str, volume_id: str, name: str) -> None:
     """Overwrite and remove all backups of a volume's header but one.
 
@@ -160,7 +160,7 @@ def keep_only(backend: str, volume_id: str, name: str) -> None:
                 _shred(folder, each)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove(backend: str, volume_id: str, name: str) -> None:
     """Overwrite and remove one backup of a volume's header.
 
@@ -176,7 +176,7 @@ def remove(backend: str, volume_id: str, name: str) -> None:
         folder.flush()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def save_beginning(path: str, backend: str, size: int, timeout: float
                    ) -> None:
     """Copy the beginning of a volume, whatever it has, into a new file.
@@ -187,7 +187,7 @@ def save_beginning(path: str, backend: str, size: int, timeout: float
     :param backend: section of the backend
     :param size: bytes
     """
-    volume_id = crypt.require_handle(path)
+    volume_id = cryptsetup.require_handle(path)
     with _made_for(backend, volume_id) as folder:
         name = next(each for each in (
             names.header_backup(volume_id, 'before-restore-%d' % number)
@@ -200,7 +200,7 @@ def save_beginning(path: str, backend: str, size: int, timeout: float
                 pass_fds=(folder.descriptor,))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def restore(path: str, backend: str, name: str, drop: Sequence[str],
             timeout: float) -> None:
     """Write the header in a backup over that of its volume.
@@ -213,7 +213,7 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
     have a key slot that it is not to have, or another's UUID. So there is
     nothing to end if this is cut short; it is repeated. What the volume has
     instead of its header may be anything, also a header that cryptsetup
-    would not write another one over. :mod:`.header_care` has made the checks
+    would not write another one over. :mod:`.headers` has made the checks
     before that.
 
     :param backend: section of the backend
@@ -223,9 +223,9 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
     :raises HeaderDamaged: if the backup can't be read
     :raises CommandFailed: if it is not all there
     """
-    volume_id = crypt.require_handle(path)
+    volume_id = cryptsetup.require_handle(path)
     for slot in drop:
-        crypt.require_number(slot)
+        cryptsetup.require_number(slot)
     with opened(backend, volume_id, name) as (shown, descriptor), \
             _in_memory(descriptor) as copy:
         device = '/dev/fd/%d' % copy
@@ -233,7 +233,7 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
                        for slot in drop),
                      ('luksUUID', '--batch-mode', '--uuid', volume_id,
                       device)):
-            crypt.run(shown, *argv, timeout=timeout, pass_fds=(copy,))
+            cryptsetup.run(shown, *argv, timeout=timeout, pass_fds=(copy,))
         size = _header_size(shown, copy, timeout)
         with header_lock.held(path, timeout) as volume:
             sysfs.check_opened(volume.device, path)
@@ -241,18 +241,18 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
                 'dd', 'if=' + device, 'of=/dev/fd/%d' % volume.device,
                 'bs=%d' % size, 'count=1', 'iflag=fullblock', 'oflag=direct',
                 'conv=nocreat,notrunc,fsync', 'status=none', timeout=timeout,
-                grace=crypt.GRACE, pass_fds=(copy, *volume))
+                grace=cryptsetup.GRACE, pass_fds=(copy, *volume))
 
 
 def _header_size(shown: str, copy: int, timeout: float) -> int:
     """How long the header in a copy is: what is after it are data. Bytes."""
     try:
-        return headers.parse(crypt.run(
-            shown, 'luksDump', '--dump-json-metadata', crypt.LOOK,
+        return luks_header.parse(cryptsetup.run(
+            shown, 'luksDump', '--dump-json-metadata', cryptsetup.LOOK,
             '/dev/fd/%d' % copy, timeout=timeout,
             pass_fds=(copy,))).data_offset
     except ValueError as exc:
-        raise encryption_errors.HeaderDamaged(path=shown, reason=exc)
+        raise encryption_exceptions.HeaderDamaged(path=shown, reason=exc)
 
 
 @contextlib.contextmanager
@@ -265,7 +265,7 @@ def _in_memory(descriptor: int) -> Iterator[int]:
         yield copy.fileno()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def drop(backend: str, volume_id: str) -> None:
     """Overwrite the backups of a volume's header, and remove them.
 
@@ -294,7 +294,7 @@ def _shred(folder: folders.Folder, name: str) -> None:
 
 # -- read
 
-@privileged.entrypoint
+@privsep.entrypoint
 def listed(backend: str, volume_id: str) -> list[str]:
     """Return the names of the backups of a volume's header, oldest first.
 
@@ -308,7 +308,7 @@ def listed(backend: str, volume_id: str) -> list[str]:
     return []
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def volumes(backend: str) -> list[str]:
     """Return the ids of the volumes of whose headers there are backups.
 
@@ -331,7 +331,7 @@ def _has_any(directory: folders.Folder, volume_id: str) -> bool:
         return False  # a file, say
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
     """Return what a backup says, as JSON. No keys are in that.
 
@@ -349,5 +349,6 @@ def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
 def _look(backend: str, volume_id: str, name: str, *argv: str,
           timeout: float) -> str:
     with opened(backend, volume_id, name) as (shown, descriptor):
-        return crypt.run(shown, *argv, crypt.LOOK, '/dev/fd/%d' % descriptor,
-                         timeout=timeout, pass_fds=(descriptor,))
+        return cryptsetup.run(
+            shown, *argv, cryptsetup.LOOK, '/dev/fd/%d' % descriptor,
+            timeout=timeout, pass_fds=(descriptor,))

@@ -13,8 +13,8 @@ import stat
 import time
 import typing
 
-from cinder_localclone import encryption_errors
-from cinder_localclone.privileged import process
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.storage.privsep import process
 
 DIRECTORY = '/run/cryptsetup'
 
@@ -77,7 +77,7 @@ def _taken(path: str, file: str, timeout: float) -> Iterator[int]:
         finally:
             os.close(descriptor)
         if time.monotonic() >= deadline:
-            raise encryption_errors.HeaderInUse(
+            raise encryption_exceptions.HeaderInUse(
                 path=path, reason='other processes have locked it for %s s'
                 % timeout)
         time.sleep(0.05)

@@ -15,11 +15,11 @@ import re
 
 import tenacity
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 #: Exit codes of iscsiadm(8).
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
@@ -46,7 +46,7 @@ def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
                        secret=secret)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def initiator_name() -> str:
     """This node's name, which root alone may read; '' if none can be read.
 
@@ -63,7 +63,7 @@ def initiator_name() -> str:
         '')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def disks(iqn: str = '') -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}.
 
@@ -96,7 +96,7 @@ def _sessions(iqn: str = '') -> Iterator[tuple[str, str]]:
                 sysfs.iscsi_session(session, 'device'))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def set_recovery_timeout(path: str, seconds: int) -> None:
     """How long an iSCSI disk holds I/O while its session is down.
 
@@ -118,7 +118,7 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
                 raise
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def bring_back(path: str, timeout: float) -> bool:
     """A disk that the kernel has set offline works again.
 
@@ -145,7 +145,7 @@ def bring_back(path: str, timeout: float) -> bool:
     return _state(path) != 'offline'
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def rescan(path: str, timeout: float) -> None:
     """Ask a disk for its size again.
 
@@ -169,7 +169,7 @@ def parse_session(device: str) -> str | None:
     return match.group(1) if match else None
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def end_session(iqn: str, timeout: float) -> None:
     """Log out of a target and forget it, whatever still uses its disk.
 
@@ -180,7 +180,7 @@ def end_session(iqn: str, timeout: float) -> None:
     second. What iscsiadm finds neither a record nor a session of may have
     one nevertheless, in sysfs; else it is done already.
     """
-    privileged.require(iscsi_names.is_iqn(iqn), iqn)
+    privsep.require(iscsi.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--logout',
               timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     for _target, device in _sessions(iqn):
@@ -191,7 +191,7 @@ def end_session(iqn: str, timeout: float) -> None:
               timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def is_down(iqn: str) -> bool:
     """Whether there is a session with a target, which does not answer.
 
@@ -206,7 +206,7 @@ def is_down(iqn: str) -> bool:
     return bool(states) and 'LOGGED_IN' not in states
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
     """The portal that the initiator's records have for a target, or ''.
 
@@ -215,7 +215,7 @@ def known_portal(iqn: str, timeout: float) -> str:
     return parse_portal(_records(timeout), iqn)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def recorded(timeout: float) -> list[str]:
     """The names of all targets that the initiator's records have.
 
@@ -246,7 +246,7 @@ def parse_portals(records: str, iqn: str) -> list[str]:
             if name.strip() == iqn]
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     """Make the initiator's record of a target, or complete it.
 
@@ -267,7 +267,7 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     :param auth: what it is logged in to with, in the form of Cinder's
         provider_auth
     """
-    privileged.require(iscsi_names.is_iqn(iqn), iqn)
+    privsep.require(iscsi.is_iqn(iqn), iqn)
     method, user, secret = auth.split(' ')
     record = ('-m', 'node', '-T', iqn, '-p', portal)
     known = parse_portals(_records(timeout), iqn)
@@ -298,7 +298,7 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
               secret=secret)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and scan for the disk; a session that exists is ok.
 
@@ -306,7 +306,7 @@ def login(iqn: str, timeout: float) -> None:
 
     Targets of the driver have one disk each.
     """
-    privileged.require(iscsi_names.is_iqn(iqn), iqn)
+    privsep.require(iscsi.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--login',
               timeout=timeout, ok=(_OK, _SESSION_EXISTS))
     for _target, device in _sessions(iqn):

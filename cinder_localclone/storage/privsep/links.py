@@ -9,12 +9,12 @@ that it leads to, whatever it says.
 import contextlib
 import os
 
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import sysfs
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def ensure(volume_id: str, device: str) -> bool:
     """See that the path of a volume leads to a device of the driver's.
 
@@ -24,8 +24,8 @@ def ensure(volume_id: str, device: str) -> bool:
     :param device: its name
     :returns: False if it did
     """
-    privileged.require(names.is_id(volume_id), volume_id)
-    privileged.require(
+    privsep.require(names.is_id(volume_id), volume_id)
+    privsep.require(
         device in (names.handle(volume_id), names.guard(volume_id)), device)
     path = names.link(volume_id)
     if os.path.islink(path) and sysfs.mapped_name(path) == device:
@@ -39,7 +39,7 @@ def ensure(volume_id: str, device: str) -> bool:
     return True
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove(volume_id: str) -> bool:
     """Remove the path of a volume.
 
@@ -47,7 +47,7 @@ def remove(volume_id: str) -> bool:
 
     :returns: False if there is none
     """
-    privileged.require(names.is_id(volume_id), volume_id)
+    privsep.require(names.is_id(volume_id), volume_id)
     try:
         os.unlink(names.link(volume_id))
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def remove(volume_id: str) -> bool:
     return True
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def targets() -> dict[str, str]:
     """The names of the devices that all paths lead to, by volume id.
 

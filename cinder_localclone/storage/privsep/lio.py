@@ -5,8 +5,8 @@
 each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 
-Changes, and what is asked before them: what there is, :mod:`.configfs` shows.
-Every entry point raises
+Changes, and what is asked before them: what there is, :mod:`.lio_configfs`
+shows. Every entry point raises
 TargetTimeout when :data:`TIMEOUT` is reached, TargetHangs at once if the
 target is known to hang, or too many do, and ExportFailed if the kernel
 refuses. The objects are those of
@@ -26,14 +26,13 @@ import typing
 
 import tenacity
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import iscsi_target
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configfs
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import lio_configfs
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 #: Seconds for one change, with those that wait before it.
 TIMEOUT = 20
@@ -165,8 +164,8 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
-        portals = [iscsi_target.portal(
-            iscsi_target.plain(each.ip_address), each.port)
+        portals = [iscsi.portal(
+            iscsi.plain(each.ip_address), each.port)
             for each in tpg.network_portals]
         return bool(acls == [(initiator, user, password, [readonly])]
                     and portals == [portal]
@@ -178,13 +177,13 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
 def _is_shown(iqn: str, name: str, device: str, serial: str, readonly: bool,
               portal: str, initiator: str, user: str, password: str
               ) -> bool:
-    shown = configfs.export(iqn)
-    return shown is not None and shown == configfs.Export(
+    shown = lio_configfs.export(iqn)
+    return shown is not None and shown == lio_configfs.Export(
         name, device, serial, _discards(device), initiator.lower(),
         str(int(readonly)), portal, user, password)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 @_one_at_a_time
 def is_exported(iqn: str, name: str, device: str, serial: str,
                 readonly: bool, address: str, port: int, initiator: str,
@@ -198,11 +197,11 @@ def is_exported(iqn: str, name: str, device: str, serial: str,
     """
     return sysfs.mapped_name(device) == os.path.basename(device) and (
         _is_shown(iqn, name, device, serial, readonly,
-                  iscsi_target.portal(address, port), initiator, user,
+                  iscsi.portal(address, port), initiator, user,
                   password))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 @_one_at_a_time
 def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
            address: str, port: int, initiator: str, user: str,
@@ -227,15 +226,15 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
-    privileged.require(iscsi_names.is_iqn(iqn), iqn)
-    privileged.require(names.is_backstore(name), name)
-    privileged.require(
+    privsep.require(iscsi.is_iqn(iqn), iqn)
+    privsep.require(names.is_backstore(name), name)
+    privsep.require(
         os.path.dirname(device) == '/dev/mapper'
         and names.is_device(os.path.basename(device)), device)
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
-    portal = iscsi_target.portal(address, port)
+    portal = iscsi.portal(address, port)
     if _is_shown(iqn, name, device, serial, readonly, portal, initiator,
                  user, password):
         return False  # nearly always; anything else rtslib looks at
@@ -272,7 +271,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         acl.chap_password = password
         rtslib_fb.MappedLUN(acl, 0, lun, write_protect=readonly)
         # As configfs wants IPv6; rtslib does not add the brackets.
-        rtslib_fb.NetworkPortal(tpg, iscsi_target.bracketed(address), port)
+        rtslib_fb.NetworkPortal(tpg, iscsi.bracketed(address), port)
         tpg.enable = True
     except Exception:
         _remove(_target(rtslib_fb, iqn), store)
@@ -302,7 +301,7 @@ def _remove_empty_backstores() -> None:
 
     rtslib does not see them and would try to make the first one again.
     """
-    for path in glob.glob(os.path.join(configfs.ROOT, 'core', 'iblock_*')):
+    for path in glob.glob(os.path.join(lio_configfs.ROOT, 'core', 'iblock_*')):
         with contextlib.suppress(OSError):
             os.rmdir(path)  # refused if there is anything in it
 
@@ -314,7 +313,7 @@ def _remove_with_targets(store: typing.Any) -> None:
     """
     targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
     for target in {each.wwn: each for each in targets}.values():
-        if iscsi_names.is_iqn(target.wwn):
+        if iscsi.is_iqn(target.wwn):
             _remove(target, None)
     store.delete()
 
@@ -334,7 +333,7 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
     return bool(target or unused)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 @_one_at_a_time
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop.
@@ -346,8 +345,8 @@ def unexport(iqn: str, name: str) -> bool:
         is none
     """
     import rtslib_fb
-    privileged.require(not iqn or iscsi_names.is_iqn(iqn), iqn)
-    privileged.require(not name or names.is_backstore(name), name)
+    privsep.require(not iqn or iscsi.is_iqn(iqn), iqn)
+    privsep.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
     # rtslib refuses to look for a target without a name.
     return _remove(iqn and _target(rtslib_fb, iqn),

@@ -12,12 +12,11 @@ import dataclasses
 import json
 import os
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import iscsi_target
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import process
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import process
 
 ROOT = '/sys/kernel/config/target'
 
@@ -32,7 +31,7 @@ class Export:
     :param discards: whether they are passed on: '1' or '0'
     :param initiator: who may log in, in lower case, as the kernel has it
     :param readonly: whether it can only be read: '1' or '0'
-    :param portal: where, as :func:`.iscsi_target.portal` has it
+    :param portal: where, as :func:`.iscsi.portal` has it
     :param user: CHAP user name, as ``password``
     """
 
@@ -47,7 +46,7 @@ class Export:
     password: str = dataclasses.field(repr=False)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def targets() -> str:
     """The names of the driver's targets, under any prefix: JSON list.
 
@@ -60,10 +59,10 @@ def targets() -> str:
 
 
 def _own() -> list[str]:
-    return [*filter(iscsi_names.is_iqn, _below('iscsi'))]
+    return [*filter(iscsi.is_iqn, _below('iscsi'))]
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def unfinished() -> str:
     """Those that nobody can log in to yet, or ever: JSON list of names.
 
@@ -76,7 +75,7 @@ def unfinished() -> str:
          if not any(_below(*tpg, 'np') for tpg in _groups(iqn))])
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def exports() -> str:
     """The driver's targets, under any prefix: JSON list of dictionaries.
 
@@ -91,7 +90,7 @@ def exports() -> str:
         for iqn in _own()])
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def unused_backstores() -> str:
     """The driver's backstores that no target serves: JSON list of names.
 
@@ -107,7 +106,7 @@ def unused_backstores() -> str:
         and _text(os.path.join(ROOT, 'core', hba, name), 'enable') == '1'])
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def hanging(timeout: float) -> list[str]:
     """The targets, whoever has made them, that a change hangs in.
 
@@ -193,7 +192,7 @@ def export(iqn: str) -> Export | None:
 def _plain(portal: str) -> str:
     """A portal in the form of the driver: IPv6 has several."""
     address, _colon, port = portal.rpartition(':')
-    return iscsi_target.portal(iscsi_target.plain(address), int(port))
+    return iscsi.portal(iscsi.plain(address), int(port))
 
 
 def _plugin(store: str) -> str:

@@ -9,12 +9,12 @@ session with a target of the driver.
 import os
 import re
 
-from cinder_localclone.dm import tables
-from cinder_localclone import iscsi_names
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import sysfs
 
 #: Of how many lower devices each target is.
 _TARGETS = {'linear': 1, 'clone': 3, 'flakey': 1, 'error': 0}
@@ -27,16 +27,16 @@ def require(table: str) -> None:
 
     :raises Foreign: if it does, or has a target that the driver never uses
     """
-    segments = tables.parse(table)
-    privileged.require(
+    segments = dm_tables.parse(table)
+    privsep.require(
         segments and len(segments) == len(table.splitlines()), table)
     for segment in segments:
-        privileged.require(_TARGETS.get(segment.target) == len(
+        privsep.require(_TARGETS.get(segment.target) == len(
             segment.uses()), table)
         for device in segment.uses():
             number = device if _NUMBER.fullmatch(device) else (
                 sysfs.number(device))
-            privileged.require(number and _is_own(number), device)
+            privsep.require(number and _is_own(number), device)
 
 
 def _is_own(number: str) -> bool:
@@ -44,7 +44,7 @@ def _is_own(number: str) -> bool:
     if name:
         return is_own_lv(number) or names.is_device(name) and (
             sysfs.uuid_of(number) == names.device_uuid(name))
-    return iscsi_names.is_iqn(_target_of(number))
+    return iscsi.is_iqn(_target_of(number))
 
 
 def is_own_lv(number: str) -> bool:

@@ -17,13 +17,13 @@ one of which it was told.
 import os
 import re
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 _RETRY = 'activation { retry_deactivation = 1 }'
 _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
@@ -48,7 +48,7 @@ def _require(group: str, *lvs: str) -> None:
     """
     configuration.require_groups(group)
     for name in lvs:
-        privileged.require(_NAME.fullmatch(name), name)
+        privsep.require(_NAME.fullmatch(name), name)
 
 
 def _change(group: str, *argv: str, timeout: float) -> None:
@@ -84,7 +84,7 @@ def _lvchange(group: str, name: str, *words: str, timeout: float) -> None:
             timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def volumes(groups: list[str], timeout: float) -> str:
     """All LVs of some groups, and these: LVM's JSON, sizes in bytes.
 
@@ -99,7 +99,7 @@ def volumes(groups: list[str], timeout: float) -> str:
         *groups, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def transactions(group: str, pool: str, timeout: float
                  ) -> tuple[int, int | None]:
     """A thin pool's transaction id, by LVM's metadata and by the kernel.
@@ -123,7 +123,7 @@ def transactions(group: str, pool: str, timeout: float
         status[3].isdigit()) else None
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def free(groups: list[str], timeout: float) -> str:
     """Size and free space of some groups: LVM's JSON, in bytes.
 
@@ -135,7 +135,7 @@ def free(groups: list[str], timeout: float) -> str:
         *groups, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def archive_room(timeout: float) -> tuple[str, int]:
     """Where LVM archives metadata before it changes them, and what is free.
 
@@ -158,7 +158,7 @@ def archive_room(timeout: float) -> tuple[str, int]:
     return directory, 0 if full else found.f_bfree * found.f_frsize
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def create_thin(group: str, pool: str, name: str, size: int,
                 tags: list[str], timeout: float) -> bool:
     """Create a thin LV in a pool; old signatures are not asked for.
@@ -176,7 +176,7 @@ def create_thin(group: str, pool: str, name: str, size: int,
         *_tagged(tags), timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def create_thick(group: str, name: str, size: int, tags: list[str],
                  timeout: float, stripes: int = 1, flush: bool = True
                  ) -> bool:
@@ -200,7 +200,7 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
         *_tagged(tags), group, timeout=timeout, flush=flush)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def create_snapshot(group: str, origin: str, name: str, writable: bool,
                     tags: list[str], timeout: float) -> bool:
     """Take a snapshot of a thin LV: another thin LV, as large.
@@ -225,7 +225,7 @@ def create_snapshot(group: str, origin: str, name: str, writable: bool,
         timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def extend(group: str, name: str, size: int, timeout: float) -> None:
     """Make an LV larger; what a thin one gets reads as zeros.
 
@@ -244,7 +244,7 @@ def _tagged(tags: list[str]) -> list[str]:
     return [word for tag in tags for word in ('--addtag', tag)]
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def activate(group: str, name: str, timeout: float) -> None:
     """Activate an LV, one that is skipped at boot (-K), too.
 
@@ -255,7 +255,7 @@ def activate(group: str, name: str, timeout: float) -> None:
                 timeout=timeout, grace=GRACE)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def deactivate(group: str, name: str, timeout: float) -> None:
     """Deactivate an LV that nothing has open.
 
@@ -266,7 +266,7 @@ def deactivate(group: str, name: str, timeout: float) -> None:
                 '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Tag an LV; one that has the tag keeps it.
 
@@ -277,7 +277,7 @@ def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     _lvchange(group, name, '--addtag', tag, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Take a tag off an LV.
 
@@ -287,7 +287,7 @@ def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
     _lvchange(group, name, '--deltag', tag, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def retag(group: str, name: str, added: list[str], removed: list[str],
           timeout: float) -> None:
     """Change the tags of an LV, all at once.
@@ -300,7 +300,7 @@ def retag(group: str, name: str, added: list[str], removed: list[str],
     _lvchange(group, name, *words, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def physical_volumes(group: str, timeout: float) -> list[str]:
     """The paths of the disks that a group is on.
 
@@ -311,7 +311,7 @@ def physical_volumes(group: str, timeout: float) -> list[str]:
                        timeout=timeout).split()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def extent_size(group: str, timeout: float) -> int:
     """The size of the pieces that a group is allocated in, in bytes.
 
@@ -323,7 +323,7 @@ def extent_size(group: str, timeout: float) -> int:
         'vg_extent_size', group, timeout=timeout))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def free_of_disks(group: str, timeout: float) -> list[int]:
     """What is free of each disk that a group is on, in bytes.
 
@@ -337,7 +337,7 @@ def free_of_disks(group: str, timeout: float) -> list[int]:
             if row.strip().startswith('/')]  # not "[unknown]"
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
     """The tags of a group itself.
 
@@ -352,7 +352,7 @@ def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
     return int(changes), ','.join(tags).split(',')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def retag_group(group: str, added: list[str], removed: list[str],
                 timeout: float) -> None:
     """Change the tags of a group, all at once.
@@ -365,7 +365,7 @@ def retag_group(group: str, added: list[str], removed: list[str],
         timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def rename(group: str, old: str, new: str, timeout: float) -> None:
     """Give an LV another name, also while it is in use.
 
@@ -375,7 +375,7 @@ def rename(group: str, old: str, new: str, timeout: float) -> None:
     _change(group, 'lvrename', group, old, new, timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def protect(group: str, name: str, timeout: float) -> None:
     """Make an LV read-only.
 
@@ -385,7 +385,7 @@ def protect(group: str, name: str, timeout: float) -> None:
     _lvchange(group, name, '--permission', 'r', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def skip_activation(group: str, name: str, timeout: float) -> None:
     """Leave an LV inactive until :func:`activate`, at boot, too.
 
@@ -395,7 +395,7 @@ def skip_activation(group: str, name: str, timeout: float) -> None:
     _lvchange(group, name, '--setactivationskip', 'y', timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def zero(group: str, name: str, start: int, length: int, timeout: float
          ) -> None:
     """Zero a part of an LV that nobody may see yet (blkdiscard(8)).
@@ -412,11 +412,11 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
     tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
                        '%s/%s' % (group, name), timeout=timeout)
     shown = names.facts(tags.strip().split(',')).get('shown', '')
-    privileged.require(shown.isdecimal() and int(shown) <= start, path)
+    privsep.require(shown.isdecimal() and int(shown) <= start, path)
     _zero(path, path, start, length, timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
                    timeout: float) -> None:
     """Zero a part of an encrypted volume that nobody was given yet.
@@ -434,7 +434,7 @@ def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
     tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
                        '%s/%s' % (group, name), timeout=timeout)
     found = tags.strip().split(',')
-    privileged.require(
+    privsep.require(
         names.FRESH in found and crypt == names.crypt(
             names.facts(found).get('volume', '')), crypt)
     sysfs.check_mapped('/dev/mapper/' + crypt)
@@ -462,7 +462,7 @@ def _zero(lv: str, path: str, start: int, length: int, timeout: float
                     timeout=timeout, pass_fds=(lock,))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def remove(group: str, name: str, timeout: float) -> bool:
     """Remove an LV that nothing has open.
 
@@ -474,13 +474,13 @@ def remove(group: str, name: str, timeout: float) -> bool:
         volume_name_template, gives
     """
     _require(group, name)
-    privileged.require(names.ids_in(name) or names.is_doomed(name), name)
+    privsep.require(names.ids_in(name) or names.is_doomed(name), name)
     return _change_unless(
         'Failed to find logical volume', group, 'lvremove', '--force',
         '--config', _RETRY, '%s/%s' % (group, name), timeout=timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def resume(number: str, timeout: float) -> None:
     """Resume the device of an LV that something has left suspended.
 
@@ -489,7 +489,7 @@ def resume(number: str, timeout: float) -> None:
     :param number: its ``major:minor``
     :raises Foreign: if it is no LV of a backend's group
     """
-    privileged.require(lower.is_own_lv(number), number)
+    privsep.require(lower.is_own_lv(number), number)
     major, minor = number.split(':')
     process.run('dmsetup', 'resume', '-j', major, '-m', minor,
                 timeout=timeout)

@@ -17,7 +17,7 @@ import threading
 import time
 import typing
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 
 _Result = typing.TypeVar('_Result')
 

@@ -22,12 +22,12 @@ import sys
 import time
 import typing
 
-from cinder_localclone.luks import options
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import process
-from cinder_localclone import reencryption_errors
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import process
 
 #: Where systemd has its sockets if it runs the node.
 SYSTEMD = '/run/systemd/system'
@@ -95,7 +95,7 @@ def is_by_systemd() -> bool:
                 and _read('1', 'comm').strip() == 'systemd')
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def obstacle() -> str:
     """Say why nothing can be re-encrypted here; '' if it can.
 
@@ -144,7 +144,7 @@ def _all() -> list[str]:
 
 def processes(volume_id: str) -> list[str]:
     """The ids of those that re-encrypt a volume, or are about to."""
-    privileged.require(names.is_id(volume_id), volume_id)
+    privsep.require(names.is_id(volume_id), volume_id)
     by_systemd = is_by_systemd()
     return [pid for pid in _all() if _runs(pid, volume_id, by_systemd)]
 
@@ -155,7 +155,7 @@ def _file(volume_id: str, kind: str) -> str:
 
 # -- start
 
-@privileged.entrypoint
+@privsep.entrypoint
 def start(volume_id: str, backend: str, timeout: float) -> None:
     """Have a volume re-encrypted whose header says how; unless it is.
 
@@ -169,12 +169,12 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
     :raises CannotReencrypt: if the end of this service would kill it
     :raises Foreign: if those files have no such section
     """
-    privileged.require(configuration.has(backend), backend)
+    privsep.require(configuration.has(backend), backend)
     if processes(volume_id):
         return
     problem = obstacle()
     if problem:
-        raise reencryption_errors.CannotReencrypt(
+        raise encryption_exceptions.CannotReencrypt(
             volume=volume_id, reason=problem)
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
     _forget(volume_id)
@@ -246,14 +246,14 @@ def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
     """The command line of the process in the end."""
     return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
             '--active-name', names.crypt(volume_id), '--key-file', '-',
-            *options.going_on(resilience, zone), '--progress-json',
+            *cryptsetup_cli.going_on(resilience, zone), '--progress-json',
             '--progress-frequency', str(FREQUENCY),
             names.handle_path(volume_id)]
 
 
 # -- stop, and look
 
-@privileged.entrypoint
+@privsep.entrypoint
 def stop(volume_id: str, seconds: float) -> bool:
     """Have it pause, after the part that it is at work on.
 
@@ -264,7 +264,7 @@ def stop(volume_id: str, seconds: float) -> bool:
     return not _stop([volume_id], seconds)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def stop_sessions(seconds: float) -> list[str]:
     """Have all pause that are no units: they may not outlive the service.
 
@@ -307,7 +307,7 @@ def _terminate(pid: str, volume_id: str) -> None:
             os.close(descriptor)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def is_running(volume_id: str) -> bool:
     """Whether a volume is being re-encrypted, or is about to be.
 
@@ -316,7 +316,7 @@ def is_running(volume_id: str) -> bool:
     return bool(processes(volume_id))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def running() -> list[str]:
     """The ids of all volumes that are being re-encrypted on this node.
 
@@ -328,13 +328,13 @@ def running() -> list[str]:
                    if volume_id and _runs(pid, volume_id, by_systemd)})
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def said(volume_id: str) -> str:
     """The end of what it has said of its progress; '' if nothing.
 
     Allows: reads the progress of the re-encryption of any volume.
     """
-    privileged.require(names.is_id(volume_id), volume_id)
+    privsep.require(names.is_id(volume_id), volume_id)
     try:
         with open(_file(volume_id, 'json'), 'rb') as output:
             output.seek(max(0, os.fstat(output.fileno()).st_size - _TAIL))

@@ -5,24 +5,23 @@ dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
 as local, so what is written to the LV is what the handle reads.
 """
 
-from cinder_localclone.dm import clone_metadata
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone import sparse_errors
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_clone_metadata
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
 
 #: Bytes of one call, at most: the guest's I/O waits until they are written.
 AT_ONCE = 4 << 20
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def local(group: str, lv: str, regions: int, timeout: float
           ) -> thin_map.Holes:
     """Which regions a clone has on record as local.
@@ -36,11 +35,11 @@ def local(group: str, lv: str, regions: int, timeout: float
     :raises OddMetadata: if they are not understood
     """
     configuration.require_groups(group)
-    return clone_metadata.local(_dd(
+    return dm_clone_metadata.local(_dd(
         timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
            at_once: int, start: int, count: int, timeout: float
            ) -> tuple[int, thin_map.Holes]:
@@ -69,7 +68,7 @@ def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
     :raises CommandTimeout: if it takes too long: any may be there, in part
     """
     configuration.require_groups(group)
-    privileged.require(names.volume_of_handle(handle), handle)
+    privsep.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
     if sysfs.mapped_name(path) != names.mapped(group, lv):
         raise exceptions.WrongDevice(
@@ -85,12 +84,12 @@ def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
     parts = [(place, min(at_once, end - place))
              for place in range(first, end, at_once)]
     with thin_pool.to_be_written(group, lv, count, timeout) as thin:
-        come, written = devicemapper.write_beneath(
+        come, written = dmsetup.write_beneath(
             handle, thin, path, at_once, parts, data, timeout)
     return come, [[place // at_once, 1] for place in written]
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def forget_read(devices: list[str], timeout: float) -> None:
     """Whoever has read zeros from these reads again.
 
@@ -99,7 +98,7 @@ def forget_read(devices: list[str], timeout: float) -> None:
     :param devices: names of a handle, and of what is above it
     """
     for name in devices:
-        privileged.require('/' not in name, name)  # cryptsetup's, too
+        privsep.require('/' not in name, name)  # cryptsetup's, too
         process.run('blockdev', '--flushbufs', '/dev/mapper/' + name,
                     timeout=timeout)
 
@@ -111,9 +110,9 @@ def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
                    'count=%d' % length,
                    'iflag=direct,fullblock,skip_bytes,count_bytes')
     except (exceptions.CommandFailed, exceptions.CommandTimeout) as exc:
-        raise sparse_errors.SourceUnread(disk=disk, first=first, reason=exc)
+        raise exceptions.SourceUnread(disk=disk, first=first, reason=exc)
     if len(data) != length:
-        raise sparse_errors.SourceUnread(
+        raise exceptions.SourceUnread(
             disk=disk, first=first, reason='%d bytes instead of %d' % (
                 len(data), length))
     return data

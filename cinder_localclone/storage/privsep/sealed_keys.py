@@ -3,25 +3,25 @@
 
 What seals them is the node's own: a key in ``/var/lib/systemd``, and its TPM
 if it has one. A key in plain text is in no file and on no command line, and
-does not leave this daemon, which is that of :mod:`.secrets`. It is sealed
-under a name that says which volume and which secret it is of, and is not
-unsealed under another.
+does not leave this daemon, which is that of :mod:`.cryptsetup_keys`. It is
+sealed under a name that says which volume and which secret it is of, and is
+not unsealed under another.
 """
 
 from collections.abc import Iterator
 import contextlib
 import os
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import notes
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import folders
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import secrets
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import header_notes
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import folders
+from cinder_localclone.storage.privsep import process
 
 _COMMAND = 'systemd-creds'
 #: Suffix of a file that is not written to its end.
@@ -37,11 +37,11 @@ def _directory(backend: str, make: bool = False
 
 
 def _file(volume_id: str) -> str:
-    privileged.require(names.is_id(volume_id), volume_id)
-    return notes.sealed_key_file(volume_id)
+    privsep.require(names.is_id(volume_id), volume_id)
+    return header_notes.sealed_key_file(volume_id)
 
 
-@secrets.entrypoint
+@cryptsetup_keys.entrypoint
 def seal(backend: str, volume_id: str, recorded: str, key: bytes,
          timeout: float) -> None:
     """Keep the key of a volume; what was kept before goes.
@@ -57,7 +57,7 @@ def seal(backend: str, volume_id: str, recorded: str, key: bytes,
     if not key:
         raise ValueError('there is no key of volume ' + volume_id)
     text = process.run(
-        _COMMAND, 'encrypt', '--name=' + notes.sealed_key(
+        _COMMAND, 'encrypt', '--name=' + header_notes.sealed_key(
             volume_id, recorded), '-', '-', timeout=timeout,
         stdin=key.hex().encode())
     with _directory(backend, make=True) as directory:
@@ -70,7 +70,7 @@ def seal(backend: str, volume_id: str, recorded: str, key: bytes,
         directory.flush()
 
 
-@secrets.entrypoint
+@cryptsetup_keys.entrypoint
 def open_device(path: str, name: str, backend: str, recorded: str,
                 timeout: float, readonly: bool = False,
                 keep_header: bool = False, discards: bool = False) -> None:
@@ -80,32 +80,32 @@ def open_device(path: str, name: str, backend: str, recorded: str,
     it: a caller needs no key.
 
     :param recorded: reference of the secret that it must be of; the others
-        as of :func:`.secrets.open_device`
+        as of :func:`.cryptsetup_keys.open_device`
     :raises NotSealed: if there is none, or it can't be unsealed here
     :raises WrongKey: if it does not open the volume
     """
-    volume_id = crypt.require_handle(path)
-    privileged.require(name == names.crypt(volume_id), name)
-    secrets.open_with(path, name, _unseal(
+    volume_id = cryptsetup.require_handle(path)
+    privsep.require(name == names.crypt(volume_id), name)
+    cryptsetup_keys.open_with(path, name, _unseal(
         backend, volume_id, recorded, timeout), timeout, readonly,
         keep_header, discards)
 
 
-@secrets.entrypoint
+@cryptsetup_keys.entrypoint
 def end_reencryption(path: str, backend: str, recorded: str,
                      timeout: float) -> None:
-    """As :func:`.secrets.end_reencryption`, by the key that is kept.
+    """As :func:`.cryptsetup_keys.end_reencryption`, by the key that is kept.
 
     Allows: as ``secrets.end_reencryption``, with the key that is kept.
 
     :param recorded: as of :func:`open_device`; and its errors
     """
-    volume_id = crypt.require_handle(path)
-    secrets.end_with(path, _unseal(
+    volume_id = cryptsetup.require_handle(path)
+    cryptsetup_keys.end_with(path, _unseal(
         backend, volume_id, recorded, timeout), timeout)
 
 
-@secrets.entrypoint
+@cryptsetup_keys.entrypoint
 def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
     """Let what decrypts a volume grow with its handle, by what is kept.
 
@@ -114,9 +114,9 @@ def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
     :param name: of the device that decrypts it; the others, and errors, as
         of :func:`open_device`
     """
-    privileged.require(names.is_crypt(name), name)
+    privsep.require(names.is_crypt(name), name)
     volume_id = name.removeprefix(names.crypt(''))
-    secrets.resize_with(name, _unseal(
+    cryptsetup_keys.resize_with(name, _unseal(
         backend, volume_id, recorded, timeout), timeout)
 
 
@@ -130,18 +130,18 @@ def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
             with directory.file(name, 'rb') as file:
                 return bytes.fromhex(process.run(
                     _COMMAND, 'decrypt',
-                    '--name=' + notes.sealed_key(volume_id, recorded),
+                    '--name=' + header_notes.sealed_key(volume_id, recorded),
                     '/dev/fd/%d' % file.fileno(), '-', timeout=timeout,
                     pass_fds=(file.fileno(),)).strip())
     except (exceptions.CommandFailed, exceptions.CommandTimeout,
             OSError) as exc:  # a TPM may hang
-        raise encryption_errors.NotSealed(path=path, reason=exc)
+        raise encryption_exceptions.NotSealed(path=path, reason=exc)
     except ValueError:  # whose text would quote it
-        raise encryption_errors.NotSealed(
+        raise encryption_exceptions.NotSealed(
             path=path, reason='the file contains no key') from None
 
 
-@secrets.entrypoint
+@cryptsetup_keys.entrypoint
 def forget(backend: str, volume_id: str) -> None:
     """Keep the key of a volume no more.
 
@@ -158,7 +158,7 @@ def forget(backend: str, volume_id: str) -> None:
                 directory.flush()
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def volumes(backend: str) -> list[str]:
     """Return the ids of the volumes whose keys are kept, or were about to be.
 
@@ -171,6 +171,6 @@ def volumes(backend: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         with _directory(backend) as directory:
             return sorted({volume_id for file in directory.names() if (
-                volume_id := notes.volume_of_sealed(
+                volume_id := header_notes.volume_of_sealed(
                     file.removesuffix(_PARTIAL)))})
     return []

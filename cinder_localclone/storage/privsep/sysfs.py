@@ -4,7 +4,7 @@
 import os
 import stat
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 
 ROOT = '/sys'
 

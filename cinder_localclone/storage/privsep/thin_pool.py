@@ -16,17 +16,16 @@ import contextlib
 import socket
 import typing
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import control
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import sparse_errors
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import dm_control
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 #: Seconds after which a look is given up for which somebody waits.
 LIMIT = 10
@@ -49,7 +48,7 @@ class Thin(typing.NamedTuple):
     number: int
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def holes(group: str, lv: str, size: int, region: int, timeout: float
           ) -> thin_map.Holes:
     """What nothing was ever written to of a volume that nothing writes to.
@@ -68,7 +67,7 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
     return dump.holes() if dump else []
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def unmapped(group: str, lv: str, size: int, region: int, timeout: float
              ) -> thin_map.Holes:
     """The same, all of it; what is in use may have been mapped since.
@@ -80,7 +79,7 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
     return dump.all_holes() if dump else []
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def check(group: str, lv: str, timeout: float) -> None:
     """See that the pool of an LV can write its metadata.
 
@@ -94,10 +93,10 @@ def check(group: str, lv: str, timeout: float) -> None:
     thin = _thin(group, lv, timeout)
     if thin:
         pool = sysfs.name_of(thin[0])
-        _mode(control.status(pool, timeout), pool, (_WRITES, _FULL))
+        _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def block(group: str, lv: str, timeout: float) -> int:
     """How many bytes the pool of an LV maps at once; 0 if it is not thin.
 
@@ -109,8 +108,8 @@ def block(group: str, lv: str, timeout: float) -> int:
     """
     configuration.require_groups(group)
     thin = _thin(group, lv, timeout)
-    return state.SECTOR * tables.parse_pool_block(
-        control.table(thin[0], timeout)) if thin else 0
+    return state.SECTOR * dm_tables.parse_pool_block(
+        dm_control.table(thin[0], timeout)) if thin else 0
 
 
 def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
@@ -121,7 +120,7 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
         raise thin_map.OddMap('%s is not active' % path)
     if sysfs.name_of(number) != names.mapped(group, lv):
         raise exceptions.WrongDevice(path=path, found=number)
-    return tables.parse_thin(control.table(number, limit))
+    return dm_tables.parse_thin(dm_control.table(number, limit))
 
 
 def _located(group: str, lv: str, limit: float) -> Thin | None:
@@ -167,22 +166,22 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
         raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
     pool = thin.pool
     with _alone(thin.metadata, timeout):
-        room = tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
+        room = dm_tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
         # Others write as well.
         if room < 2 * blocks:
-            raise sparse_errors.PoolOutOfSpace(
+            raise exceptions.PoolOutOfSpace(
                 pool=pool, host=socket.gethostname())
         try:
             yield thin
             # If it could not commit that, it has said so to nobody.
-            _mode(control.status(pool, timeout), pool, (_WRITES, _FULL))
+            _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
         finally:
             # Else the next one does it; what was written is worth more.
             with contextlib.suppress(exceptions.LocalCloneError):
                 _release(pool, timeout)
 
 
-@privileged.entrypoint
+@privsep.entrypoint
 def release(group: str, pool: str, timeout: float) -> bool:
     """Release what a service that was killed has left of a map.
 
@@ -205,13 +204,13 @@ def release(group: str, pool: str, timeout: float) -> bool:
 def _metadata(number: str, timeout: float) -> str:
     """The device of a pool's metadata."""
     path = '/dev/mapper/' + sysfs.name_of(
-        tables.parse_pool_metadata(control.table(number, timeout)))
+        dm_tables.parse_pool_metadata(dm_control.table(number, timeout)))
     sysfs.check_mapped(path)
     return path
 
 
 def _held(pool: str, timeout: float) -> str:
-    return tables.parse_metadata_snapshot(control.status(pool, timeout))
+    return dm_tables.parse_metadata_snapshot(dm_control.status(pool, timeout))
 
 
 def _alone(metadata: str, timeout: float
@@ -247,19 +246,19 @@ def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
 
     :param modes: in which it may be
     """
-    status = control.status(pool, timeout)
+    status = dm_control.status(pool, timeout)
     _mode(status, pool, modes)
-    if tables.parse_metadata_snapshot(status) != '-':
+    if dm_tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)
     return status
 
 
 def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
-    mode, host = tables.parse_pool_mode(status), socket.gethostname()
+    mode, host = dm_tables.parse_pool_mode(status), socket.gethostname()
     if mode == _FULL and mode not in modes:
-        raise sparse_errors.PoolOutOfSpace(pool=pool, host=host)
+        raise exceptions.PoolOutOfSpace(pool=pool, host=host)
     if mode not in modes:
-        raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
+        raise exceptions.PoolFails(pool=pool, mode=mode, host=host)
 
 
 def _release_left(pool: str, timeout: float) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done under a handle in use, suspended; see :mod:`.devicemapper`.
+"""What is done under a handle in use, suspended; see :mod:`.dmsetup`.
 
 Run by its path, in a process of its own and without anything of the driver:
 the guest's I/O waits meanwhile, so nothing may be started in between. Its
