@@ -10,7 +10,7 @@ import os
 import pathlib
 import sys
 
-from cinder_localclone import version
+from cinder_localclone.core import version
 from lab.core import install
 from lab.core import process
 

@@ -15,9 +15,9 @@ import types
 import typing
 from unittest import mock
 
-from cinder_localclone import listing as listings
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
 
 #: Packages whose modules are ours.
 OURS = ('cinder_localclone', 'lab', 'tests')
@@ -89,7 +89,7 @@ class Room(mock.NonCallableMagicMock):
 
 @functools.cache
 def _hints() -> dict[str, typing.Any]:
-    return typing.get_type_hints(nodes.Node)
+    return typing.get_type_hints(Node)
 
 
 def ports_of_node() -> list[str]:
@@ -110,7 +110,7 @@ def _lock(volume_id: str) -> None:
     """Stand for the locks of a node."""
 
 
-def _is_at(connector: ports.Connector, host: str) -> bool:
+def _is_at(connector: objects.Connector, host: str) -> bool:
     """Stand for what tells where a connector belongs."""
     raise NotImplementedError
 
@@ -126,9 +126,9 @@ def node(**fields) -> Room:
     """
     functions: dict[str, Callable] = {
         'lock': _lock, 'try_lock': _lock, 'is_at': _is_at, 'clear': _clear}
-    made = Room(original=nodes.Node)
+    made = Room(original=Node)
     made.host = 'a@l'
-    for each in dataclasses.fields(nodes.Node):
+    for each in dataclasses.fields(Node):
         name = each.name
         if name in functions:
             made.attach_mock(Function(
@@ -138,7 +138,7 @@ def node(**fields) -> Room:
         elif each.default is not dataclasses.MISSING:
             setattr(made, name, each.default)
     made.detached, made.asked = {}, {}
-    made.listing = listings.Listing(lambda: made.stack.lvs())
+    made.listing = nodes.Listing(lambda: made.stack.lvs())
     for name, value in fields.items():
         setattr(made, name, value)
     return made

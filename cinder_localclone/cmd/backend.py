@@ -12,19 +12,19 @@ import typing
 
 from oslo_config import cfg
 
-from cinder_localclone.cmd import base
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import opts
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
-    import cinder_localclone.cryptsetup
-    import cinder_localclone.keys
-    import cinder_localclone.operator_records
-    import cinder_localclone.peer
-    import cinder_localclone.sessions
-    import cinder_localclone.stack
-    import cinder_localclone.state
+    import cinder_localclone.core.state
+    import cinder_localclone.db.inventory
+    import cinder_localclone.encryption.key_manager
+    import cinder_localclone.service.rpc
+    import cinder_localclone.storage.clone
+    import cinder_localclone.storage.cryptsetup
+    import cinder_localclone.storage.iscsi_initiator
 
 #: Seconds for a peer's work.
 TIMEOUT = 50
@@ -44,7 +44,7 @@ SECTION_OPTS = (
     cfg.StrOpt('backend_host'),
     cfg.StrOpt('volume_group', default='cinder-volumes'),
     cfg.StrOpt('lvm_type', default='auto'),
-    *opts.localclone_opts)
+    *options.localclone_opts)
 
 
 class Section:
@@ -98,7 +98,7 @@ class Settings:
         named = {name: Section(self.conf, name)
                  for name in self.conf.enabled_backends or ()}
         return {name: section for name, section in named.items()
-                if section.volume_driver == opts.DRIVER}
+                if section.volume_driver == options.DRIVER}
 
 
 class Backend:
@@ -111,16 +111,16 @@ class Backend:
     def __init__(self, settings: Settings, name: str | None = None):
         sections = settings.sections()
         if not sections:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'No enabled backend in %s uses this driver. Pass '
                 '--config-file, or run it on a node of the backend.'
                 % settings.named)
         if name is None and len(sections) > 1:
-            raise base.CommandError(
+            raise errors.CommandError(
                 '%s has more than one backend of this driver: %s. Choose one '
                 'with --backend.' % (settings.named, ', '.join(sections)))
         if name is not None and name not in sections:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'No enabled backend "%s" in %s uses this driver; %s does.' % (
                     name, settings.named, ' or '.join(sections)))
         self.settings = settings
@@ -133,22 +133,22 @@ class Backend:
 
     # -- this node
 
-    def stack(self) -> 'cinder_localclone.stack.Stack':
+    def stack(self) -> 'cinder_localclone.storage.clone.Stack':
         """The block stack of this node."""
-        from cinder_localclone import stack
+        from cinder_localclone.storage import clone
         group = self.conf.volume_group
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
-        return stack.Stack(
+        return clone.Stack(
             group, pool, self.conf.localclone_metadata_group or group,
             self.conf.localclone_command_timeout,
             stripes=self.conf.localclone_thick_stripes)
 
-    def sessions(self) -> 'cinder_localclone.sessions.Sessions':
+    def sessions(self) -> 'cinder_localclone.storage.iscsi_initiator.Sessions':
         """The iSCSI sessions of this node."""
-        from cinder_localclone import sessions
-        return sessions.Sessions(self.conf.localclone_command_timeout,
-                                 self.conf.localclone_source_timeout,
-                                 self.host)
+        from cinder_localclone.storage import iscsi_initiator
+        return iscsi_initiator.Sessions(self.conf.localclone_command_timeout,
+                                        self.conf.localclone_source_timeout,
+                                        self.host)
 
     # -- all nodes
 
@@ -188,34 +188,34 @@ class Backend:
         return self._context
 
     @property
-    def peers(self) -> 'cinder_localclone.peer.Client':
+    def peers(self) -> 'cinder_localclone.service.rpc.Client':
         """The volume services, over the message bus."""
         self.load_cinder()
-        from cinder_localclone import peer
-        return peer.Client(TIMEOUT)
+        from cinder_localclone.service import rpc as rpc_module
+        return rpc_module.Client(TIMEOUT)
 
     @property
-    def records(self) -> 'cinder_localclone.operator_records.OperatorRecords':
+    def records(self) -> 'cinder_localclone.db.inventory.OperatorRecords':
         """Cinder's database."""
         self.load_cinder()
-        from cinder_localclone import operator_records
-        return operator_records.OperatorRecords()
+        from cinder_localclone.db import inventory
+        return inventory.OperatorRecords()
 
-    def crypt(self) -> 'cinder_localclone.cryptsetup.Cryptsetup':
+    def crypt(self) -> 'cinder_localclone.storage.cryptsetup.Cryptsetup':
         """cryptsetup on this node."""
-        from cinder_localclone import cryptsetup
+        from cinder_localclone.storage import cryptsetup
         return cryptsetup.Cryptsetup(
             self.conf.volume_group, self.conf.localclone_command_timeout,
             self.conf.localclone_header_backup_dir or '',
-            opts.sealed_keys(self.conf), self.conf.localclone_key_cache_dir,
+            options.sealed_keys(self.conf), self.conf.localclone_key_cache_dir,
             self.name)
 
-    def keys(self) -> 'cinder_localclone.keys.Keys':
+    def keys(self) -> 'cinder_localclone.encryption.key_manager.Keys':
         """The key manager, with the credentials of the service."""
         self.load_cinder()
-        from cinder_localclone import keys
-        return keys.Keys(self.conf.localclone_key_auth,
-                         self.conf.localclone_key_timeout)
+        from cinder_localclone.encryption import key_manager
+        return key_manager.Keys(self.conf.localclone_key_auth,
+                                self.conf.localclone_key_timeout)
 
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""
@@ -238,20 +238,20 @@ class Backend:
         :raises CommandError: if there is none, or more than one
         """
         if not name:
-            raise base.CommandError('No volume was named: its id is empty.')
+            raise errors.CommandError('No volume was named: its id is empty.')
         found = self.records.ids_named(name, self.name)
         if not found:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'There is no volume %s in the backend %s.' % (
                     name, self.name))
         if len(found) > 1:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'There are %d volumes called %s; choose one by its id: %s.' % (
                     len(found), name, ', '.join(found)))
         return found[0]
 
     def volume(self, volume_id: str) -> tuple[
-            typing.Any, 'cinder_localclone.state.Move | None']:
+            typing.Any, 'cinder_localclone.core.state.Move | None']:
         """A volume and its move that is not over; either may be None.
 
         :raises CommandError: if both are, and nothing is left of it either
@@ -260,7 +260,7 @@ class Backend:
         move = self.records.move_of(volume_id)
         if volume is None and move is None and (
                 not self.records.remains_of(volume_id)):
-            raise base.CommandError('There is no volume %s.' % volume_id)
+            raise errors.CommandError('There is no volume %s.' % volume_id)
         return volume, move
 
 
@@ -274,20 +274,20 @@ def act_as_root(settings: Settings | None) -> None:
     :raises CommandError: if it is not root's
     """
     if os.geteuid():
-        raise base.CommandError('This needs root: run it with sudo.')
+        raise errors.CommandError('This needs root: run it with sudo.')
     from os_brick import privileged as brick
     from oslo_privsep import priv_context
 
-    from cinder_localclone import privileged
-    from cinder_localclone.privileged import configuration
-    from cinder_localclone.privileged import memory
-    from cinder_localclone.privileged import secrets
+    from cinder_localclone.storage import privsep
+    from cinder_localclone.storage.privsep import configuration
+    from cinder_localclone.storage.privsep import cryptsetup_keys
+    from cinder_localclone.storage.privsep import memory
     memory.protect()
     if settings:
         configuration.use(settings.conf.config_file)
     of_brick = [each for each in vars(brick).values()  # as many as it has
                 if isinstance(each, priv_context.PrivContext)]
-    for context in (privileged.default, secrets.context, *of_brick):
+    for context in (privsep.default, cryptsetup_keys.context, *of_brick):
         context.set_client_mode(False)
 
 
@@ -301,9 +301,10 @@ def home_of(volume: typing.Any) -> str | None:
     return names.service_host(volume.host) if volume is not None else None
 
 
-def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None',
-             remains: 'Iterable[cinder_localclone.state.Move]' = ()
-             ) -> list[str]:
+def hosts_of(
+        volume: typing.Any, move: 'cinder_localclone.core.state.Move | None',
+        remains: 'Iterable[cinder_localclone.core.state.Move]' = ()) -> list[
+            str]:
     """The service hosts that have to do with a volume.
 
     :param remains: its moves that are over but for a clean-up

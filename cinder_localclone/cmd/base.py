@@ -9,29 +9,13 @@ import typing
 
 from cliff import lister
 
+from cinder_localclone.cmd import errors
+
 if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main
 
 #: Columns and rows of a table.
 Table = tuple[Sequence[str], list[tuple]]
-
-
-class CommandError(Exception):
-    """What keeps a command from its work, in an operator's words."""
-
-
-def in_words(exc: Exception) -> str:
-    """An error in one line: without SQL, stack or links."""
-    text = str(exc).strip() or type(exc).__name__
-    if type(exc).__module__.startswith('oslo_db.'):
-        # One of these quotes the statement and links to SQLAlchemy's site.
-        return ('Cinder\'s database can\'t be used: %s. Check that it runs, '
-                'and [database] connection in cinder.conf.'
-                % text.splitlines()[0].partition(' (Background on')[0])
-    if isinstance(exc, FileNotFoundError) and exc.filename and (
-            '/' not in str(exc.filename)):  # a command
-        return '%s is not installed' % exc.filename
-    return text
 
 
 def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
@@ -75,7 +59,7 @@ class Words:
         except Exception as exc:
             if self.app.options.debug:
                 raise
-            raise CommandError(in_words(exc)) from exc
+            raise errors.CommandError(errors.in_words(exc)) from exc
 
 
 class Command(Words, lister.Lister):

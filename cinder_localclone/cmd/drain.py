@@ -7,14 +7,15 @@ import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import moves
-from cinder_localclone.lvm import reports
-from cinder_localclone import opts
-from cinder_localclone import rows
-from cinder_localclone import state
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone import draining
+    from cinder_localclone.cmd import drain_plan
 
 COLUMNS = ('Volume', 'What', 'Why')
 DISABLE = ('openstack volume service set --disable --disable-reason '
@@ -36,8 +37,8 @@ class Draining:
 
     def __init__(self, backend: backends.Backend, host: str, to: str | None,
                  at_once: int):
-        from cinder_localclone import draining
-        self._rooms = draining
+        from cinder_localclone.cmd import drain_plan
+        self._rooms = drain_plan
         self._backend = backend
         self._host = host
         self._to = to
@@ -54,7 +55,7 @@ class Draining:
         self._now = 0
         self._down: dict[str, int] = {}
 
-    def targets(self) -> 'dict[str, draining.Target]':
+    def targets(self) -> 'dict[str, drain_plan.Target]':
         """The nodes that can take volumes now."""
         found = {}
         for host, up in self._backend.nodes().items():
@@ -64,8 +65,8 @@ class Draining:
                 continue
             answer, _problem = self._backend.ask(host, 'describe')
             if answer and not answer['problems']:
-                found[host] = self._rooms.Target(
-                    host, reports.FreeSpace(**answer['room']), service.zone)
+                found[host] = self._rooms.Target(host, lvm_reports.FreeSpace(
+                    **answer['room']), service.zone)
         return found
 
     def plan(self) -> list[tuple]:
@@ -86,7 +87,7 @@ class Draining:
 
     def _choose(self, volume, targets, coming):
         return self._rooms.choose(
-            volume, opts.geometry(self._backend.conf), targets, self._to,
+            volume, options.geometry(self._backend.conf), targets, self._to,
             coming)
 
     def _no_room(self):
@@ -291,22 +292,22 @@ class Drain(base.Command):
         nodes = backend.nodes()
         for each in filter(None, (host, to)):
             if each not in nodes:
-                raise base.CommandError(
+                raise errors.CommandError(
                     '%s is no node of the backend %s; "cinder-localclone '
                     'doctor" lists them. Nothing was changed.' % (
                         each, backend.name))
         if not _is_disabled(backend, host):
-            raise base.CommandError(
+            raise errors.CommandError(
                 'The volume service %s is not disabled: Cinder would place '
                 'new volumes there. Nothing was changed. Run "%s" first.' % (
                     host, DISABLE % host))
         if not nodes[host]:
-            raise base.CommandError(
+            raise errors.CommandError(
                 'The volume service %s is down, so no volume can depart. '
                 'Nothing was changed. Start the service; if the node will '
                 'never come back, see "cinder-localclone forget".' % host)
         if to and (to == host or not nodes[to] or _is_disabled(backend, to)):
-            raise base.CommandError(
+            raise errors.CommandError(
                 '%s can take no volumes: it is %s. Nothing was changed.' % (
                     to, 'the node that is drained' if to == host
                     else 'disabled' if nodes[to] else 'down'))

@@ -11,8 +11,8 @@ from cliff import app
 from cliff import commandmanager
 from cliff import help as cliff_help
 
-from cinder_localclone import names
-from cinder_localclone import version
+from cinder_localclone.core import names
+from cinder_localclone.core import version
 
 if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.backend
@@ -21,34 +21,34 @@ if typing.TYPE_CHECKING:
 USAGE, INTERRUPTED = 2, 130
 #: Where each sub-command is; imported only when it is run.
 COMMANDS = {
-    'abort': 'settle:Abort',
-    'doctor': 'doctor:Doctor',
+    'abort': 'repair:Abort',
+    'doctor': 'doctor.doctor:Doctor',
     'drain': 'drain:Drain',
-    'encryption add-recovery-key': 'recovery:Add',
-    'encryption header-backup': 'encryption:HeaderBackup',
-    'encryption header-restore': 'recovery:HeaderRestore',
-    'encryption pause': 'reencryption:Pause',
-    'encryption reencrypt': 'reencryption:Reencrypt',
-    'encryption remove-recovery-key': 'recovery:Remove',
-    'encryption resume': 'reencryption:Resume',
-    'encryption rotate': 'recovery:Rotate',
-    'encryption shred': 'encryption_care:Shred',
-    'encryption status': 'encryption:Status',
-    'encryption unlock': 'unlock:OpenWanted',
-    'encryption verify': 'encryption:Verify',
+    'encryption add-recovery-key': 'encryption.keys:Add',
+    'encryption header-backup': 'encryption.status:HeaderBackup',
+    'encryption header-restore': 'encryption.keys:HeaderRestore',
+    'encryption pause': 'encryption.reencrypt:Pause',
+    'encryption reencrypt': 'encryption.reencrypt:Reencrypt',
+    'encryption remove-recovery-key': 'encryption.keys:Remove',
+    'encryption resume': 'encryption.reencrypt:Resume',
+    'encryption rotate': 'encryption.keys:Rotate',
+    'encryption shred': 'encryption.leftovers:Shred',
+    'encryption status': 'encryption.status:Status',
+    'encryption unlock': 'boot:OpenWanted',
+    'encryption verify': 'encryption.status:Verify',
     'forget': 'forget:Forget',
-    'metrics': 'metrics:Metrics',
+    'metrics': 'metrics.command:Metrics',
     'moves': 'moves:Moves',
     'nodes': 'nodes:Nodes',
     'repair': 'repair:Repair',
-    'restore': 'restore:Restore',
-    'resume': 'settle:Resume',
+    'restore': 'boot:Restore',
+    'resume': 'repair:Resume',
     'show': 'show:Show',
-    'unlock': 'unlock:Unlock',
+    'unlock': 'boot:Unlock',
     'volumes': 'volumes:Volumes',
 }
 #: What only the volume service runs.
-HIDDEN = {'encryption run': 'reencryption:Run'}
+HIDDEN = {'encryption run': 'encryption.reencrypt:Run'}
 #: Libraries that log, and repeat, what then ends a command as its error.
 TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
              'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',

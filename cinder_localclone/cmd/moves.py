@@ -8,10 +8,9 @@ import time
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone import inspection
-from cinder_localclone import pace
-from cinder_localclone import queue
-from cinder_localclone import state
+from cinder_localclone.core import copies
+from cinder_localclone.core import state
+from cinder_localclone.volumes import inspect
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
@@ -69,13 +68,13 @@ def _row(ask, move, obstacles: Callable[[str], str]):
         row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
         row['Seconds left'] = round(seen['seconds_left'])
     if seen and seen.get('pace'):  # older services do not say
-        row['Pace'] = pace.in_words(seen['pace'])
+        row['Pace'] = copies.speed_in_words(seen['pace'])
     if move.phase is state.Phase.STARTING:
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
-    elif inspection.place(answer):
-        row['Remark'] = queue.in_words(inspection.place(answer))
+    elif inspect.place(answer):
+        row['Remark'] = copies.position_in_words(inspect.place(answer))
     elif seen and seen.get('pause'):  # older services do not say
         row['Remark'] = 'copying fails; see the log of the destination'
     return row

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone repair``: have the nodes take their next steps."""
+"""``cinder-localclone repair``, ``abort`` and ``resume``."""
 
 import argparse
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone import inspection
-from cinder_localclone import names
-from cinder_localclone import repair
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.volumes import inspect
+from cinder_localclone.volumes import repair
 
 
 class Repair(base.Command):
@@ -60,13 +62,13 @@ class Repair(base.Command):
     def _without_source(backend, volume_id, dry_run):
         """Have the destination of one volume give out what it has."""
         if not volume_id or dry_run:
-            raise base.CommandError(
+            raise errors.CommandError(
                 '--without-source needs a volume, and can\'t be combined with '
                 '--dry-run. Nothing was changed.')
         _volume, move = backend.volume(volume_id)
         if move is None:
-            raise base.CommandError('Volume %s is not moving. Nothing was '
-                                    'changed.' % volume_id)
+            raise errors.CommandError('Volume %s is not moving. Nothing was '
+                                      'changed.' % volume_id)
         backend.peers.open_without_source(
             backend.context, move.destination, volume_id)
         return (volume_id, move.destination, 'local data can be read; reads '
@@ -92,7 +94,66 @@ class Repair(base.Command):
         if not dry_run:
             return answer, not any(
                 text.startswith(repair.IN_THE_WAY) for text in answer)
-        wrong = inspection.differences(
+        wrong = inspect.differences(
             answer, move, backends.home_of(volume), backends.lv_of(volume),
             remains)
         return ['differs: ' + each for each in wrong], not wrong
+
+
+class Settle(base.VolumeCommand):
+    """Base of the two: one call to the node that decides."""
+
+    method = ''
+    done = ''
+
+    @staticmethod
+    def decides(move: state.Move) -> str:
+        """The service host that is asked."""
+        raise NotImplementedError
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The one row of the table."""
+        backend = self.app.backend()
+        _volume, move = backend.volume(parsed_args.volume)
+        if move is None:
+            raise errors.CommandError(
+                'Volume %s is not moving: it has no move. Nothing was '
+                'changed.' % parsed_args.volume)
+        host = self.decides(move)
+        getattr(backend.peers, self.method)(
+            backend.context, host, parsed_args.volume)
+        return ('Volume', 'Where', 'What'), [
+            (parsed_args.volume, host, self.done)]
+
+
+class Abort(Settle):
+    """Roll a move back, if that loses nothing.
+
+    A move that is not committed, or a live move whose guest never left the
+    source. Refused if the destination has the volume open or was written to.
+    """
+
+    method = 'abort'
+    done = 'rolled back to its source; the destination is being cleaned up'
+
+    @staticmethod
+    def decides(move: state.Move) -> str:
+        """Whoever has the volume now."""
+        return move.destination if move.committed else move.source
+
+
+class Resume(Settle):
+    """Let the copy of a live move begin, although the source is attached.
+
+    For a live migration whose detach of the source was lost. Refused while
+    anything has the volume open on the source.
+    """
+
+    method = 'resume'
+    done = 'the move continues'
+
+    @staticmethod
+    def decides(move: state.Move) -> str:
+        """The source, which knows whether the volume is open there."""
+        return (move.source if move.phase is state.Phase.STARTING
+                else move.destination)

@@ -5,9 +5,10 @@ import argparse
 import typing
 
 from cinder_localclone.cmd import base
-from cinder_localclone import encryption_types
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 
 COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
            'Encrypted by', 'Move')
@@ -72,7 +73,7 @@ def node(hosts: list[str], text: str) -> str:
     found = [host for host in hosts
              if text in (host, host.partition('@')[0])]
     if len(found) != 1:
-        raise base.CommandError(
+        raise errors.CommandError(
             '%s is no node of the backend; there are: %s.' % (
                 text, ', '.join(hosts) or 'none'))
     return found[0]
@@ -83,7 +84,7 @@ def encrypted_by(row: typing.Any) -> str:
     if row.encryption_key_id:
         return 'Nova'
     try:
-        return 'driver' if encryption_types.Recorded.parse(
+        return 'driver' if volume_types.Recorded.parse(
             row.provider_id) else ''
     except ValueError:
         return 'unknown'

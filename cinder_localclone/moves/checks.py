@@ -4,19 +4,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cinder_localclone import exceptions
-from cinder_localclone import late_requests
-from cinder_localclone.lvm import reports
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 
 
-def check_arrived(node: nodes.Node, volume: ports.Volume,
+def check_arrived(node: Node, volume: objects.Volume,
                   present: survey.Survey) -> None:
     """Nothing is left of a move to here whose record is gone.
 
@@ -30,20 +29,9 @@ def check_arrived(node: nodes.Node, volume: ports.Volume,
             what='The move record', volume=volume.id, host=node.host)
 
 
-def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
-    """A volume whose home is this node.
-
-    :raises StaleMove: if it is not (any more), or the volume is gone
-    """
-    volume = node.records.volume(volume_id)
-    if volume is None or not rows.is_home(volume, node.host):
-        raise exceptions.StaleMove(volume=volume_id)
-    return volume
-
-
-def check_in_time(volume: ports.Volume, host: str | None,
-                  connector: ports.Connector | None,
-                  attachments: ports.Attachments) -> None:
+def check_in_time(volume: objects.Volume, host: str | None,
+                  connector: objects.Connector | None,
+                  attachments: objects.Attachments) -> None:
     """A request to connect a volume is not older than its attachment.
 
     :param host: where it is to be connected
@@ -51,33 +39,14 @@ def check_in_time(volume: ports.Volume, host: str | None,
     :param attachments: those that there were when it was made
     :raises Refused: if it is
     """
-    if late_requests.is_late_to_connect(volume, connector, attachments):
+    if volume_attachments.is_late_to_connect(volume, connector, attachments):
         raise exceptions.Refused(
             volume=volume.id, host=host, reason='the request came late: its '
             'attachment does not exist any more, and the volume has another '
             'one.')
 
 
-def check_length(node: nodes.Node, volume: ports.Volume, size_gib: int = 0
-                 ) -> None:
-    """See that a copy of a volume, as long as its row says, has all of it.
-
-    For a caller that holds the volume's lock, at its home.
-
-    :param size_gib: how much of it there will be; 0: as its row says
-    :raises LongerThanRecorded: if users may have written more
-    """
-    size_gib = size_gib or volume.size
-    body = rows.body_bytes(volume, size_gib)
-    found = node.stack.shown_bytes(volume.id, volume.name, body)
-    # LVM rounds up to whole extents, by less than that unless a tag says so.
-    if found - body >= state.GIB:
-        raise exceptions.LongerThanRecorded(
-            volume=volume.id, host=node.host, size=volume.size, kept=size_gib,
-            found=found - rows.extra_bytes(volume) >> 30)
-
-
-def check_free_space(host: str, free: reports.FreeSpace, size_bytes: int,
+def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
                      geometry: state.Geometry) -> None:
     """A volume and its move metadata fit.
 
@@ -92,7 +61,7 @@ def check_free_space(host: str, free: reports.FreeSpace, size_bytes: int,
 
 
 def check_version(host: str, description: Mapping[str, Any],
-                  volume: ports.Volume) -> None:
+                  volume: objects.Volume) -> None:
     """A node knows how long the body of a volume is.
 
     One of an earlier version would take it for one of whole GiB, and what
@@ -131,17 +100,17 @@ def check_block(host: str, own: int, of_volume: int) -> None:
             'volume has sectors of %d bytes' % (own, of_volume))
 
 
-def why_pinned(volume: ports.Volume) -> str | None:
+def why_pinned(volume: objects.Volume) -> str | None:
     """Why a volume must stay where it is, if it must."""
     if volume.group_id:
         return 'it belongs to a group'
-    if records.is_migrated_by_cinder(volume):
+    if rows.is_migrated_by_cinder(volume):
         return 'Cinder is migrating it to another backend'
     return None
 
 
-def check_room(node: nodes.Node, move: state.Move,
-               lvs: Mapping[str, reports.LogicalVolume]) -> None:
+def check_room(node: Node, move: state.Move,
+               lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
     """A volume that is about to arrive fits on this node, as it is now.
 
     For a caller that holds the lock of free space, until it is taken.
@@ -157,17 +126,12 @@ def check_room(node: nodes.Node, move: state.Move,
                      move.geometry)
 
 
-def unnamed_exports(node: nodes.Node, volume: ports.Volume,
+def unnamed_exports(node: Node, volume: objects.Volume,
                     move: state.Move | None) -> set[str]:
     """The iSCSI names of a volume's exports that no attachment names.
 
     :param move: the volume's move, if one is under way
     """
-    return served.unnamed(
-        volume, move, as_told(node),
+    return volume_attachments.unnamed(
+        volume, move, nodes.as_told(node),
         node.exports.remote().get(rows.handle_id(volume), set()))
-
-
-def as_told(node: nodes.Node) -> served.Node:
-    """Return a node as attachments call it."""
-    return served.Node(node.host, node.exports.has_portal)

@@ -3,10 +3,10 @@
 
 from taskflow.patterns import linear_flow
 
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
 from cinder_localclone.moves import flow
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import state
 
 
 class MarkHydrated(flow.Step):
@@ -41,7 +41,7 @@ class RemoveClone(flow.Step):
         self._node.records.advance(completing, state.Event.DRAINED)
 
 
-def complete(node: nodes.Node, move: state.Move) -> None:
+def complete(node: Node, move: state.Move) -> None:
     """At the destination: finish a hydrated move."""
     flow.run(linear_flow.Flow('complete').add(
         MarkHydrated(node), CutOver(node), RemoveClone(node)), move=move)

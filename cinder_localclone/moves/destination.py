@@ -6,21 +6,19 @@ import time
 from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decision
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import remains
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import passing
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import thin_map
-from cinder_localclone import tops
+from cinder_localclone.moves import remote_attachment
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ class Allocate(flow.Step):
 
     default_provides = 'blank'
 
-    def __init__(self, node: nodes.Node, create: bool):
+    def __init__(self, node: Node, create: bool):
         super().__init__(node)
         self._create = create
 
@@ -114,7 +112,7 @@ class Handle(flow.Step):
             self._node.stack.read_head(move.volume_id)
 
 
-def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
+def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
     """The handle is on the clone; of a volume that follows, from now on.
 
     :param source: path of the source's disk; '' if it can't be reached
@@ -141,12 +139,12 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
             node.stack.flush_disk(move, source)
         changed = node.stack.ensure_handle_on_clone(move)
     if _is_noted(node, move):
-        passing.end_after_swap(node, move.volume_id)
+        remote_attachment.end_after_swap(node, move.volume_id)
         node.stack.end_swap(move)
     return changed
 
 
-def _is_noted(node: nodes.Node, move: state.Move) -> bool:
+def _is_noted(node: Node, move: state.Move) -> bool:
     """Note on the LV what a boot needs to open an encrypted volume.
 
     :returns: whether that is done; until then a boot needs the initiator's
@@ -155,7 +153,7 @@ def _is_noted(node: nodes.Node, move: state.Move) -> bool:
     """
     try:
         if move.extra_bytes:
-            crypt_tops.note_followed(
+            devices.note_followed(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The LV of volume %(volume)s could not be tagged with the '
@@ -166,7 +164,7 @@ def _is_noted(node: nodes.Node, move: state.Move) -> bool:
     return True
 
 
-def _check_writable(node: nodes.Node, move: state.Move) -> int:
+def _check_writable(node: Node, move: state.Move) -> int:
     """A clone works.
 
     :returns: how many of its regions were local, by this same status: a
@@ -180,19 +178,19 @@ def _check_writable(node: nodes.Node, move: state.Move) -> int:
     return status.hydrated
 
 
-def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
+def _can_do_without_home(node: Node, move: state.Move) -> bool:
     """Whether the home of before is away, and nobody here needs it.
 
     It serves the volume no more once that is detached; then nothing is in
     flight.
     """
-    if tops.users(node, move.volume_id):
+    if devices.users(node, move.volume_id):
         return False
     node.sessions.end_passed(move.volume_id)
     return not node.sessions.is_away(move)
 
 
-def build(node: nodes.Node, move: state.Move, create: bool,
+def build(node: Node, move: state.Move, create: bool,
           holes: thin_map.Holes = ()) -> str:
     """Build the destination's stack, and leave hydration as it is.
 
@@ -209,7 +207,7 @@ def build(node: nodes.Node, move: state.Move, create: bool,
         Handle(node)), move=move, holes=holes)['disk']
 
 
-def rebuild(node: nodes.Node, move: state.Move) -> str:
+def rebuild(node: Node, move: state.Move) -> str:
     """The same after the commit, at each look.
 
     :returns: path of the source's disk; '' if that can't be reached, and is
@@ -224,7 +222,7 @@ def rebuild(node: nodes.Node, move: state.Move) -> str:
         return ''
 
 
-def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
+def is_complete_alone(node: Node, move: state.Move) -> bool:
     """Whether all is local of a move whose source cannot be reached.
 
     Then the source is not needed any more, and the handle is on the clone.
@@ -239,7 +237,7 @@ def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
     return True
 
 
-def open_alone(node: nodes.Node, move: state.Move) -> None:
+def open_alone(node: Node, move: state.Move) -> None:
     """The handle, on a clone of which some may not be readable.
 
     As for :func:`is_complete_alone`, the LVs are active.
@@ -248,7 +246,7 @@ def open_alone(node: nodes.Node, move: state.Move) -> None:
     _put_on_clone(node, move, '')
 
 
-def prepare(node: nodes.Node, shadow_id: str, nonce: str,
+def prepare(node: Node, shadow_id: str, nonce: str,
             holes: thin_map.Holes = ()) -> None:
     """The destination's part of a move, asked for by the source.
 
@@ -266,16 +264,16 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str,
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'of move record ' + shadow_id)
-    for earlier in remains.here(node, move.volume_id):
+    for earlier in cleanup.here(node, move.volume_id):
         if earlier.shadow_id == shadow_id:  # given up since it was read
             raise exceptions.StaleMove(volume=move.volume_id)
-        remains.take_down(node, earlier)
+        cleanup.take_down(node, earlier)
     _check_handle(node, move)
     build(node, move, create=True, holes=holes)
     _open_top(node, move)
 
 
-def _open_top(node: nodes.Node, move: state.Move) -> None:
+def _open_top(node: Node, move: state.Move) -> None:
     """What Nova is about to open is there before the move is committed.
 
     A volume that follows its instance is in use here, by its top. Any other
@@ -283,12 +281,12 @@ def _open_top(node: nodes.Node, move: state.Move) -> None:
     """
     volume = node.records.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
-            and (volume.status in decision.NOVA_STATUSES
+            and (volume.status in rows.NOVA_STATUSES
                  or rows.recorded(volume))):
-        tops.open(node, volume, move.destination_lv)
+        devices.open(node, volume, move.destination_lv)
 
 
-def _check_handle(node: nodes.Node, move: state.Move) -> None:
+def _check_handle(node: Node, move: state.Move) -> None:
     """What others still write to here never becomes the volume.
 
     Cinder's own migration to here may have been given up by its service,
@@ -313,10 +311,10 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
         return
     if handle and handle.opened and not (
             clone and handle.uses()[:1] == (clone.number,)):
-        tops.ensure_closed(node, move.volume_id)
+        devices.ensure_closed(node, move.volume_id)
 
 
-def roll_back_live(node: nodes.Node, context: ports.Context,
+def roll_back_live(node: Node, context: objects.Context,
                    move: state.Move) -> None:
     """The live migration was given up.
 
@@ -327,18 +325,18 @@ def roll_back_live(node: nodes.Node, context: ports.Context,
     :raises DestinationWritten: if anything was written here
     :raises CloneFailed: if that is unknown
     """
-    tops.ensure_closed(node, move.volume_id)
+    devices.ensure_closed(node, move.volume_id)
     written = written_regions(node, move)
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
     rolled_back = node.records.roll_back(move)
     node.tell(state.Milestone.ROLLED_BACK, rolled_back)
-    remains.take_down(node, rolled_back)
+    cleanup.take_down(node, rolled_back)
     node.peers.converge_soon(context, move.source, move.volume_id)
 
 
-def written_regions(node: nodes.Node, move: state.Move) -> int:
+def written_regions(node: Node, move: state.Move) -> int:
     """How many regions were written at the destination of a live move.
 
     Nothing hydrates yet, so a region that is local was written.

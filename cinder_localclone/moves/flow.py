@@ -7,7 +7,7 @@ import taskflow.engines
 from taskflow.patterns import linear_flow
 from taskflow import task
 
-from cinder_localclone import node as nodes
+from cinder_localclone.core.node import Node
 
 
 class Step(task.Task):
@@ -19,7 +19,7 @@ class Step(task.Task):
     :param name: for a step that a flow takes twice
     """
 
-    def __init__(self, node: nodes.Node, name: str | None = None):
+    def __init__(self, node: Node, name: str | None = None):
         super().__init__(name)
         self._node = node
 

@@ -12,16 +12,16 @@ import contextlib
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone import node as nodes
-from cinder_localclone import ports
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
 
 LOG = logging.getLogger(__name__)
 
 
-def leave_out(node: nodes.Node, context: ports.Context, move: state.Move
+def leave_out(node: Node, context: objects.Context, move: state.Move
               ) -> None:
     """At the destination: what need not be copied is not.
 
@@ -56,7 +56,7 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
                     {'volume': move.volume_id, 'error': exc})
 
 
-def _in_both(node: nodes.Node, context: ports.Context, move: state.Move
+def _in_both(node: Node, context: objects.Context, move: state.Move
              ) -> thin_map.Holes:
     """Where source and destination both read as zeros.
 
@@ -72,7 +72,7 @@ def _in_both(node: nodes.Node, context: ports.Context, move: state.Move
         move.destination_lv, move.size_bytes, move.geometry))
 
 
-def of_source(node: nodes.Node, shadow_id: str, nonce: str
+def of_source(node: Node, shadow_id: str, nonce: str
               ) -> thin_map.Holes:
     """At the source: what was never written of it.
 

@@ -7,23 +7,22 @@ import typing
 from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import offering
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import ports
-from cinder_localclone import rows
-from cinder_localclone import sparse_errors
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import thin_map
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class CheckFreeSpace(flow.Step):
 
     default_provides = 'destination'
 
-    def execute(self, context: ports.Context, volume: ports.Volume,
+    def execute(self, context: objects.Context, volume: objects.Volume,
                 peer: str) -> dict:
         description = self._node.peers.describe(context, peer)
         if description['problems']:
@@ -41,7 +40,7 @@ class CheckFreeSpace(flow.Step):
                 host=peer, reason='; '.join(description['problems']))
         checks.check_version(peer, description, volume)
         checks.check_free_space(
-            peer, reports.FreeSpace(**description['room']),
+            peer, lvm_reports.FreeSpace(**description['room']),
             rows.body_bytes(volume), self._node.geometry)
         return description
 
@@ -49,8 +48,8 @@ class CheckFreeSpace(flow.Step):
 class EnsureHandle(flow.Step):
     """The source's handle is there: it shows whether anything is open."""
 
-    def execute(self, volume: ports.Volume) -> None:
-        checks.check_length(self._node, volume)
+    def execute(self, volume: objects.Volume) -> None:
+        nodes.check_length(self._node, volume)
         self._node.stack.ensure_handle_on_lv(
             volume.id, volume.name, rows.body_bytes(volume))
 
@@ -58,7 +57,7 @@ class EnsureHandle(flow.Step):
 class CheckBlock(flow.Step):
     """The volume keeps its logical block size."""
 
-    def execute(self, volume: ports.Volume, peer: str, destination: dict
+    def execute(self, volume: objects.Volume, peer: str, destination: dict
                 ) -> None:
         checks.check_block(
             peer, destination['block'], self._node.stack.logical_block(
@@ -68,18 +67,18 @@ class CheckBlock(flow.Step):
 class PauseReencryption(flow.Step):
     """Nobody writes the header from here on until all is at rest."""
 
-    def execute(self, volume: ports.Volume) -> None:
-        pausing.settle(self._node, volume)
+    def execute(self, volume: objects.Volume) -> None:
+        reencrypt_pause.settle(self._node, volume)
 
 
 class CheckClosed(flow.Step):
     """Nothing at the source has the handle open: the fence of a move."""
 
-    def execute(self, volume: ports.Volume) -> None:
-        tops.ensure_closed(self._node, volume.id)
+    def execute(self, volume: objects.Volume) -> None:
+        devices.ensure_closed(self._node, volume.id)
         if rows.is_authenticated(volume):
             # A boot that opened it again would write to what is copied.
-            crypt_tops.forget(
+            devices.forget(
                 self._node, self._node.stack.survey(), volume.id)
 
 
@@ -89,7 +88,7 @@ class Flush(flow.Step):
     A guest that flushes at the destination reaches only that node's disk.
     """
 
-    def execute(self, volume: ports.Volume) -> None:
+    def execute(self, volume: objects.Volume) -> None:
         self._node.stack.flush_handle(volume.id)
 
 
@@ -102,7 +101,7 @@ class MapHoles(flow.Step):
 
     default_provides = ('holes', 'written')
 
-    def execute(self, volume: ports.Volume, destination: dict
+    def execute(self, volume: objects.Volume, destination: dict
                 ) -> tuple[thin_map.Holes, int]:
         if not destination.get('sparse'):  # also of an older version
             return [], 0
@@ -121,13 +120,13 @@ class MapHoles(flow.Step):
 class CheckUnwritten(flow.Step):
     """The holes are holes still, whoever has come and gone meanwhile."""
 
-    def execute(self, volume: ports.Volume, holes: thin_map.Holes,
+    def execute(self, volume: objects.Volume, holes: thin_map.Holes,
                 written: int) -> None:
         if not holes:
             return
         self._node.stack.flush_handle(volume.id)
         if self._node.stack.written(volume.id) != written:
-            raise sparse_errors.SourceWritten(
+            raise exceptions.SourceWritten(
                 volume=volume.id, host=self._node.host)
 
 
@@ -136,14 +135,14 @@ class Record(flow.Step):
 
     default_provides = 'move'
 
-    def __init__(self, node: nodes.Node, event: state.Event,
+    def __init__(self, node: Node, event: state.Event,
                  asked_by: state.Asked, new_credentials: Callable[[], str]):
         super().__init__(node)
         self._event = event
         self._asked_by = asked_by
         self._new_credentials = new_credentials
 
-    def execute(self, volume: ports.Volume, destination: dict) -> state.Move:
+    def execute(self, volume: objects.Volume, destination: dict) -> state.Move:
         move = self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
             self._node.exports.source_location, self._new_credentials(),
@@ -151,7 +150,7 @@ class Record(flow.Step):
         self._node.tell(state.Milestone.BEGUN, move)
         return move
 
-    def revert(self, context: ports.Context, result: typing.Any,
+    def revert(self, context: objects.Context, result: typing.Any,
                **_kwargs: typing.Any) -> None:
         if isinstance(result, state.Move):
             try:
@@ -172,7 +171,7 @@ class Offer(flow.Step):
 class Prepare(flow.Step):
     """The peer builds its stack."""
 
-    def execute(self, context: ports.Context, move: state.Move,
+    def execute(self, context: objects.Context, move: state.Move,
                 holes: thin_map.Holes) -> None:
         what = (context, move.destination, move.shadow_id, move.token.nonce)
         if holes:
@@ -209,8 +208,8 @@ class Commit(flow.Step):
         return None
 
 
-def move_volume(node: nodes.Node, context: ports.Context,
-                volume: ports.Volume, peer: str,
+def move_volume(node: Node, context: objects.Context,
+                volume: objects.Volume, peer: str,
                 new_credentials: Callable[[], str],
                 live: bool = False,
                 asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -221,7 +220,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
         Cinder's provider_auth
     :param live: for a live migration: the source is in use and stays so
         until :func:`source_released`; without it, nothing may use the volume
-    :param asked_by: see :mod:`cinder_localclone.rows`
+    :param asked_by: see :mod:`cinder_localclone.core.rows`
     :returns: the committed move; what follows is the destination's step
     :raises LocalCloneError: if a step failed; the move is rolled back
     """
@@ -242,7 +241,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
                **no_holes)
 
 
-def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
+def run(node: Node, context: objects.Context, volume: objects.Volume,
         peer: str, steps: linear_flow.Flow, **given: typing.Any
         ) -> state.Move:
     """Take the steps of a move up to its commit; see :func:`move_volume`.
@@ -258,7 +257,7 @@ def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
     return committed
 
 
-def drop_handle(node: nodes.Node, move: state.Move) -> None:
+def drop_handle(node: Node, move: state.Move) -> None:
     """Once its source has been left, the volume has no handle there.
 
     The LV goes stale, and is tagged so: a boot makes no handle on it again.
@@ -289,7 +288,7 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                         {'device': name, 'host': move.destination})
         else:
             if move.extra_bytes:
-                crypt_tops.forget_left(node, move.volume_id, move.source_lv)
+                devices.forget_left(node, move.volume_id, move.source_lv)
             node.stack.remove_handle(move.volume_id)
     except Exception as exc:  # also of privsep, or of the message bus
         LOG.warning('%(device)s could not be removed; the next periodic '
@@ -298,7 +297,7 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                     exc_info=not isinstance(exc, exceptions.LocalCloneError))
 
 
-def abandon(node: nodes.Node, context: ports.Context,
+def abandon(node: Node, context: objects.Context,
             move: state.Move) -> None:
     """Give up a move that is not committed.
 
@@ -312,13 +311,13 @@ def abandon(node: nodes.Node, context: ports.Context,
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
-            offering.withdraw(node, failed.shadow_id)
+            source_export.withdraw(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
         events.say(events.DESTINATION_LEFT, volume=failed.volume_id,
                    host=failed.destination, error=exc)
 
 
-def abandon_interrupted(node: nodes.Node, context: ports.Context,
+def abandon_interrupted(node: Node, context: objects.Context,
                         volume_id: str) -> None:
     """Give up a move that this service began and did not live to commit.
 
@@ -330,7 +329,7 @@ def abandon_interrupted(node: nodes.Node, context: ports.Context,
         abandon(node, context, move)
 
 
-def source_released(node: nodes.Node, context: ports.Context,
+def source_released(node: Node, context: objects.Context,
                     move: state.Move) -> None:
     """The guest has left the source, hydration may begin.
 
@@ -339,7 +338,7 @@ def source_released(node: nodes.Node, context: ports.Context,
     :raises SourceBusy: if something still uses the volume here: it might
         write what the destination has already copied
     """
-    tops.ensure_closed(node, move.volume_id)
+    devices.ensure_closed(node, move.volume_id)
     # A reboot may have removed the handle, by which it is flushed.
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)

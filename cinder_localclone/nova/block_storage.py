@@ -10,7 +10,7 @@ from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as errors
 from keystoneauth1 import loading
 
-from cinder_localclone.nova import opts
+from cinder_localclone.nova import options
 from cinder_localclone.nova import placement
 
 #: The first version of the API that has attachments.
@@ -29,7 +29,7 @@ class NoLogin(Exception):
     def __init__(self) -> None:
         super().__init__(
             'nova.conf of the scheduler has neither [%s] auth_type nor '
-            '[%s] auth_type' % (opts.GROUP, opts.CINDER))
+            '[%s] auth_type' % (options.GROUP, options.CINDER))
 
 
 class BlockStorage:
@@ -44,15 +44,15 @@ class BlockStorage:
     @functools.cached_property
     def _api(self) -> typing.Any:
         conf = self._conf
-        own = conf[opts.GROUP]
+        own = conf[options.GROUP]
         auth = loading.load_auth_from_conf_options(
-            conf, opts.GROUP if own.auth_type or own.auth_section
-            else opts.CINDER)
+            conf, options.GROUP if own.auth_type or own.auth_section
+            else options.CINDER)
         if auth is None:
             raise NoLogin()
         session = loading.load_session_from_conf_options(
-            conf, opts.CINDER, auth=auth, timeout=own.timeout)
-        cinder = conf[opts.CINDER]
+            conf, options.CINDER, auth=auth, timeout=own.timeout)
+        cinder = conf[options.CINDER]
         kind, name, interface = cinder.catalog_info.split(':')
         template = cinder.endpoint_template
         return adapter.Adapter(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
-from cinder_localclone import host_names
+from cinder_localclone.core import hosts
 
 #: Of a weight that is 1 at most: what a node has that volumes can move to.
 #: The rest is for their home.
@@ -58,9 +58,9 @@ class Backend:
     nodes: Mapping[str, Node] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def names(self) -> host_names.Names:
+    def names(self) -> hosts.Names:
         """Of its nodes."""
-        return host_names.Names(self.nodes)
+        return hosts.Names(self.nodes)
 
 
 #: The backends of this driver, by name.

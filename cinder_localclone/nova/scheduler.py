@@ -13,7 +13,7 @@ from oslo_log import log as logging
 
 from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import knowledge
-from cinder_localclone.nova import opts
+from cinder_localclone.nova import options
 from cinder_localclone.nova import placement
 
 CONF = nova.conf.CONF
@@ -21,13 +21,13 @@ LOG = logging.getLogger(__name__)
 
 _T = typing.TypeVar('_T')
 
-opts.register(CONF)
+options.register(CONF)
 
 
 @functools.cache
 def _knowledge() -> knowledge.Knowledge:
     """One for both; made when it is first asked, in the worker's process."""
-    own = CONF[opts.GROUP]
+    own = CONF[options.GROUP]
     return knowledge.Knowledge(
         block_storage.BlockStorage(CONF), knowledge.Limits(
             own.timeout, own.retry_interval, own.cache_time), own.hosts)
@@ -84,7 +84,7 @@ class LocalCloneWeigher(weights.BaseHostWeigher):
         """The option's, or that of the host's aggregates."""
         multiplier: float = utils.get_weight_multiplier(
             host_state, 'localclone_weight_multiplier',
-            CONF[opts.GROUP].weight_multiplier)
+            CONF[options.GROUP].weight_multiplier)
         return multiplier
 
     def _weigh_object(self, host_state: typing.Any, request_spec: typing.Any

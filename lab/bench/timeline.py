@@ -15,8 +15,9 @@ import sys
 import time
 
 #: Methods that answer somebody's request.
-REQUESTS = {'driver.LocalCloneDriver': ('initialize_connection',),
-            'handlers.Handlers': ('prepare', 'prepare_sparse', 'holes')}
+REQUESTS = {
+    'driver.driver.LocalCloneDriver': ('initialize_connection',),
+    'service.handlers.Handlers': ('prepare', 'prepare_sparse', 'holes')}
 
 
 def timed(note, what, function):
@@ -35,7 +36,7 @@ def install(note):
     """Have the driver in this process note what it waits for."""
     from sqlalchemy import engine
     from sqlalchemy import event
-    package = importlib.import_module('cinder_localclone.privileged')
+    package = importlib.import_module('cinder_localclone.storage.privsep')
     for found in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(
             '%s.%s' % (package.__name__, found.name))
@@ -44,7 +45,7 @@ def install(note):
                 setattr(module, name, timed(
                     note, '%s.%s' % (found.name, name), function))
     for where, names in REQUESTS.items():
-        module, kind = where.split('.')
+        module, _dot, kind = where.rpartition('.')
         found = getattr(importlib.import_module(
             'cinder_localclone.' + module), kind)
         for name in names:

@@ -135,7 +135,7 @@ def cinder_control(venv, state, debug=False, extra=None, keys=False) -> str:
         'host': 'control', 'osapi_volume_workers': 1,
         'osapi_volume_extension': [
             'cinder.api.contrib.standard_extensions',
-            'cinder_localclone.messages.load']})
+            'cinder_localclone.service.messages.load']})
     sections['DEFAULT'].update(extra or {})
     # Without one, for volumes of encrypted types that nothing decrypts.
     sections.update(key_manager() if keys else {'key_manager': {

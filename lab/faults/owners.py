@@ -57,7 +57,7 @@ def in_database(key):
 
     Also of what was deleted.
     """
-    records = importlib.import_module('cinder_localclone.records')
+    records = importlib.import_module('cinder_localclone.db.moves')
     volume, snapshot = records.models.Volume, records.models.Snapshot
     with records.main_context_manager.reader.using(
             records._admin()) as session:

@@ -87,7 +87,7 @@ def _wrap(module, name, wrapped):
 
 
 def _devices(smaller, larger):
-    mapper = _module('privileged.devicemapper')
+    mapper = _module('storage.privsep.dmsetup')
 
     _wrap(mapper, 'survey', lambda real, *args: as_listed(
         real(*args), larger))
@@ -101,7 +101,8 @@ def _devices(smaller, larger):
 
 
 def _lvs(smaller, larger):
-    lvm, reports = _module('privileged.lvm'), _module('lvm.reports')
+    lvm, reports = _module('storage.privsep.lvm'), _module(
+        'core.formats.lvm_reports')
     _wrap(lvm, 'create_thin', lambda real, group, pool, name, size, *args:
           real(group, pool, name, smaller(size), *args))
     _wrap(lvm, 'extend', lambda real, group, name, size, *args: real(
@@ -123,13 +124,13 @@ def _lvs(smaller, larger):
     # Of a pool, which is as large as it says.
     _wrap(reports, 'unfilled', lambda real, lvs: smaller(real(lvs)))
     for each in ('holes', 'unmapped'):
-        _wrap(_module('privileged.thin_pool'), each,
+        _wrap(_module('storage.privsep.thin_pool'), each,
               lambda real, group, name, size, *args: real(
                   group, name, smaller(size), *args))
 
 
 def _disks(smaller, larger):
-    block = _module('privileged.block')
+    block = _module('storage.privsep.block')
 
     def identity(real, path):
         size, serial = real(path)
@@ -140,15 +141,15 @@ def _disks(smaller, larger):
 
 
 def _headers(smaller, larger):
-    types = _module('encryption_types')
+    types = _module('core.volume_types')
     types.HEADER_BYTES = larger(types.HEADER_BYTES)
-    _wrap(_module('privileged.crypt'), 'payload_sectors',
+    _wrap(_module('storage.privsep.cryptsetup'), 'payload_sectors',
           lambda real, *args: larger(real(*args)))
-    _wrap(_module('privileged.secrets'), 'format_luks2',
+    _wrap(_module('storage.privsep.cryptsetup_keys'), 'format_luks2',
           lambda real, path, wanted, *args: real(
               path, _offset(wanted, smaller), *args))
     # A pin has what the header says.
-    pinning = _module('pinning')
+    pinning = _module('encryption.pinning')
     _wrap(pinning, 'pin', lambda real, encryption, offset, *args: real(
         encryption, smaller(offset), *args))
     _wrap(pinning, '_why_not_offered', lambda real, found: real(
@@ -157,5 +158,5 @@ def _headers(smaller, larger):
 
 def _offset(wanted, change):
     """What a header is made with, with the data at another place."""
-    made = _module('luks.options').NewHeader(*wanted)
+    made = _module('core.formats.cryptsetup_cli').NewHeader(*wanted)
     return made._replace(offset=change(made.offset))

@@ -125,7 +125,7 @@ from cinder import context, objects, rpc
 objects.register_all()
 volume.CONF(['--config-file', sys.argv[1]], project='cinder')
 rpc.init(volume.CONF)
-from cinder_localclone import exceptions, peer
+from cinder_localclone.core import exceptions, peer
 try:
     peer.Client(40).prepare(context.get_admin_context(), *sys.argv[2:5])
     print('accepted')

@@ -55,49 +55,51 @@ KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
          ('/dev/sd', 'disk'))
 #: By module and name: all that changes something on the node.
 EFFECTS = {
-    'privileged.lvm': ('create_thin', 'create_thick', 'create_snapshot',
-                       'zero_decrypted',
-                       'extend', 'zero', 'activate', 'deactivate', 'add_tag',
-                       'remove_tag', 'retag', 'retag_group', 'rename',
-                       'protect', 'skip_activation', 'remove', 'resume'),
-    'privileged.block': ('read_head', 'zero_head', 'flush',
-                         'discard', 'disable_discards'),
-    'privileged.thin_pool': ('holes', 'release', 'unmapped'),
-    'privileged.refill': ('refill',),
-    'privileged.iscsi': ('record_target', 'login', 'rescan', 'end_session',
-                         'set_recovery_timeout', 'bring_back'),
-    'privileged.devicemapper': ('create', 'swap_table', 'swap_flushed',
+    'storage.privsep.lvm': (
+        'create_thin', 'create_thick', 'create_snapshot', 'zero_decrypted',
+        'extend', 'zero', 'activate', 'deactivate', 'add_tag', 'remove_tag',
+        'retag', 'retag_group', 'rename', 'protect', 'skip_activation',
+        'remove', 'resume'),
+    'storage.privsep.block': ('read_head', 'zero_head', 'flush',
+                              'discard', 'disable_discards'),
+    'storage.privsep.thin_pool': ('holes', 'release', 'unmapped'),
+    'storage.privsep.refill': ('refill',),
+    'storage.privsep.iscsiadm': (
+        'record_target', 'login', 'rescan', 'end_session',
+        'set_recovery_timeout', 'bring_back'),
+    'storage.privsep.dmsetup': ('create', 'swap_table', 'swap_flushed',
                                 'remove', 'message', 'replace_suspended',
                                 'discard_beneath', 'mend_path'),
-    'privileged.lio': ('export', 'unexport'),
-    'privileged.links': ('ensure', 'remove'),
-    'privileged.crypt': ('close', 'remove_integrity', 'erase',
-                         'import_token', 'remove_token', 'set_uuid'),
-    'privileged.backups': ('make', 'restore', 'drop', 'add', 'keep_only',
-                           'remove', 'save_beginning'),
-    'privileged.sealed': ('seal', 'open_device', 'resize', 'forget',
-                          'end_reencryption'),
-    'privileged.secrets': ('format_luks1', 'format_luks2', 'open_device',
-                           'resize', 'add_key', 'kill_slot',
-                           'begin_reencryption', 'end_reencryption'),
-    'privileged.runner': ('start', 'stop'),
+    'storage.privsep.lio': ('export', 'unexport'),
+    'storage.privsep.links': ('ensure', 'remove'),
+    'storage.privsep.cryptsetup': ('close', 'remove_integrity', 'erase',
+                                   'import_token', 'remove_token', 'set_uuid'),
+    'storage.privsep.header_backups': (
+        'make', 'restore', 'drop', 'add', 'keep_only', 'remove',
+        'save_beginning'),
+    'storage.privsep.sealed_keys': ('seal', 'open_device', 'resize', 'forget',
+                                    'end_reencryption'),
+    'storage.privsep.cryptsetup_keys': (
+        'format_luks1', 'format_luks2', 'open_device', 'resize', 'add_key',
+        'kill_slot', 'begin_reencryption', 'end_reencryption'),
+    'storage.privsep.reencrypt_process': ('start', 'stop'),
 }
 METHODS = {
-    'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
-                        'drop_attachment'),
-    'snapshot_records.SnapshotRecords': ('locate', 'place', 'replace_body',
-                                         'set_encryption', 'keep'),
-    'secret_records.SecretRecords': ('record',),
-    'queue_records.QueueRecords': ('note_stalled',),
-    'status_records.StatusRecords': ('end_dead',),
-    'attachment_records.AttachmentRecords': ('end_passing',),
-    'keys.Keys': ('create',),
-    'sessions.Sessions': ('attach', 'attach_passed'),
+    'db.moves.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
+                         'drop_attachment'),
+    'db.volumes.SnapshotRecords': ('locate', 'place', 'replace_body',
+                                   'set_encryption', 'keep'),
+    'db.secrets.SecretRecords': ('record',),
+    'db.queue.QueueRecords': ('note_stalled',),
+    'db.interrupted.StatusRecords': ('end_dead',),
+    'db.attachments.AttachmentRecords': ('end_passing',),
+    'encryption.key_manager.Keys': ('create',),
+    'storage.iscsi_initiator.Sessions': ('attach', 'attach_passed'),
 }
 #: By module and name: what looks at sysfs, and an odd answer of it.
 LOOKS = {
-    'privileged.iscsi': {'disks': '{}'},
-    'privileged.block': {
+    'storage.privsep.iscsiadm': {'disks': '{}'},
+    'storage.privsep.block': {
         'identity': (0, ''), 'number': '',
         'completed_reads': FileNotFoundError(2, 'as asked'),
         'size': FileNotFoundError(2, 'as asked')},
@@ -264,7 +266,7 @@ def lose_answers(steps):
     would meet: a transaction of which it can't know whether it took effect.
     """
     connections, errors, records = [importlib.import_module(name) for name in (
-        'pymysql.connections', 'pymysql.err', 'cinder_localclone.records')]
+        'pymysql.connections', 'pymysql.err', 'cinder_localclone.db.moves')]
     send, swap = connections.Connection.commit, records.Records.commit
     moving = threading.local()
 
@@ -299,23 +301,25 @@ def install(steps):
             setattr(found, name, odd(steps, name, getattr(found, name),
                                      answer))
     for where, names in METHODS.items():
-        module, kind = where.split('.')
+        module, _dot, kind = where.rpartition('.')
         found = getattr(importlib.import_module(
             'cinder_localclone.' + module), kind)
         for name in names:
             setattr(found, name, wrap(
                 steps, name, getattr(found, name), True))
     reconciler = importlib.import_module(
-        'cinder_localclone.reconcile').Reconciler
+        'cinder_localclone.volumes.reconcile').Reconciler
     reconciler._attempt = side_by_side(steps, reconciler._attempt)
-    stack = importlib.import_module('cinder_localclone.stack').Stack
+    stack = importlib.import_module('cinder_localclone.storage.clone').Stack
     stack.set_hydration = unless_still(steps, stack.set_hydration)
-    for name, look in (('births', 'look_at_images'), ('passing', 'look')):
+    for name, look in (('volumes.clone', 'look_at_images'),
+                       ('moves.remote_attachment', 'look')):
         module = importlib.import_module('cinder_localclone.' + name)
         setattr(module, look, aside(steps, getattr(module, look)))
     # What is sent to a service here is delivered as soon as it is back.
-    importlib.import_module('cinder_localclone.unended').DELIVERED = DELIVERED
-    records = importlib.import_module('cinder_localclone.records')
+    importlib.import_module(
+        'cinder_localclone.volumes.interrupted').DELIVERED = DELIVERED
+    records = importlib.import_module('cinder_localclone.db.moves')
     read = records._to_move
     records._to_move = lambda *rows: steps.know(read(*rows))
 

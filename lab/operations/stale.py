@@ -11,9 +11,9 @@ import pathlib
 
 #: Of cinder-api and cinder-scheduler.
 OPTIONS = {
-    'osapi_volume_extension': [
-        'cinder.api.contrib.standard_extensions',
-        'cinder_localclone.messages.load', 'lab.operations.stale.load'],
+    'osapi_volume_extension': ['cinder.api.contrib.standard_extensions',
+                               'cinder_localclone.service.messages.load',
+                               'lab.operations.stale.load'],
     'scheduler_driver': 'lab.operations.stale_scheduler.Scheduler'}
 
 

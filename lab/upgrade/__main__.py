@@ -73,14 +73,14 @@ class Upgrade:
         self.replace('mount --bind %s %s' % (theirs / PACKAGE, ours))
         self.report.check(
             'node2 runs the older version', self.version() != (
-                ours / 'peer.py').read_text())
+                ours / 'service/rpc.py').read_text())
 
     def upgrade(self):
         """This version again."""
         self.replace('umount -l %s' % (self.lab.repo / PACKAGE))
         self.report.check(
             'node2 runs this version', self.version() == (
-                self.lab.repo / PACKAGE / 'peer.py').read_text())
+                self.lab.repo / PACKAGE / 'service/rpc.py').read_text())
 
     def replace(self, how):
         """Another version on node2, its service started anew."""
@@ -93,7 +93,7 @@ class Upgrade:
     def version(self):
         """What node2 knows of calls between nodes."""
         return self.older.run(
-            ['cat', self.lab.repo / PACKAGE / 'peer.py']).stdout
+            ['cat', self.lab.repo / PACKAGE / 'service/rpc.py']).stdout
 
     # -- what is done with them
 

@@ -11,20 +11,19 @@ import contextlib
 import dataclasses
 import typing
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 from tests.contracts import storage
 from tests.contracts.storage import GIB
 from tests.contracts.storage import refused
 from tests.contracts.storage import same
 
-HEADER = encryption_types.HEADER_BYTES
+HEADER = volume_types.HEADER_BYTES
 KEY, OTHER_KEY, NO_KEY = (bytes([each]) * 64 for each in b'kon')
 CIPHER = 'aes-xts-plain64'
 
@@ -58,9 +57,9 @@ def blank(bench: Bench) -> str:
     return volume
 
 
-def new_header(volume: str) -> options.NewHeader:
-    return options.NewHeader(
-        volume, HEADER, CIPHER, 512, 512, 'none', options.RANDOM_KEY.value)
+def new_header(volume: str) -> cryptsetup_cli.NewHeader:
+    return cryptsetup_cli.NewHeader(volume, HEADER, CIPHER, 512, 512, 'none',
+                                    cryptsetup_cli.RANDOM_KEY.value)
 
 
 @contextlib.contextmanager
@@ -75,18 +74,18 @@ def encrypted(bench: Bench) -> Iterator[str]:
 
 
 def token(key: str, *slots: str) -> str:
-    return str(tokens.Token(key, encryption_types.KeyFormat.HEX,
-                            keyslots=slots))
+    return str(luks_header.Token(key, volume_types.KeyFormat.HEX,
+                                 keyslots=slots))
 
 
-def keys_of(header: headers.Header) -> dict[str, tuple[str, ...]]:
+def keys_of(header: luks_header.Header) -> dict[str, tuple[str, ...]]:
     """Which slots each secret opens, by the tokens of a header."""
     return {each.key: each.keyslots for each in header.tokens}
 
 
 def add(bench: Bench, volume: str) -> None:
     """Have a second key open a volume, as a rotation does."""
-    bench.crypt.add_key(volume, KEY, OTHER_KEY, '1', options.RANDOM_KEY)
+    bench.crypt.add_key(volume, KEY, OTHER_KEY, '1', cryptsetup_cli.RANDOM_KEY)
     bench.crypt.write_token(volume, '1', token('second', '1'))
 
 
@@ -128,7 +127,7 @@ def no_header(bench: Bench) -> None:
     for act in (bench.crypt.header,
                 lambda volume: bench.crypt.test(volume, KEY),
                 lambda volume: bench.crypt.open(volume, KEY)):
-        with refused(encryption_errors.HeaderDamaged):
+        with refused(encryption_exceptions.HeaderDamaged):
             act(volume)
     same(True, bool(bench.crypt.damaged_copies(volume)))
     same(None, bench.crypt.opened(volume))
@@ -152,14 +151,14 @@ def key_opens_its_slot(bench: Bench) -> None:
     with encrypted(bench) as volume:
         same(None, bench.crypt.test(volume, KEY))
         same(None, bench.crypt.test(volume, KEY, '0'))
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.test(volume, NO_KEY)
         add(bench, volume)
         for key, slot in ((KEY, '0'), (OTHER_KEY, '1')):
             same(None, bench.crypt.test(volume, key))
             same(None, bench.crypt.test(volume, key, slot))
         for key, slot in ((KEY, '1'), (OTHER_KEY, '0')):
-            with refused(encryption_errors.WrongKey):
+            with refused(encryption_exceptions.WrongKey):
                 bench.crypt.test(volume, key, slot)
 
 
@@ -167,15 +166,15 @@ def key_opens_its_slot(bench: Bench) -> None:
 def key_takes_the_place_of_another(bench: Bench) -> None:
     with encrypted(bench) as volume:
         before = bench.crypt.header(volume)
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.add_key(volume, NO_KEY, OTHER_KEY, '1',
-                                options.RANDOM_KEY)
+                                cryptsetup_cli.RANDOM_KEY)
         same(before, bench.crypt.header(volume))
         add(bench, volume)
         same({'first': ('0',), 'second': ('1',)},
              keys_of(bench.crypt.header(volume)))
         # Only who has another slot's key may drop one.
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.kill_slot(volume, '0', KEY)
         same(('0', '1'), bench.crypt.header(volume).keyslots)
         same(None, bench.crypt.kill_slot(volume, '0', OTHER_KEY))
@@ -185,9 +184,9 @@ def key_takes_the_place_of_another(bench: Bench) -> None:
         bench.crypt.remove_token(volume, '0')
         same({'second': ('1',)}, keys_of(bench.crypt.header(volume)))
         same(before.digest, bench.crypt.header(volume).digest)
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.test(volume, KEY)
-        with refused(encryption_errors.LastKey):
+        with refused(encryption_exceptions.LastKey):
             bench.crypt.kill_slot(volume, '1', OTHER_KEY)
         same(None, bench.crypt.test(volume, OTHER_KEY))
 
@@ -209,7 +208,7 @@ def erased(bench: Bench) -> None:
         add(bench, volume)
         bench.crypt.erase(volume)
         for key in (KEY, OTHER_KEY):
-            with refused(encryption_errors.WrongKey):
+            with refused(encryption_exceptions.WrongKey):
                 bench.crypt.test(volume, key)
         same((), bench.crypt.header(volume).all_keyslots)
 
@@ -220,7 +219,7 @@ def erased(bench: Bench) -> None:
 def opened_with_its_key(bench: Bench) -> None:
     with encrypted(bench) as volume:
         device = names.crypt(volume)
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.open(volume, NO_KEY)
         same(None, bench.crypt.opened(volume))
         same(None, bench.crypt.open(volume, KEY))
@@ -264,7 +263,7 @@ def opened_is_extended(bench: Bench) -> None:
         bench.stack.show_lv(lv, more)
         same(True, bench.stack.ensure_handle_on_lv(volume, lv, more))
         same(GIB, bench.crypt.size(volume))
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.resize(volume, NO_KEY)
         same(GIB, bench.crypt.size(volume))
         same(None, bench.crypt.resize(volume, KEY))
@@ -287,7 +286,7 @@ def backup_is_restored(bench: Bench) -> None:
         same(bench.crypt.header(volume),
              bench.crypt.backed_up(volume, kept))
         same(None, bench.crypt.test_backup(volume, kept, KEY))
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.test_backup(volume, kept, OTHER_KEY)
         bench.crypt.erase(volume)
         bench.crypt.restore(volume, kept, ())
@@ -308,13 +307,13 @@ def backup_is_restored_without_a_key(bench: Bench) -> None:
         bench.crypt.back_up(volume)
         kept, = bench.crypt.backup_names(volume)
         same(None, bench.crypt.test_backup(volume, kept, OTHER_KEY, '1'))
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.test_backup(volume, kept, OTHER_KEY, '0')
         bench.crypt.erase(volume)
         bench.crypt.restore(volume, kept, ('1',))
         same(volume, bench.crypt.uuid(volume))
         same(None, bench.crypt.test(volume, KEY))
-        with refused(encryption_errors.WrongKey):
+        with refused(encryption_exceptions.WrongKey):
             bench.crypt.test(volume, OTHER_KEY)
         found = bench.crypt.header(volume)
         same((('0',), {'first': ('0',), 'second': ()}, before.digest), (
@@ -330,9 +329,9 @@ def backup_is_renewed(bench: Bench) -> None:
         add(bench, volume)
         header = bench.crypt.header(volume)
         for said, key, error in (
-                (header, NO_KEY, encryption_errors.WrongKey),
+                (header, NO_KEY, encryption_exceptions.WrongKey),
                 (dataclasses.replace(header, digest='x'), OTHER_KEY,
-                 encryption_errors.ForeignHeader)):
+                 encryption_exceptions.ForeignHeader)):
             with refused(error):
                 bench.crypt.renew_backup(volume, said, key)
             same([names.header_backup(volume, '1')], list(
@@ -355,9 +354,10 @@ def reencryption_begins(bench: Bench) -> None:
         before = bench.crypt.header(volume)
         bench.crypt.open(volume, KEY)
         bench.write(names.crypt(volume), 1, 'data')
-        bench.crypt.begin_reencryption(volume, '0', options.Reencryption(
-            'serpent-xts-plain64', 512, 'checksum',
-            options.RANDOM_KEY.value), KEY)
+        bench.crypt.begin_reencryption(
+            volume, '0',
+            cryptsetup_cli.Reencryption('serpent-xts-plain64', 512, 'checksum',
+                                        cryptsetup_cli.RANDOM_KEY.value), KEY)
         found = bench.crypt.header(volume)
         same(('serpent-xts-plain64', 512, 0, 'checksum', False, False), (
             found.reencryption.cipher, found.reencryption.key_bits,

@@ -19,12 +19,12 @@ import uuid
 from oslo_config import cfg
 
 from cinder_localclone.cmd import backend
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import names
-from cinder_localclone import sessions
-from cinder_localclone import stack
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage import iscsi_target
 from tests.contracts import storage
 
 #: Bytes that are written of each region.
@@ -47,17 +47,17 @@ class Bench:
     """The node's LVM, device-mapper and iSCSI, as its service has them."""
 
     def __init__(self, found, thin=True):
-        """:param found: a :class:`.cmd.backend.Backend`"""
+        """:param found: a :class:`.backend.Backend`"""
         conf = found.conf
         section = cfg.CONF[found.name]
         self.group, self.host = conf.volume_group, found.host
-        self.stack = stack.Stack(
+        self.stack = clone.Stack(
             self.group, self.group + '-pool' if thin else '', self.group,
             conf.localclone_command_timeout, self.host)
-        self.exports = export.Exports(
+        self.exports = iscsi_target.Exports(
             section.target_prefix, section.target_ip_address,
-            section.target_port, self.host, export.has_address)
-        self.sessions = sessions.Sessions(
+            section.target_port, self.host, iscsi_target.has_address)
+        self.sessions = iscsi_initiator.Sessions(
             conf.localclone_command_timeout, conf.localclone_source_timeout,
             self.host)
         self.crypt = found.crypt()

@@ -16,9 +16,9 @@ import contextlib
 import dataclasses
 import typing
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
 
 GIB = 1 << 30
 REGIONS = 4

@@ -6,7 +6,7 @@ As :mod:`.storage`, with a backend that has no thin pool.
 
 from collections.abc import Callable
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 from tests.contracts import storage
 from tests.contracts.storage import Bench
 from tests.contracts.storage import GIB

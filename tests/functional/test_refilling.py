@@ -103,7 +103,7 @@ class RefillingTest(base.LabTest):
         mapped = lv[5:].replace('-', '--').replace('/', '-')
         number = self.n1.run('dmsetup table ' + mapped).stdout.split()[-1]
         script = self.lab.repo / (
-            'cinder_localclone/privileged/while_suspended.py')
+            'cinder_localclone/storage/privsep/while_suspended.py')
         for fails in (2, 4):  # in the first block, in the second
             zeros = self.sum_at(self.n1, attached.path, 1)
             said = self.n1.run([

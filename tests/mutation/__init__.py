@@ -24,27 +24,29 @@ PACKAGE = 'cinder_localclone'
 
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
-    'moves/*.py', 'reconcile.py', 'copying.py', 'hydration.py', 'thin_map.py',
-    'queue.py', 'records.py',
-    'queue_records.py', 'operator_records.py', 'stack.py', 'handles.py',
-    'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
-    'decision.py', 'served.py', 'connections.py', 'handlers.py', 'deletion.py',
-    'extending.py', 'operations.py', 'forgetting.py', 'repair.py', 'survey.py',
-    'restore.py', 'snapshots.py', 'births.py', 'reverting.py',
-    'creation.py', 'newborns.py', 'front_end.py',
-    'snapshot_records.py', 'images.py', 'rows.py', 'copies.py', 'migration.py',
-    'migration_records.py', 'draining.py', 'adoption.py', 'manageable.py',
-    'managing.py', 'managing_snapshots.py', 'passing.py',
-    'attachment_records.py', 'privileged/[a-z]*.py', 'dm/[a-z]*.py',
-    'pace.py', 'wake.py', 'glance.py', 'serving.py', 'status_records.py',
-    'names.py', 'driver.py', 'image_driver.py', 'peer.py',
-    # Who may read a volume, and whether anybody can.
-    'encryption.py', 'key_change.py', 'own_key.py', 'recovery_keys.py',
-    'header_care.py', 'header_backups.py', 'headers_at_rest.py',
-    'reencryption.py', 'reencryption_plan.py', 'opening.py', 'unlocking.py',
-    'secret_care.py', 'secret_records.py', 'luks/[a-z]*.py', 'header_files.py',
-    'tops.py', 'crypt_tops.py', 'decrypting.py', 'pausing.py', 'cryptsetup.py',
-    'keys.py', 'kept_keys.py', 'pins.py', 'pinning.py')
+    'cmd/drain_plan.py', 'cmd/forget.py', 'core/attachments.py',
+    'core/header_notes.py', 'core/names.py', 'core/pins.py', 'core/rows.py',
+    'core/state.py', 'core/formats/cryptsetup_cli.py',
+    'core/formats/dm_clone_metadata.py', 'core/formats/dm_ioctl.py',
+    'core/formats/dm_tables.py', 'core/formats/luks_binary.py',
+    'core/formats/luks_ending.py', 'core/formats/luks_header.py',
+    'core/formats/luks_integrity.py', 'core/formats/survey.py',
+    'core/formats/thin_map.py', 'db/attachments.py', 'db/interrupted.py',
+    'db/inventory.py', 'db/moves.py', 'db/queue.py', 'db/secrets.py',
+    'db/volumes.py', 'driver/driver.py', 'driver/snapshots.py',
+    'encryption/[a-z]*.py', 'moves/__init__.py', 'moves/checks.py',
+    'moves/cleanup.py', 'moves/completion.py', 'moves/copying.py',
+    'moves/deferred.py', 'moves/destination.py', 'moves/flow.py',
+    'moves/holes.py', 'moves/hydration.py', 'moves/pace.py', 'moves/queue.py',
+    'moves/refill.py', 'moves/remote_attachment.py', 'moves/source.py',
+    'moves/source_export.py', 'service/handlers.py', 'service/restore.py',
+    'service/rpc.py', 'storage/[a-z]*.py', 'storage/privsep/[a-z]*.py',
+    'volumes/clone.py', 'volumes/connect.py', 'volumes/create.py',
+    'volumes/decision.py', 'volumes/delete.py', 'volumes/exports.py',
+    'volumes/extend.py', 'volumes/manage.py', 'volumes/manage_snapshots.py',
+    'volumes/manageable.py', 'volumes/migrate.py', 'volumes/operations.py',
+    'volumes/quick_check.py', 'volumes/reconcile.py', 'volumes/repair.py',
+    'volumes/revert.py', 'volumes/snapshots.py', 'volumes/uncommitted.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

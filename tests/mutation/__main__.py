@@ -53,7 +53,7 @@ def read():
              for path in sorted(package.rglob('*.py'))}
     return [mutant for path in mutation.modules()
             for mutant in all_mutants.mutants(
-                path, texts[path], words=path.startswith('privileged/'))
+                path, texts[path], words=path.startswith('storage/privsep/'))
             ], texts
 
 

@@ -21,39 +21,39 @@ MOST = 2000
 #: By name: module, function, a text in it and what stands there instead.
 FAULTS = {
     'lock dropped: prepare': (
-        'handlers', 'Handlers.prepare_sparse',
+        'service.handlers', 'Handlers.prepare_sparse',
         'node.lock(move.volume_id if move else shadow_id)',
         '_contextlib.nullcontext()'),
     'lock dropped: free space': (
         'moves.destination', 'Allocate._allocate',
         'self._node.allocation_lock()', '_contextlib.nullcontext()'),
     'lock dropped: deletion': (
-        'deletion', '_locked', 'locks.enter_context(node.lock(volume_id))',
-        'pass'),
+        'volumes.delete', '_locked',
+        'locks.enter_context(node.lock(volume_id))', 'pass'),
     'lock dropped: snapshot': (
-        'snapshots', 'create_here',
+        'volumes.snapshots', 'create_here',
         'node.lock(snapshot.volume_id)', '_contextlib.nullcontext()'),
     'lock dropped: extension': (
-        'extending', 'extend', 'with node.lock(volume_id):',
+        'volumes.extend', 'extend', 'with node.lock(volume_id):',
         'with _contextlib.nullcontext():'),
     'swap weakened: token not compared': (
         'tests.unit.world.records', 'SimRecords._check',
         '(recorded.token, recorded.committed) != (\n'
         '                move.token, move.committed)', 'False'),
     'swap weakened: may always move': (
-        'rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
+        'core.rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
         'return True\n    if asked_by is state.Asked.ATTACH:'),
     'stale row: home not looked at again': (
-        'moves.checks', 'volume_at_home',
+        'core.node', 'volume_at_home',
         'or not rows.is_home(volume, node.host)', ''),
     'stale row: deletion': (
-        'deletion', 'delete_here',
+        'volumes.delete', 'delete_here',
         '    with _locked(node, volume_id):\n'
         '        volume = node.records.volume(volume_id)\n',
         '    volume = node.records.volume(volume_id)\n'
         '    with _locked(node, volume_id):\n'),
     'intent after acting: snapshot': (
-        'snapshots', 'create_here',
+        'volumes.snapshots', 'create_here',
         'node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))\n'
         '            node.stack.create_snapshot('
@@ -62,8 +62,8 @@ FAULTS = {
         '            node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))'),
     'check removed: a volume is made once': (
-        'newborns', 'being_created', 'if row.name in node.stack.lvs():',
-        'if False:'),
+        'volumes.uncommitted', 'being_created',
+        'if row.name in node.stack.lvs():', 'if False:'),
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
         'node.stack.flush_handle(move.volume_id)\n'
@@ -95,7 +95,7 @@ FAULTS = {
         '    self._node.stack.flush_handle(move.volume_id)\n'
         '    return found'),
     'recorded before done: end of a move': (
-        'moves.remains', 'take_down',
+        'moves.cleanup', 'take_down',
         '    if move.committed:', '    node.records.finish(move, event)\n'
         '    return\n    if move.committed:'),
     'flush left out: before a move': (
@@ -108,7 +108,7 @@ FAULTS = {
         'moves.completion', 'MarkHydrated.execute',
         'self._node.stack.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a snapshot': (
-        'snapshots', 'at_home', 'node.stack.flush_handle(volume_id)',
+        'volumes.snapshots', 'at_home', 'node.stack.flush_handle(volume_id)',
         'pass'),
     'flush left out: source of a volume that follows': (
         'moves.destination', '_put_on_clone',
@@ -116,20 +116,21 @@ FAULTS = {
         'node.stack.follow_onto_clone(move, "")'),
     'wait removed: source still open': (
         'moves.source', 'CheckClosed.execute',
-        'tops.ensure_closed(self._node, volume.id)', 'pass'),
+        'devices.ensure_closed(self._node, volume.id)', 'pass'),
     'wait removed: source of a live move still open': (
         'moves.source', 'source_released',
-        'tops.ensure_closed(node, move.volume_id)', 'pass'),
+        'devices.ensure_closed(node, move.volume_id)', 'pass'),
     'wait removed: destination of a live move still open': (
         'moves.destination', 'roll_back_live',
-        'tops.ensure_closed(node, move.volume_id)', 'pass'),
+        'devices.ensure_closed(node, move.volume_id)', 'pass'),
     'wait removed: what is passed through is still open': (
-        'passing', 'end', 'tops.ensure_closed(node, volume_id)', 'pass'),
+        'moves.remote_attachment', 'end',
+        'devices.ensure_closed(node, volume_id)', 'pass'),
     'wait removed: what is deleted is still open': (
-        'deletion', '_close', 'if not _is_closed(node, volume_id, move):',
-        'if False:'),
+        'volumes.delete', '_close',
+        'if not _is_closed(node, volume_id, move):', 'if False:'),
     'wait removed: what is new of a volume is not zeroed': (
-        'extending', 'extend', 'if rest:', 'if False:'),
+        'volumes.extend', 'extend', 'if rest:', 'if False:'),
     'check removed: destination of a live move written': (
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
     'check removed: complete without its source': (
@@ -137,7 +138,7 @@ FAULTS = {
         'if not node.stack.clone_status(move.shadow_id).finished:',
         'if False:'),
     'order: metadata goes before its LV': (
-        'moves.removal', 'remove_stack',
+        'moves.cleanup', 'remove_stack',
         'discard_lv(node, move.destination_lv)\n'
         '    node.stack.remove_lv(names.metadata_lv(move.shadow_id))',
         'node.stack.remove_lv(names.metadata_lv(move.shadow_id))\n'

@@ -8,16 +8,16 @@ import shlex
 import fixtures
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import control
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import memory
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import secrets
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import dm_control
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import memory
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
 
 
 class Commands(fixtures.Fixture):
@@ -33,7 +33,7 @@ class Commands(fixtures.Fixture):
         self.ran, self.limits, self.inputs, self.graces = [], [], [], []
         self.secrets, self.dying = [], []
         self._answers = []
-        for context in (privileged.default, secrets.context):
+        for context in (privsep.default, cryptsetup_keys.context):
             self.useFixture(fixtures.MockPatchObject(
                 context, 'client_mode', False))
         # Not the memory of all tests.
@@ -51,7 +51,7 @@ class Commands(fixtures.Fixture):
                 self._mapped_name, sysfs.mapped_name)))
         for name in ('status', 'table'):
             self.useFixture(fixtures.MockPatchObject(
-                control, name, functools.partial(self._ioctl, name)))
+                dm_control, name, functools.partial(self._ioctl, name)))
 
     @staticmethod
     def _mapped_name(mapped_name, path):

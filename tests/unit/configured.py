@@ -6,7 +6,7 @@ import os
 import fixtures
 from oslo_config import cfg
 
-from cinder_localclone.privileged import configuration
+from cinder_localclone.storage.privsep import configuration
 
 BACKEND = 'lc'
 

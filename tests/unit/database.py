@@ -12,14 +12,14 @@ import warnings
 from cinder.tests.unit import test
 import fixtures
 
-from cinder_localclone import records
+from cinder_localclone.db import moves
 
 #: Cinder's own fixture, of which TestCase takes the name.
 _Cinders = test.Database
 
 
 def _engine():
-    return records.main_context_manager.writer.get_engine()
+    return moves.main_context_manager.writer.get_engine()
 
 
 @functools.cache

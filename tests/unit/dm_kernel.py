@@ -10,7 +10,7 @@ import struct
 
 import fixtures
 
-from cinder_localclone.privileged import control
+from cinder_localclone.storage.privsep import dm_control
 
 HEADER = '=3I7IQ128s129s7x'
 LIST_DEVICES, TABLE_STATUS, TARGET_MSG = 0xc138fd02, 0xc138fd0c, 0xc138fd0e
@@ -38,7 +38,7 @@ class Kernel(fixtures.Fixture):
 
     def _setUp(self):
         self.useFixture(fixtures.MockPatchObject(
-            control, '_ioctl', self.ioctl))
+            dm_control, '_ioctl', self.ioctl))
 
     def add(self, name, number='253:9', table='', status='', uuid=None,
             opened=0, suspended=False):

@@ -3,8 +3,8 @@
 
 import json
 
-from cinder_localclone.luks import copies
-from cinder_localclone.luks import ending
+from cinder_localclone.core.formats import luks_binary
+from cinder_localclone.core.formats import luks_ending
 
 #: Of a new volume.
 PLAIN = ''.join('''\
@@ -160,12 +160,12 @@ def complete():
 def head(metadata, sequence=7, size=16 << 10):
     """The bytes of both copies of a header."""
     made = b''
-    for magic in (copies.FIRST, copies.SECOND):
-        binary = bytearray(ending.BINARY)
-        copies._BEGIN.pack_into(binary, 0, magic, 2, size, sequence)
+    for magic in (luks_binary.FIRST, luks_binary.SECOND):
+        binary = bytearray(luks_ending.BINARY)
+        luks_binary._BEGIN.pack_into(binary, 0, magic, 2, size, sequence)
         binary[72:78] = b'sha256'
-        made += ending._copy(
-            bytes(binary), magic, len(made), sequence, bytes(ending.SALT),
+        made += luks_ending._copy(
+            bytes(binary), magic, len(made), sequence, bytes(luks_ending.SALT),
             json.dumps(metadata, ensure_ascii=False).encode().ljust(
-                size - ending.BINARY, b'\0'))
+                size - luks_ending.BINARY, b'\0'))
     return made

@@ -20,26 +20,26 @@ import types
 
 import fixtures
 
-from cinder_localclone import assembly
-from cinder_localclone import connections
-from cinder_localclone import cryptsetup
-from cinder_localclone import directory
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import handlers
-from cinder_localclone import iscsi_names
-from cinder_localclone import late_requests
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import privileged
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import control
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import reconcile
-from cinder_localclone import sessions
-from cinder_localclone import stack
+from cinder_localclone.core import attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.service import assembly
+from cinder_localclone.service import directory
+from cinder_localclone.service import handlers
+from cinder_localclone.service import options
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import dm_control
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import reconcile
 from tests.unit import configured
 from tests.unit import dm_kernel
 from tests.unit import world as worlds
@@ -258,15 +258,15 @@ class Channel:
         machines.note('privileged', '%s.%s' % (
             module.rpartition('.')[2], function))
         fake = machines.fakes.get(name.removeprefix(
-            'cinder_localclone.privileged.'))
+            'cinder_localclone.storage.privsep.'))
         if fake:
             return fake(*args, **kwargs)
-        privileged.default.client_mode = False
+        privsep.default.client_mode = False
         try:
             return getattr(importlib.import_module(module), function)(
                 *args, **kwargs)
         finally:
-            privileged.default.client_mode = True
+            privsep.default.client_mode = True
 
 
 class Counted:
@@ -341,11 +341,11 @@ class Machines(fixtures.Fixture):
         for key, value in (('client_mode', True),
                            ('channel', Channel(self))):
             self.useFixture(fixtures.MockPatchObject(
-                privileged.default, key, value))
+                privsep.default, key, value))
         self.fakes = {
-            'iscsi.disks': lambda iqn='': self.machine.session_disks(),
-            'iscsi.set_recovery_timeout': lambda path, seconds: None,
-            'iscsi.bring_back': lambda path, timeout: False,
+            'iscsiadm.disks': lambda iqn='': self.machine.session_disks(),
+            'iscsiadm.set_recovery_timeout': lambda path, seconds: None,
+            'iscsiadm.bring_back': lambda path, timeout: False,
             'block.identity': lambda path: (
                 self.machine.size(path),
                 self.machine.disks[path.removeprefix('/dev/')].serial),
@@ -356,12 +356,12 @@ class Machines(fixtures.Fixture):
             'lvm.archive_room': lambda timeout: ('', 0),
             'block.disable_discards': lambda path: None,
             'block.discard': lambda *what: None,
-            'devicemapper.mend_path': lambda name: False,
-            'configfs.exports': self._exports,
-            'configfs.targets': lambda: json.dumps(
+            'dmsetup.mend_path': lambda name: False,
+            'lio_configfs.exports': self._exports,
+            'lio_configfs.targets': lambda: json.dumps(
                 [*self.machine.targets]),
-            'configfs.unfinished': lambda: '[]',
-            'configfs.unused_backstores': lambda: '[]',
+            'lio_configfs.unfinished': lambda: '[]',
+            'lio_configfs.unused_backstores': lambda: '[]',
             'lio.export': self._export,
             'lio.is_exported': lambda iqn, *_more: (
                 iqn in self.machine.targets),
@@ -369,11 +369,11 @@ class Machines(fixtures.Fixture):
             'links.targets': lambda: {},
         }
         self.useFixture(configured.Configured(
-            volume_driver=opts.DRIVER, volume_group=GROUP))
+            volume_driver=options.DRIVER, volume_group=GROUP))
         for what, fake in (
                 ((process, 'run'), self._run),
                 ((process, 'stream'), self._stream),
-                ((control, '_ioctl'), self._ioctl),
+                ((dm_control, '_ioctl'), self._ioctl),
                 ((sysfs, 'number'), lambda path: self.machine.number(path)),
                 ((sysfs, 'name_of'), lambda number: self.machine.name_of(
                     number) or ('' if self.machine.disk_at(number) else
@@ -386,21 +386,21 @@ class Machines(fixtures.Fixture):
                 ((block, 'serial'), lambda number: next(
                     each.serial for each in self.machine.disks.values()
                     if each.number == number)),
-                ((sessions.Sessions, '_check_portal'),
+                ((iscsi_initiator.Sessions, '_check_portal'),
                  lambda _self, portal: None)):
             self.useFixture(fixtures.MockPatchObject(*what, fake))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.process.locked',
+            'cinder_localclone.storage.privsep.process.locked',
             lambda *_what: contextlib.nullcontext(0)))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.iscsi._sessions',
+            'cinder_localclone.storage.privsep.iscsiadm._sessions',
             lambda iqn: [(each.iqn, '/sys/devices/platform/host3/session1')
                          for each in self.machine.disks.values()
                          if iqn in ('', each.iqn)]))
 
     def _assemble(self, host, sim):
         rows = Counted(self, records.SimRecords(sim))
-        stacks = stack.Stack(GROUP, POOL if self.thin else None, GROUP, 30,
+        stacks = clone.Stack(GROUP, POOL if self.thin else None, GROUP, 30,
                              host)
         calls = Peers(self, sim)
         where = directory.Directory(host, rows, calls)
@@ -409,15 +409,15 @@ class Machines(fixtures.Fixture):
             stack=stacks, peers=calls, is_at=where.is_at,
             crypt=cryptsetup.Cryptsetup(GROUP, 30),
             clear=lambda lv, size: None,
-            exports=export.Exports(PREFIX, '192.0.2.' + str(
+            exports=iscsi_target.Exports(PREFIX, '192.0.2.' + str(
                 len(self.services)), 3260, host),
-            sessions=sessions.Sessions(30, 30, host))
+            sessions=iscsi_initiator.Sessions(30, 30, host))
         reconciler = reconcile.Reconciler(sim.node, None)
         stacks._block = 512  # as the service has found it when it started
         stacks._extent = 4 << 20
         self.services[host] = assembly.Service(
             'l', sim.node, stacks, reconciler,
-            connections.Connections(reconciler, where.find), [], 'iqn.i',
+            connect.Connections(reconciler, where.find), [], 'iqn.i',
             block=512)
         self.handlers[host] = handlers.Handlers(self.services[host])
         self.machines[host].network = self._disk
@@ -471,7 +471,7 @@ class Machines(fixtures.Fixture):
         """What is found behind a target's name, by who logs in to it."""
         home = next(each for each in self.machines.values()
                     if iqn in each.targets)
-        move = self.world.shadows[iscsi_names.shadow_of_move_iqn(iqn)]
+        move = self.world.shadows[iscsi.shadow_of_move_iqn(iqn)]
         return types.SimpleNamespace(
             iqn=iqn, number='8:%d' % next(self.disk_minors),
             size=home.size(home.targets[iqn]),
@@ -500,7 +500,7 @@ class Machines(fixtures.Fixture):
         with self.at(home):
             self.services[home].connections.serve(
                 None, volume.id, {'host': where, 'initiator': 'iqn.i'},
-                late_requests.attachments(volume))
+                attachments.of_request(volume))
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}
         volume.status = 'in-use'

@@ -15,13 +15,13 @@ from cinder.tests.unit import utils
 from cinder.volume import volume_types
 from oslo_utils import timeutils
 
-from cinder_localclone import attachment_records
-from cinder_localclone import encryption_types
-from cinder_localclone import images as image_values
-from cinder_localclone import operator_records
-from cinder_localclone import state
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.db import attachments
+from cinder_localclone.db import inventory
 from tests.unit import world as worlds
 from tests.unit.world import images
 from tests.unit.world import scheduler
@@ -72,8 +72,8 @@ class Real:
             for host, zone in ZONES.items()}
 
     def records(self):
-        return (operator_records.OperatorRecords(),
-                attachment_records.AttachmentRecords(
+        return (inventory.OperatorRecords(),
+                attachments.AttachmentRecords(
                     lambda connector, host: host.startswith(
                         connector['host'] + '@')))
 
@@ -96,7 +96,7 @@ class Real:
     def snapshot(self, volume_id, status, node, provider_id):
         return utils.create_snapshot(
             self.context, volume_id, status=status, volume_size=1,
-            provider_location=node and image_values.location(node),
+            provider_location=node and rows.location(node),
             provider_id=provider_id).id
 
     def destroy_snapshot(self, snapshot_id):

@@ -16,17 +16,16 @@ from oslo_service import service as oslo_service
 import testtools
 from tooz import coordination
 
-from cinder_localclone import assembly
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import opts
-from cinder_localclone import pace
-from cinder_localclone import queue
-from cinder_localclone import stack as stacks
+from cinder_localclone.core import copies
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.moves import cleanup
+from cinder_localclone.service import assembly
+from cinder_localclone.service import options
+from cinder_localclone.storage import clone
+from cinder_localclone.volumes import uncommitted
 from tests import specs
 
 HOST = 'n1@l'
@@ -38,7 +37,7 @@ class Base(testtools.TestCase):
 
     def conf(self, **values):
         conf = configuration.Configuration(
-            cinder_lvm.volume_opts + opts.localclone_opts,
+            cinder_lvm.volume_opts + options.localclone_opts,
             config_group=configuration.SHARED_CONF_GROUP)
         for name, value in values.items():
             self.addCleanup(cfg.CONF.clear_override, name,
@@ -53,7 +52,7 @@ class GroupTest(Base):
 
     def open(self, error=None, **values):
         self.lvm = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.brick_lvm.LVM',
+            'cinder_localclone.service.assembly.brick_lvm.LVM',
             side_effect=error)).mock
         return assembly.open_group(self.conf(**values), 'execute')
 
@@ -100,12 +99,12 @@ class AssembleTest(Base):
         service.stack.check_groups = lambda lvs: None
         service.stack.own_block = lambda: 512
         service.stack.release_map = mock.Mock(return_value=False)
-        service.stack.lvs = lambda: {'pool': reports.LogicalVolume(
+        service.stack.lvs = lambda: {'pool': lvm_reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes,
             allocated=allocated)}
         service.stack.space = lambda lvs: (
-            reports.FreeSpace(lvs['pool'].size, 0, False),
-            reports.Capacity(lvs['pool'].size, 0, 0, 0))
+            lvm_reports.FreeSpace(lvs['pool'].size, 0, False),
+            lvm_reports.Capacity(lvs['pool'].size, 0, 0, 0))
 
     def test_from_the_configuration(self):
         service = self.assemble(
@@ -117,9 +116,9 @@ class AssembleTest(Base):
             service.stack.group, service.stack.pool,
             service.stack.metadata_group, service.stack.host))
         self.assertEqual(256, service.node.geometry.region_sectors)
-        self.assertEqual(queue.Limits(into=5), service.node.limits)
+        self.assertEqual(copies.Limits(into=5), service.node.limits)
         self.assertEqual(
-            pace.Settings(pace.Pace.SPARE, 3 << 20, 7 << 20, 0.05),
+            copies.Settings(copies.Pace.SPARE, 3 << 20, 7 << 20, 0.05),
             service.node.pacing)
         self.assertIn('192.0.2.1', service.addresses)
         self.assertIn('fd00::7', self.assemble(
@@ -129,7 +128,7 @@ class AssembleTest(Base):
 
     def test_stripes(self):
         free = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.privileged.lvm.free_of_disks',
+            'cinder_localclone.storage.privsep.lvm.free_of_disks',
             return_value=[1, 1])).mock
         service = self.assemble(None, volume_group='g',
                                 localclone_thick_stripes=3)
@@ -172,7 +171,7 @@ class AssembleTest(Base):
         targets = TARGETS.replace(
             'clone ', 'snapshot ' if 'targets' in lacking else 'clone ')
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.assembly.devicemapper.targets',
+            'cinder_localclone.service.assembly.dmsetup.targets',
             lambda timeout: targets))
         self.look(service, zeroes='zeroes' not in lacking)
         service.node.sessions.initiator = (
@@ -191,7 +190,7 @@ class AssembleTest(Base):
         service = self.assemble(volume_group='g')
         self.look(service)
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.assembly.devicemapper.targets',
+            'cinder_localclone.service.assembly.dmsetup.targets',
             lambda timeout: TARGETS))
         service.node.sessions.initiator = lambda: 'iqn.x'
         noted = service.node.crypt.note_directories = mock.Mock(
@@ -227,13 +226,14 @@ class AssembleTest(Base):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
         service.stack = mock.create_autospec(
-            stacks.Stack, instance=True, pool=pool)
+            clone.Stack, instance=True, pool=pool)
         service.node = dataclasses.replace(service.node, stack=service.stack)
         lvs = service.stack.lvs.return_value = {
-            'pool': reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
-                                          zeroes=True)}
+            'pool': lvm_reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
+                                              zeroes=True)}
         doomed = names.doomed('a@other', '0' * 12)
-        lvs[doomed] = reports.LogicalVolume('g', doomed, 5, '', frozenset())
+        lvs[doomed] = lvm_reports.LogicalVolume(
+            'g', doomed, 5, '', frozenset())
         service.stack.space.return_value = 'free', 'capacity'
         self.assertEqual(('free', [], 5), service.readiness())
         self.assertEqual([
@@ -259,10 +259,11 @@ class AssembleTest(Base):
         service.problems = ['no dm-clone']  # says less than the outage
         setattr(service.stack, lacking, mock.Mock(
             side_effect=ValueError('no group')))
-        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group'], None),
-                         service.readiness())
+        self.assertEqual(
+            (lvm_reports.FreeSpace(0, 0, False), ['no group'], None),
+            service.readiness())
         self.assertEqual(assembly.Look(outage='no group'), service.look())
-        self.assertEqual(reports.Capacity(0, 0, 0, 0),
+        self.assertEqual(lvm_reports.Capacity(0, 0, 0, 0),
                          service.look().capacity)
 
     def test_an_outage_is_never_without_a_reason(self):
@@ -316,7 +317,8 @@ class LockTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.coordinator = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.coordination.COORDINATOR')).mock
+            'cinder_localclone.service.assembly.coordination.'
+            'COORDINATOR')).mock
         self.lock = self.coordinator.get_lock.return_value
         self.locks = assembly.Lock(HOST, 20)
 
@@ -397,10 +399,10 @@ class LoopsTest(Base):
     def setUp(self):
         super().setUp()
         self.looping = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.loopingcall.DynamicLoopingCall')
-        ).mock
+            'cinder_localclone.service.assembly.loopingcall.'
+            'DynamicLoopingCall')).mock
         self.unended = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.unended.look')).mock
+            'cinder_localclone.volumes.interrupted.look')).mock
         self.service = mock.Mock()
         self.reconciler = self.service.reconciler
 
@@ -416,11 +418,12 @@ class LoopsTest(Base):
             localclone_move_interval=3, localclone_node_interval=60)
         self.reconciler.copying.soonest_end.return_value = None
         self.assertEqual((3, 60), (moves(), node()))
-        with mock.patch.object(newborns, 'sweep', return_value=None) as swept:
+        with mock.patch.object(uncommitted, 'sweep',
+                               return_value=None) as swept:
             self.assertEqual(60, sweep())
         swept.assert_called_once_with(
             self.service.node, self.reconciler.context, self.reconciler.seen)
-        with mock.patch.object(removal, 'remove_doomed',
+        with mock.patch.object(cleanup, 'remove_doomed',
                                return_value=None) as removed:
             self.assertEqual(60, doomed())
         removed.assert_called_once_with(self.service.node,
@@ -437,9 +440,9 @@ class LoopsTest(Base):
         self.reconciler.seen = 'at the start'
         _moves, _node, sweep, doomed, _wake = self.start()
         self.reconciler.seen = 'last'
-        with mock.patch.object(newborns, 'sweep',
+        with mock.patch.object(uncommitted, 'sweep',
                                return_value=None) as swept, (
-                mock.patch.object(removal, 'remove_doomed',
+                mock.patch.object(cleanup, 'remove_doomed',
                                   return_value=None)) as removed:
             sweep(), doomed()
         self.assertEqual(['last'] * 2, [
@@ -478,7 +481,7 @@ class LoopsTest(Base):
 
     def test_copies_are_woken_while_there_are_any(self):
         sleep = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.time.sleep')).mock
+            'cinder_localclone.service.assembly.time.sleep')).mock
         waker = mock.Mock()
         waker.wake.side_effect = [True, True, False]
         assembly.wake_copies(waker, 0.05)
@@ -486,9 +489,9 @@ class LoopsTest(Base):
 
     def test_waking_ends_after_a_minute(self):
         now = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.time.monotonic',
+            'cinder_localclone.service.assembly.time.monotonic',
             side_effect=[0, 59, 61])).mock
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.assembly.time.sleep'))
+            'cinder_localclone.service.assembly.time.sleep'))
         assembly.wake_copies(mock.Mock(), 0.05)
         self.assertEqual(3, now.call_count)

@@ -8,21 +8,22 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import decision
-from cinder_localclone.dm import ioctl
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import extending
-from cinder_localclone.luks import integrity
-from cinder_localclone.luks import options
-from cinder_localclone import names
-from cinder_localclone.privileged import crypt as privileged_crypt
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import survey
-from cinder_localclone import tops
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import luks_integrity
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import devices
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import decision
+from cinder_localclone.volumes import extend
+from cinder_localclone.volumes import snapshots
 from tests.unit import commands
 from tests.unit import test_births
 from tests.unit import test_connections
@@ -43,11 +44,11 @@ GIB = 1 << 30
 
 def kinds():
     """All that can be asked for."""
-    for name, cipher in encryption_types.CIPHERS.items():
+    for name, cipher in volume_types.CIPHERS.items():
         for how, sector in itertools.product(
-                cipher.integrity, encryption_types.SECTOR_SIZES):
+                cipher.integrity, volume_types.SECTOR_SIZES):
             if how != 'none':
-                yield encryption_types.Encryption(
+                yield volume_types.Encryption(
                     cipher=name, integrity=how, sector_size=sector)
 
 
@@ -57,11 +58,11 @@ class LayoutTest(testtools.TestCase):
         """By what the kernel does, which is another way round."""
         for kind, gib in itertools.product(
                 kinds(), (1, 2, 3, 7, 8, 9, 31, 64, 1000, 16384)):
-            found = integrity.layout(kind, gib * GIB)
+            found = luks_integrity.layout(kind, gib * GIB)
             self.assertEqual(0, found.extra_bytes % (1 << 20))
             self.assertEqual(0, found.offset_bytes % 4096)
             self.assertTrue(0 <= found.offset_bytes - (16 << 20) < 3 << 20)
-            self.assertEqual(gib * GIB // 512, integrity.provided(
+            self.assertEqual(gib * GIB // 512, luks_integrity.provided(
                 kind, (gib * GIB + found.extra_bytes) // 512,
                 found.offset_bytes // 512), (kind, gib))
 
@@ -75,7 +76,7 @@ class LayoutTest(testtools.TestCase):
                  (6480, 16793600)),
                 (('chacha20-random', 'poly1305', 512), 1, (81, 17199104))):
             cipher, how, sector = kind
-            found = integrity.layout(encryption_types.Encryption(
+            found = luks_integrity.layout(volume_types.Encryption(
                 cipher=cipher, integrity=how, sector_size=sector), gib * GIB)
             self.assertEqual(expected, (
                 found.extra_bytes >> 20, found.offset_bytes))
@@ -86,20 +87,20 @@ class LayoutTest(testtools.TestCase):
         Superblocks as somebody has published them. (The tags of an area are
         whole blocks of 128 KiB here, which is how old kernels pad others.)
         """
-        kind = encryption_types.Encryption(
+        kind = volume_types.Encryption(
             integrity='hmac-sha256', sector_size=4096)
         for sectors, found in ((33792, 496), (3072000, 2991912),
                                (4096000, 3999792)):
-            self.assertEqual(found, integrity.provided(
+            self.assertEqual(found, luks_integrity.provided(
                 kind, sectors, (16 << 20) // 512))
 
     def test_without_tags(self):
         self.assertEqual(
-            integrity.Layout(16 << 20, 16 << 20),
-            integrity.layout(encryption_types.Encryption(), GIB))
+            luks_integrity.Layout(16 << 20, 16 << 20),
+            luks_integrity.layout(volume_types.Encryption(), GIB))
 
     def test_options(self):
-        found = options.new_header(encryption_types.Encryption(
+        found = cryptsetup_cli.new_header(volume_types.Encryption(
             cipher='aes-gcm-random', key_bits=256, integrity='aead'), V1,
             17199104).words()
         self.assertEqual(str(17199104 // 512),
@@ -119,20 +120,20 @@ class DevicesTest(commands.Case):
     def survey(self, kind='INTEGRITY', crypt=True, opened=0):
         above, below = names.crypt(V1), names.integrity(V1)
         found = [
-            ioctl.Status(names.handle(V1), self.HANDLE, '253:5', 1, False,
-                         '0 2260992 linear 253:1 0'),
-            ioctl.Status(
+            dm_ioctl.Status(names.handle(V1), self.HANDLE, '253:5', 1, False,
+                            '0 2260992 linear 253:1 0'),
+            dm_ioctl.Status(
                 below, 'CRYPT-%s-%s-%s' % (kind, self.UUID, below), '253:6',
                 int(crypt), False, '0 2097152 integrity 253:5 33592 28 J 6 '
                 'journal_sectors:16368 interleave_sectors:32768 '
                 'buffer_sectors:128 journal_watermark:50 commit_time:10000 '
                 'fix_padding')]
         if crypt:
-            found.append(ioctl.Status(
+            found.append(dm_ioctl.Status(
                 above, 'CRYPT-LUKS2-%s-%s' % (self.UUID, above), '253:7',
                 opened, False, '0 2097152 crypt capi:gcm(aes)-random '
                 ':32:logon:x 0 253:6 0 1 integrity:28:aead'))
-        return survey.Survey({}, tables.own_devices(
+        return survey.Survey({}, dm_tables.own_devices(
             found, names.device_uuid('')))
 
     def test_users(self):
@@ -143,7 +144,7 @@ class DevicesTest(commands.Case):
 
     def test_it_is_never_too_short(self):
         """Its handle is much longer: tags are in between."""
-        self.assertFalse(tops.crypt_tops.is_short(self.survey(), V1))
+        self.assertFalse(devices.activate.is_short(self.survey(), V1))
 
     def test_what_is_left_of_it_is_a_top(self):
         found = self.survey()
@@ -159,10 +160,10 @@ class DevicesTest(commands.Case):
         self.assertFalse(names.is_integrity(names.crypt(V1)))
 
     def test_removed(self):
-        self.assertTrue(privileged_crypt.remove_integrity(
+        self.assertTrue(cryptsetup.remove_integrity(
             names.integrity(V1), 30))
         self.assertRaises(exceptions.Foreign,
-                          privileged_crypt.remove_integrity,
+                          cryptsetup.remove_integrity,
                           names.crypt(V1), 30)
         self.assertRan('dmsetup remove --retry ' + names.integrity(V1))
 
@@ -184,7 +185,7 @@ class CreateTest(Case):
     def test_only_if_the_node_is_told(self):
         volume = self.row(**TYPE)
         error = self.assertRaises(
-            encryption_errors.InvalidEncryptionType, self.create, volume)
+            encryption_exceptions.InvalidEncryptionType, self.create, volume)
         self.assertIn('localclone_authenticated', str(error))
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
@@ -209,7 +210,7 @@ class CreateTest(Case):
         for found in (GIB - 4096, GIB + 4096):
             with mock.patch.object(crypt.SimCrypt, 'size',
                                    lambda own, volume_id: found):
-                error = self.assertRaises(encryption_errors.OddSize,
+                error = self.assertRaises(encryption_exceptions.OddSize,
                                           self.create, volume)
             self.assertIn(str(found), str(error))
             self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
@@ -302,27 +303,26 @@ class RefusedTest(test_encrypted_guests.Case):
         self.serve_used()
         self.attach('in-use', 'a', None)
         before = repr(self.world.snapshot())
-        self.assertRaises(encryption_errors.MovesCold, self.serve,
+        self.assertRaises(encryption_exceptions.MovesCold, self.serve,
                           test_connections.ON_B)
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_pass_through(self):
         self.volume.group_id = 'g'
         error = self.assertRaises(
-            encryption_errors.MovesCold, self.serve,
+            encryption_exceptions.MovesCold, self.serve,
             dict(test_connections.ON_B, initiator='iqn.x'))
         self.assertIn('group', str(error))
         self.assertNotIn(self.crypt, self.b.devices)
 
     def test_opened_where_it_is_not_at_home(self):
         """Whoever asks for it."""
-        self.assertRaises(
-            encryption_errors.MovesCold, tops.open, self.b.node, self.volume,
-            self.volume.name)
+        self.assertRaises(encryption_exceptions.MovesCold, devices.open,
+                          self.b.node, self.volume, self.volume.name)
 
     def test_extend(self):
         self.volume.status = 'extending'
-        self.assertRaises(encryption_errors.KeepsSize, extending.extend,
+        self.assertRaises(encryption_exceptions.KeepsSize, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
         self.assertEqual(GIB + (16 << 20),
                          self.a.disk.size(self.volume.name))
@@ -375,7 +375,7 @@ class ImagesTest(test_births.Base):
 
     def image(self):
         world, source, expected = self.begin()
-        source.provider_id = str(encryption_types.Recorded(
+        source.provider_id = str(volume_types.Recorded(
             16 << 20, 'secret', moves_live=False))
         return world, source
 
@@ -385,7 +385,7 @@ class ImagesTest(test_births.Base):
             {'localclone:encryption': 'luks2'}, **{
                 'localclone:' + name: value
                 for name, value in TYPE.items()}))
-        test_births.births._check_image(
+        clone._check_image(
             world.nodes[A].node, volume, 'x', rows.recorded(source),
             source.size)
 
@@ -403,7 +403,7 @@ class ImagesTest(test_births.Base):
                            provider_id=source.provider_id)
         found = mock.Mock(provider_id=source.provider_id, volume_id='v')
         self.assertRaises(
-            exceptions.Refused, snapshots.crypt_tops.check_readable,
+            exceptions.Refused, snapshots.devices.check_readable,
             world.nodes[A].node, found, {'host': 'a'}, True)
 
 
@@ -442,7 +442,7 @@ class DecisionTest(testtools.TestCase):
     def decide(self, **what):
         return decision.decide(decision.Request(
             status='in-use', home=A, connector_host='b', initiator='iqn',
-            cold_error=encryption_errors.MovesCold, **what))
+            cold_error=encryption_exceptions.MovesCold, **what))
 
     def test_who_gets_it(self):
         vm = [decision.Attachment('vm', None)]
@@ -456,4 +456,4 @@ class DecisionTest(testtools.TestCase):
             found = self.decide(node=node, attachments=attachments, **more)
             self.assertIs(expected, found.verdict)
             if expected is decision.Verdict.REFUSE:
-                self.assertIs(encryption_errors.MovesCold, found.error)
+                self.assertIs(encryption_exceptions.MovesCold, found.error)

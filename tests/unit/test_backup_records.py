@@ -5,8 +5,8 @@ from cinder import objects
 from cinder.tests.unit import utils
 import ddt
 
-from cinder_localclone import backup_records
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.db import backups
 from tests.unit import test_records
 
 FULL = exceptions.PoolFull(pool='g/p', host='h', usage='96 %')
@@ -20,7 +20,7 @@ class EndTest(test_records.Base):
             self.context, self.volume.id, status='creating', **more)
 
     def end(self, backup):
-        backup_records.end(backup, FULL)
+        backups.end(backup, FULL)
         row = objects.Backup.get_by_id(self.context, backup.id)
         self.assertEqual(('error', str(FULL)), (row.status, row.fail_reason))
 

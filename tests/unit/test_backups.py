@@ -14,22 +14,21 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_care
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
-from cinder_localclone.privileged import backups
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import folders
-from cinder_localclone.privileged import header_lock
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sealed
-from cinder_localclone.privileged import secrets
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import headers
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import folders
+from cinder_localclone.storage.privsep import header_backups
+from cinder_localclone.storage.privsep import header_lock
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sealed_keys
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import test_privileged_crypt
@@ -51,30 +50,30 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.format(self.path)
         files = ['%s-%d' % (VOLUME, number) for number in (1, 2)]
         for file in files:
-            backups.make(self.path, BACKEND, file, 60)
-            backups.make(self.path, BACKEND, file, 60)  # in its place
+            header_backups.make(self.path, BACKEND, file, 60)
+            header_backups.make(self.path, BACKEND, file, 60)  # in its place
             self.assertEqual(0o100600, (
                 self.backups / VOLUME / file).stat().st_mode)
         with open(self.path, 'r+b') as file:
             file.write(bytes(16 << 20))
-        self.assertRaises(encryption_errors.HeaderDamaged, crypt.dump,
+        self.assertRaises(encryption_exceptions.HeaderDamaged, cryptsetup.dump,
                           self.path, 60)
         for number in (1, 2):
             with self.through_the_cache():
-                backups.save_beginning(self.path, BACKEND, 16 << 20, 60)
+                header_backups.save_beginning(self.path, BACKEND, 16 << 20, 60)
             saved = self.backups / VOLUME / (
                 '%s-before-restore-%d' % (VOLUME, number))
             self.assertEqual(16 << 20, saved.stat().st_size)
-        self.assertEqual(files, backups.listed(BACKEND, VOLUME))
+        self.assertEqual(files, header_backups.listed(BACKEND, VOLUME))
         which = BACKEND, VOLUME, files[1]
-        secrets.test_backup(*which, KEY, 60)
-        self.assertRaises(encryption_errors.WrongKey, secrets.test_backup,
-                          *which, NEW_KEY, 60)
-        self.assertEqual(
-            ('0',), headers.parse(backups.dump(*which, 60)).all_keyslots)
+        cryptsetup_keys.test_backup(*which, KEY, 60)
+        self.assertRaises(encryption_exceptions.WrongKey,
+                          cryptsetup_keys.test_backup, *which, NEW_KEY, 60)
+        self.assertEqual(('0',), luks_header.parse(
+            header_backups.dump(*which, 60)).all_keyslots)
         with self.through_the_cache():
-            backups.restore(self.path, BACKEND, files[1], (), 60)
-        secrets.test(self.path, KEY, 60)
+            header_backups.restore(self.path, BACKEND, files[1], (), 60)
+        cryptsetup_keys.test(self.path, KEY, 60)
         (self.backups / VOLUME / 'notes').touch()
         for number in (3, 4):
             self.assertEqual('%s-%d' % (VOLUME, number), self.renew())
@@ -83,36 +82,37 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                     path.name for path in (
                         self.backups / VOLUME).iterdir()})
         (self.backups / VOLUME / 'notes').unlink()
-        backups.make(self.path, BACKEND, files[1], 60)
+        header_backups.make(self.path, BACKEND, files[1], 60)
         for _repeated in range(2):
-            backups.drop(BACKEND, VOLUME)
+            header_backups.drop(BACKEND, VOLUME)
             self.assertFalse((self.backups / VOLUME).exists())
 
     def test_restored_without_a_key_and_the_uuid_of_another(self):
         """The backup stays as it is, and nothing of its copy is left."""
         self.format(self.path)
         for slot in '12':
-            secrets.add_key(self.path, KEY, NEW_KEY, slot,
-                            options.RANDOM_KEY, 60)
-        crypt.set_uuid(self.path, LUKS, 60)
-        backups.make(self.path, BACKEND, NAME, 60)
-        secrets.test_backup(BACKEND, VOLUME, NAME, NEW_KEY, 60, '2')
-        self.assertRaises(encryption_errors.WrongKey, secrets.test_backup,
-                          BACKEND, VOLUME, NAME, KEY, 60, '2')
+            cryptsetup_keys.add_key(self.path, KEY, NEW_KEY, slot,
+                                    cryptsetup_cli.RANDOM_KEY, 60)
+        cryptsetup.set_uuid(self.path, LUKS, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
+        cryptsetup_keys.test_backup(BACKEND, VOLUME, NAME, NEW_KEY, 60, '2')
+        self.assertRaises(
+            encryption_exceptions.WrongKey, cryptsetup_keys.test_backup,
+            BACKEND, VOLUME, NAME, KEY, 60, '2')
         file = self.backups / VOLUME / NAME
         before = file.read_bytes()
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
         with self.through_the_cache(), \
                 mock.patch.object(process, 'run', wraps=process.run) as ran:
-            backups.restore(self.path, BACKEND, NAME, ('1', '2'), 60)
+            header_backups.restore(self.path, BACKEND, NAME, ('1', '2'), 60)
         # If it is killed, it has ended before anybody goes on.
         self.assertTrue(ran.call_args.kwargs['grace'])
         self.assertIn('conv=nocreat,notrunc,fsync', ran.call_args.args)
-        secrets.test(self.path, KEY, 60)
-        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+        cryptsetup_keys.test(self.path, KEY, 60)
+        self.assertRaises(encryption_exceptions.WrongKey, cryptsetup_keys.test,
                           self.path, NEW_KEY, 60)
-        self.assertEqual(VOLUME, crypt.luks_uuid(self.path, 60))
+        self.assertEqual(VOLUME, cryptsetup.luks_uuid(self.path, 60))
         self.assertEqual(before, file.read_bytes())
         self.assertEqual([file], list(file.parent.iterdir()))
 
@@ -121,41 +121,41 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def test_restored_over_the_header_of_others(self, options):
         """Whoever can write the disk can have written any header to it."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
-        secrets._run(
+        cryptsetup_keys._run(
             self.path, 'luksFormat', '--batch-mode', '--key-file', '-',
             '--type', 'luks2', '--pbkdf', 'pbkdf2',
             '--pbkdf-force-iterations', '1000', *options, self.path, key=b'x',
             timeout=60)
         with self.through_the_cache():
-            backups.restore(self.path, BACKEND, NAME, (), 60)
-        secrets.test(self.path, KEY, 60)
+            header_backups.restore(self.path, BACKEND, NAME, (), 60)
+        cryptsetup_keys.test(self.path, KEY, 60)
 
     def test_no_data_are_written_with_a_header(self):
         """Whatever a backup has at its end."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         with open(self.backups / VOLUME / NAME, 'ab') as file:
             file.write(b'x' * (1 << 20))
         before = pathlib.Path(self.path).read_bytes()[16 << 20:]
         with self.through_the_cache():
-            backups.restore(self.path, BACKEND, NAME, (), 60)
+            header_backups.restore(self.path, BACKEND, NAME, (), 60)
         self.assertEqual(
             before, pathlib.Path(self.path).read_bytes()[16 << 20:])
 
     def test_restored_to_nothing_but_what_the_path_names(self):
         """Others may have turned it elsewhere meanwhile."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
         before = pathlib.Path(self.path).read_bytes()
         foreign = exceptions.Foreign(what=self.path)
         with mock.patch.object(sysfs, 'check_opened', side_effect=foreign):
-            self.assertRaises(exceptions.Foreign, backups.restore, self.path,
-                              BACKEND, NAME, (), 60)
+            self.assertRaises(exceptions.Foreign, header_backups.restore,
+                              self.path, BACKEND, NAME, (), 60)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     def slow(self, seconds):
@@ -168,20 +168,21 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         os.chmod(path, 0o755)
         self.useFixture(fixtures.EnvironmentVariable(
             'PATH', directory + ':' + os.environ['PATH']))
-        self.useFixture(fixtures.MockPatchObject(crypt, 'GRACE', 0.2))
+        self.useFixture(fixtures.MockPatchObject(cryptsetup, 'GRACE', 0.2))
 
     def test_writer_that_is_left_behind_keeps_the_lock(self):
         """What it writes late, it writes before anybody else writes."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         self.slow(4)
         with self.through_the_cache():
-            self.assertRaises(exceptions.CommandTimeout, backups.restore,
-                              self.path, BACKEND, NAME, (), 1)
-        for act in (self.take, lambda seconds: backups.add(
+            self.assertRaises(
+                exceptions.CommandTimeout, header_backups.restore, self.path,
+                BACKEND, NAME, (), 1)
+        for act in (self.take, lambda seconds: header_backups.add(
                 self.path, BACKEND, seconds)):
-            self.assertRaises(encryption_errors.HeaderInUse, act, 0.3)
-        self.assertEqual([NAME], backups.listed(BACKEND, VOLUME))
+            self.assertRaises(encryption_exceptions.HeaderInUse, act, 0.3)
+        self.assertEqual([NAME], header_backups.listed(BACKEND, VOLUME))
         self.take(60)
 
     def take(self, timeout):
@@ -197,44 +198,47 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.take(0.3)
             written.append(descriptor)
         with mock.patch.object(os, 'fsync', slow):
-            backups.make(self.path, BACKEND, NAME, 60)
+            header_backups.make(self.path, BACKEND, NAME, 60)
         self.assertTrue(written)
 
     def test_slot_that_opens_no_data_counts_for_none(self):
         """An enemy has put in one with another data key, under the secret."""
         self.format(self.path)
-        secrets.add_key(self.path, KEY, NEW_KEY, '3', options.RANDOM_KEY, 60)
-        secrets._run(
+        cryptsetup_keys.add_key(self.path, KEY, NEW_KEY, '3',
+                                cryptsetup_cli.RANDOM_KEY, 60)
+        cryptsetup_keys._run(
             self.path, 'luksAddKey', '--batch-mode', '--unbound', '--key-slot',
             '5', '--key-size', '512', '--pbkdf', 'pbkdf2',
             '--pbkdf-force-iterations', '1000', self.path, '/dev/stdin',
             key=KEY, timeout=60)
-        crypt.import_token(self.path, str(tokens.Token(
-            key='k', key_format=encryption_types.KeyFormat.RAW,
+        cryptsetup.import_token(self.path, str(luks_header.Token(
+            key='k', key_format=volume_types.KeyFormat.RAW,
             keyslots=('3', '5'))), '0', timeout=60)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         node = types.SimpleNamespace(crypt=types.SimpleNamespace(
             test_backup=functools.partial(self.prove_slot, BACKEND)),
             keys=types.SimpleNamespace(get=lambda *_which: KEY))
-        saved = headers.parse(backups.dump(BACKEND, VOLUME, NAME, 60))
-        with mock.patch.object(header_care, '_recorded'):
+        saved = luks_header.parse(
+            header_backups.dump(BACKEND, VOLUME, NAME, 60))
+        with mock.patch.object(headers, '_recorded'):
             self.assertRaises(
-                encryption_errors.WrongKey, header_care._opening, node,
+                encryption_exceptions.WrongKey, headers._opening, node,
                 types.SimpleNamespace(id=VOLUME), NAME, saved)
 
     @staticmethod
     def prove_slot(backend, volume, name, key, slot):
-        secrets.test_backup(backend, volume, name, key, 60, slot)
+        cryptsetup_keys.test_backup(backend, volume, name, key, 60, slot)
 
     def test_restored_while_nobody_else_writes_the_header(self):
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         with open(self.path, 'r+b') as volume:
             volume.write(bytes(16 << 20))
         before = pathlib.Path(self.path).read_bytes()
         with header_lock.held(self.path, 60), self.through_the_cache():
-            self.assertRaises(encryption_errors.HeaderInUse, backups.restore,
-                              self.path, BACKEND, NAME, (), 2)
+            self.assertRaises(
+                encryption_exceptions.HeaderInUse, header_backups.restore,
+                self.path, BACKEND, NAME, (), 2)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     def test_restored_past_the_cache(self):
@@ -242,40 +246,41 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         back, after another node has changed it.
         """
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         with self.through_the_cache():
             uncached = process.run
         with mock.patch.object(process, 'run', side_effect=uncached) as ran:
-            backups.restore(self.path, BACKEND, NAME, (), 60)
+            header_backups.restore(self.path, BACKEND, NAME, (), 60)
         self.assertIn('oflag=direct', ran.call_args.args)
 
     def test_backup_that_is_cut_off(self):
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         os.truncate(self.backups / VOLUME / NAME, 8 << 20)
         before = pathlib.Path(self.path).read_bytes()
         error = self.assertRaises(
-            exceptions.CommandFailed, backups.restore, self.path, BACKEND,
-            NAME, (), 60)
+            exceptions.CommandFailed, header_backups.restore, self.path,
+            BACKEND, NAME, (), 60)
         self.assertIn('is too small', str(error))
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     def test_backup_that_is_not_understood(self):
         """Nor is it known then how much of it is a header."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         before = pathlib.Path(self.path).read_bytes()
-        with mock.patch.object(headers, 'parse', side_effect=ValueError('x')):
-            self.assertRaises(encryption_errors.HeaderDamaged,
-                              backups.restore, self.path, BACKEND, NAME, (),
-                              60)
+        with mock.patch.object(luks_header, 'parse',
+                               side_effect=ValueError('x')):
+            self.assertRaises(
+                encryption_exceptions.HeaderDamaged, header_backups.restore,
+                self.path, BACKEND, NAME, (), 60)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
     @ddt.data('luksKillSlot', 'luksUUID')
     def test_restore_whose_copy_can_not_be_changed(self, step):
         """Nothing is written over the volume's header then."""
         self.format(self.path)
-        backups.make(self.path, BACKEND, NAME, 60)
+        header_backups.make(self.path, BACKEND, NAME, 60)
         ran = process.run
 
         def fail(*argv, **more):
@@ -286,7 +291,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             volume.write(bytes(16 << 20))  # it is not the backup's
         before = pathlib.Path(self.path).read_bytes()
         with mock.patch.object(process, 'run', fail):
-            self.assertRaises(exceptions.CommandFailed, backups.restore,
+            self.assertRaises(exceptions.CommandFailed, header_backups.restore,
                               self.path, BACKEND, NAME, ('1',), 60)
         self.assertEqual(before, pathlib.Path(self.path).read_bytes())
 
@@ -302,11 +307,11 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         new, = part.parent.iterdir()
         self.assertEqual(VOLUME + '-10', new.name)
         self.assertEqual(bytes(4), kept.read_bytes())
-        secrets.test_backup(BACKEND, VOLUME, new.name, KEY, 60)
+        cryptsetup_keys.test_backup(BACKEND, VOLUME, new.name, KEY, 60)
 
     def renew(self):
-        name = backups.add(self.path, BACKEND, 60)
-        backups.keep_only(BACKEND, VOLUME, name)
+        name = header_backups.add(self.path, BACKEND, 60)
+        header_backups.keep_only(BACKEND, VOLUME, name)
         return name
 
     def test_one_of_several(self):
@@ -315,14 +320,15 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                                 for number in (1, 2, 3)]
         for name in (first, second):
             self.of_volume(name, text='keys')
-        self.assertRaises(FileNotFoundError, backups.keep_only, BACKEND,
+        self.assertRaises(FileNotFoundError, header_backups.keep_only, BACKEND,
                           VOLUME, third)
-        self.assertEqual([first, second], backups.listed(BACKEND, VOLUME))
+        self.assertEqual([first, second],
+                         header_backups.listed(BACKEND, VOLUME))
         kept = self.directory / 'kept'
         os.link(self.backups / VOLUME / second, kept)
-        backups.remove(BACKEND, VOLUME, second)
+        header_backups.remove(BACKEND, VOLUME, second)
         self.assertEqual(bytes(4), kept.read_bytes())
-        self.assertEqual([first], backups.listed(BACKEND, VOLUME))
+        self.assertEqual([first], header_backups.listed(BACKEND, VOLUME))
 
     def test_names_of_backups(self):
         """By number: the last one is what is restored."""
@@ -332,7 +338,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.of_volume(name)
         self.assertEqual(
             ['%s-%d' % (LUKS, number) for number in (9, 10, 11)],
-            backups.listed(BACKEND, VOLUME))
+            header_backups.listed(BACKEND, VOLUME))
 
     def of_volume(self, name, volume=VOLUME, text=''):
         file = self.backups / volume / name
@@ -343,7 +349,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def test_volumes_that_have_backups(self):
         """Not those of which there is only a part of one, or no directory."""
         self.backups.rmdir()
-        self.assertEqual([], backups.volumes(BACKEND))
+        self.assertEqual([], header_backups.volumes(BACKEND))
         self.backups.mkdir(mode=0o700)
         other, part, empty, file = ('%s%d' % (VOLUME[:-1], number)
                                     for number in range(4, 8))
@@ -354,7 +360,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.of_volume(LUKS + '-1', 'lost+found')
         (self.backups / empty).mkdir()
         (self.backups / file).touch()
-        self.assertEqual([VOLUME, other], backups.volumes(BACKEND))
+        self.assertEqual([VOLUME, other], header_backups.volumes(BACKEND))
 
     def test_what_is_removed_is_overwritten_before(self):
         """However small: not only in the memory of this process."""
@@ -365,7 +371,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                 seen.append(os.pread(descriptor, 99, 0))
         before = len(os.listdir('/proc/self/fd'))
         with mock.patch.object(os, 'fsync', flushed):
-            backups.drop(BACKEND, VOLUME)
+            header_backups.drop(BACKEND, VOLUME)
         self.assertEqual([bytes(4)], seen)
         self.assertFalse(file.exists())
         self.assertEqual(before, len(os.listdir('/proc/self/fd')))
@@ -379,7 +385,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         def written(name):
             return [('fsync', name + '.partial'), ('replace', name),
                     ('fsync', VOLUME), ('fsync', self.backups.name)]
-        backups.make(self.path, BACKEND, first, 60)
+        header_backups.make(self.path, BACKEND, first, 60)
         self.assertEqual(0o40700, directory.stat().st_mode)
         self.assertEqual(written(first), order.done)
         del order.done[:]
@@ -389,7 +395,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             [*written(second), ('fsync', first), ('unlink', first)],
             order.done)
         del order.done[:]
-        backups.drop(BACKEND, VOLUME)
+        header_backups.drop(BACKEND, VOLUME)
         self.assertEqual(
             [('fsync', second), ('unlink', second), ('fsync', VOLUME)],
             order.done)
@@ -401,10 +407,10 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.assertRaises(OSError, self.renew)
         with open(self.path, 'r+b') as file:
             file.write(bytes(16 << 20))
-        self.assertRaises(exceptions.LocalCloneError, backups.make,
+        self.assertRaises(exceptions.LocalCloneError, header_backups.make,
                           self.path, BACKEND, name, 60)
-        self.assertEqual([name], backups.listed(BACKEND, VOLUME))
-        secrets.test_backup(BACKEND, VOLUME, name, KEY, 60)
+        self.assertEqual([name], header_backups.listed(BACKEND, VOLUME))
+        cryptsetup_keys.test_backup(BACKEND, VOLUME, name, KEY, 60)
 
     def test_what_is_removed_is_overwritten(self):
         """Who keeps a name of the file has no keys by it."""
@@ -414,7 +420,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             name = self.renew()
             os.link(self.backups / VOLUME / name, link)
         self.assertEqual(b'LUKS', kept[1].read_bytes()[:4])
-        backups.drop(BACKEND, VOLUME)
+        header_backups.drop(BACKEND, VOLUME)
         for link in kept:
             self.assertFalse(link.read_bytes().strip(b'\0'))
             self.assertEqual(16 << 20, link.stat().st_size)
@@ -423,7 +429,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.format(self.path)
         name = self.renew()
         order = self.useFixture(Order())
-        backups.remove(
+        header_backups.remove(
             BACKEND, VOLUME, name)
         self.assertEqual(
             [('fsync', name), ('unlink', name),
@@ -558,8 +564,8 @@ class DaemonTest(testtools.TestCase):
 import sys
 from oslo_config import cfg
 cfg.CONF(args=sys.argv[1:], project='privsep')
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configuration
+from cinder_localclone.storage import privsep as privileged
+from cinder_localclone.storage.privsep import configuration
 print(configuration.files(), configuration.has('lc'),
       configuration.directory('lc', configuration.HEADER_BACKUPS))""",
              '--config-file', found.path], check=True, capture_output=True,
@@ -588,11 +594,11 @@ class LinksTest(commands.Case):
         (of_volume / NAME).symlink_to(victim)
         (of_volume / (LUKS + '-9.partial')).symlink_to(victim)
         for name, *given in (
-                (backups.drop, BACKEND, VOLUME),
-                (backups.make, HANDLE, BACKEND, LUKS + '-9', 30),
-                (backups.restore, HANDLE, BACKEND, NAME, (), 30),
-                (backups.dump, BACKEND, VOLUME, NAME, 30),
-                (secrets.test_backup, BACKEND, VOLUME, NAME, KEY, 30)):
+                (header_backups.drop, BACKEND, VOLUME),
+                (header_backups.make, HANDLE, BACKEND, LUKS + '-9', 30),
+                (header_backups.restore, HANDLE, BACKEND, NAME, (), 30),
+                (header_backups.dump, BACKEND, VOLUME, NAME, 30),
+                (cryptsetup_keys.test_backup, BACKEND, VOLUME, NAME, KEY, 30)):
             self.assertRaises(OSError, name, *given)
         self.assertEqual('root:*:', victim.read_text())
         self.assertRan()
@@ -607,36 +613,37 @@ class LinksTest(commands.Case):
             path = next(each[3:] for each in argv if each.startswith('of='))
             pathlib.Path(path).write_bytes(b'* * * * * root id\n')
         with mock.patch.object(process, 'run', write):
-            self.assertRaises(OSError, backups.save_beginning, HANDLE,
+            self.assertRaises(OSError, header_backups.save_beginning, HANDLE,
                               BACKEND, 1 << 20, 30)
         self.assertEqual([], list(target.iterdir()))
 
     def test_sealed_key_that_is_a_link(self):
         (self.backups / (VOLUME + '.cred')).symlink_to('/etc/passwd')
-        self.assertRaises(encryption_errors.NotSealed, sealed.resize,
+        self.assertRaises(encryption_exceptions.NotSealed, sealed_keys.resize,
                           'localclone-crypt-' + VOLUME, BACKEND, 'ref', 30)
         self.assertRan()
 
     def test_names(self):
         for name in ('x', '../' + NAME, NAME + '/x', LUKS):
             for call, *given in (
-                    (backups.make, HANDLE, BACKEND, name, 30),
-                    (backups.restore, HANDLE, BACKEND, name, (), 30),
-                    (backups.dump, BACKEND, VOLUME, name, 30),
-                    (backups.keep_only, BACKEND, VOLUME, name),
-                    (backups.remove, BACKEND, VOLUME, name),
-                    (secrets.test_backup, BACKEND, VOLUME, name, KEY, 30)):
+                    (header_backups.make, HANDLE, BACKEND, name, 30),
+                    (header_backups.restore, HANDLE, BACKEND, name, (), 30),
+                    (header_backups.dump, BACKEND, VOLUME, name, 30),
+                    (header_backups.keep_only, BACKEND, VOLUME, name),
+                    (header_backups.remove, BACKEND, VOLUME, name),
+                    (cryptsetup_keys.test_backup, BACKEND, VOLUME, name, KEY,
+                     30)):
                 self.assertRaises(exceptions.Foreign, call, *given)
-        for call in (backups.drop, backups.listed):
+        for call in (header_backups.drop, header_backups.listed):
             self.assertRaises(exceptions.Foreign, call, BACKEND, '..')
         for slot in ('--help', '', '-1'):
-            self.assertRaises(exceptions.Foreign, backups.restore, HANDLE,
-                              BACKEND, NAME, [slot], 30)
+            self.assertRaises(exceptions.Foreign, header_backups.restore,
+                              HANDLE, BACKEND, NAME, [slot], 30)
         for path in ('/dev/sda', '/tmp/localclone-' + VOLUME):
-            for call, *given in ((backups.make, NAME, 30),
-                                 (backups.restore, NAME, (), 30),
-                                 (backups.add, 30),
-                                 (backups.save_beginning, 1, 30)):
+            for call, *given in ((header_backups.make, NAME, 30),
+                                 (header_backups.restore, NAME, (), 30),
+                                 (header_backups.add, 30),
+                                 (header_backups.save_beginning, 1, 30)):
                 self.assertRaises(exceptions.Foreign, call, path, BACKEND,
                                   *given)
         self.assertRan()

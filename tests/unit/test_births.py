@@ -7,12 +7,11 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import births
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import lvm_errors
-from cinder_localclone import names
-from cinder_localclone import newborns
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import uncommitted
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -33,10 +32,10 @@ class Base(test_snapshots.Base):
         """
         node = world.nodes[volume.host.partition('#')[0]]
         if of in world.snapshots:
-            births.from_snapshot(node.node, None, volume.id, of)
+            clone.from_snapshot(node.node, None, volume.id, of)
         else:
-            births.from_volume(node.node, None, volume.id, of, 0,
-                               node.reconciler.progress)
+            clone.from_volume(node.node, None, volume.id, of, 0,
+                              node.reconciler.progress)
 
     @staticmethod
     def delete(world, volume):
@@ -44,7 +43,7 @@ class Base(test_snapshots.Base):
         volume.status = 'deleting'
         for _attempt in range(4):
             try:
-                deletion.delete(world.home(volume).node, None, volume)
+                delete.delete(world.home(volume).node, None, volume)
             except FAILURES:
                 world.recover()
             else:
@@ -206,8 +205,8 @@ class BirthTest(Base):
             'tenacity.nap.time.sleep',
             side_effect=lambda _seconds: world.settle())).mock
         node = world.nodes[A]
-        births.from_volume(node.node, None, volume.id, source.id, 300,
-                           node.reconciler.progress)
+        clone.from_volume(node.node, None, volume.id, source.id, 300,
+                          node.reconciler.progress)
         self.assertEqual(1, sleeps.call_count)
         self.assert_born(world, volume, expected)
 
@@ -219,7 +218,7 @@ class BirthTest(Base):
         node = world.nodes[A]
         volume = world.row(A)
         self.assertRaises(
-            exceptions.BeingCopied, births.from_volume, node.node, None,
+            exceptions.BeingCopied, clone.from_volume, node.node, None,
             volume.id, source.id, 300, node.reconciler.progress)
         sleeps.assert_not_called()
 
@@ -370,19 +369,19 @@ class BirthTest(Base):
         vars(volume).update(changes)
         node = world.nodes[A]
         self.assertRaises(
-            exceptions.TooLate, births.from_volume_here, node.node, None,
+            exceptions.TooLate, clone.from_volume_here, node.node, None,
             volume.id, source.id, '', node.reconciler.progress)
         self.assertRaises(
-            exceptions.TooLate, births.from_volume_here, node.node, None,
+            exceptions.TooLate, clone.from_volume_here, node.node, None,
             'none', source.id, '', node.reconciler.progress)
         self.assertEqual([source.name], list(node.lvs))
 
     def test_rows_that_are_gone(self):
         world, source, _expected = self.begin()
         node = world.nodes[A]
-        self.assertRaises(exceptions.TooLate, births.from_volume, node.node,
+        self.assertRaises(exceptions.TooLate, clone.from_volume, node.node,
                           None, 'none', source.id, 0, None)
-        self.assertRaises(exceptions.MissingData, births.from_volume,
+        self.assertRaises(exceptions.MissingData, clone.from_volume,
                           node.node, None, world.row(A).id, 'none', 0, None)
 
     def test_full_pool(self):
@@ -463,24 +462,24 @@ class LookTest(Base):
     def test_it_is_elsewhere(self, status, gone):
         self.volume.host, self.volume.status = B + '#p', status
         self.world.nodes[B].lvs[self.volume.name] = ['it is there']
-        newborns.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node, None)
         self.assertEqual(gone, self.volume.name not in self.node.lvs)
 
     def test_it_is_deleted(self):
         self.world.destroy(self.volume)
-        newborns.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node, None)
         self.assertNotIn(self.volume.name, self.node.lvs)
 
     def test_it_has_no_row(self):
         del self.world.volumes[self.volume.id]
-        newborns.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node, None)
         self.assertIn(self.volume.name, self.node.lvs)
 
     def test_it_has_moved_before_it_was_accepted(self):
         self.volume.status = 'available'
         self.node.move(self.volume, B)
         for gone in (False, True):
-            newborns.sweep(self.node.node, None)
+            uncommitted.sweep(self.node.node, None)
             self.assertEqual(
                 gone, 'volume-' + self.volume.id not in self.node.lvs)
             self.world.settle()
@@ -490,7 +489,7 @@ class LookTest(Base):
         """Cinder may be about to give away what the first request made."""
         self.assertIn(names.NEWBORN, self.tags())
         self.node.write(self.volume.id, 0, 'data')
-        self.assertRaises(lvm_errors.AlreadyThere, self.bear, self.world,
+        self.assertRaises(exceptions.AlreadyThere, self.bear, self.world,
                           self.volume, self.source.id)
         self.assertEqual('data', self.node.read(self.volume.id, 0))
         self.assertEqual([], self.world.wrongs)
@@ -501,14 +500,15 @@ class LookTest(Base):
         self.world.settle()
         self.node.write(self.volume.id, 0, 'data')
         self.volume.status = 'creating'
-        self.assertRaises(lvm_errors.AlreadyThere, self.bear, self.world,
+        self.assertRaises(exceptions.AlreadyThere, self.bear, self.world,
                           self.volume, self.source.id)
         self.assertEqual('data', self.node.read(self.volume.id, 0))
 
     def test_no_image_is_made_of_another_volume(self):
         """Cinder would change the key of an image itself."""
         with self.node.lock(self.volume.id):
-            newborns.remove(self.node.node, self.volume.id, self.volume.name)
+            uncommitted.remove(self.node.node, self.volume.id,
+                               self.volume.name)
         self.volume.status = 'downloading'
         self.assertRaises(exceptions.TooLate, self.bear, self.world,
                           self.volume, self.source.id)
@@ -517,8 +517,8 @@ class LookTest(Base):
         self.volume.status = 'available'
         present = self.node.sim_stack.survey()
         with self.node.lock(self.volume.id):  # somebody else is at work
-            newborns.look(self.node.node, present)
+            uncommitted.look(self.node.node, present)
         self.assertIn(names.NEWBORN, self.tags())
-        newborns.look(self.node.node, present)
+        uncommitted.look(self.node.node, present)
         del self.node.lvs[self.volume.name]
-        newborns.look(self.node.node, present)
+        uncommitted.look(self.node.node, present)

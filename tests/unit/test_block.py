@@ -11,10 +11,10 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import privileged
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import commands
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
@@ -95,7 +95,7 @@ class LvTest(testtools.TestCase):
     def number(self, number, name):
         with mock.patch.object(sysfs, 'number', return_value=number) as of:
             with mock.patch.object(sysfs, 'name_of', return_value=name):
-                with mock.patch.object(privileged.default, 'client_mode',
+                with mock.patch.object(privsep.default, 'client_mode',
                                        False):
                     found = block.lv_number('g-1', 'volume-x')
         of.assert_called_once_with('/dev/g-1/volume-x')
@@ -122,7 +122,7 @@ class DiscardTest(testtools.TestCase):
         self.ioctl = self.useFixture(fixtures.MockPatchObject(
             block.fcntl, 'ioctl')).mock
         self.useFixture(fixtures.MockPatchObject(
-            privileged.default, 'client_mode', False))
+            privsep.default, 'client_mode', False))
 
     def discard(self, path='', found=None, parts=((0, 10), (20, 8)), most=4,
                 seconds=60, timeout=30):

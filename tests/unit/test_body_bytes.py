@@ -13,19 +13,18 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone.lvm import reports
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import follow
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import restore
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import survey
 from tests.unit import test_births
 from tests.unit import test_follow
 from tests.unit import test_reverting
@@ -38,31 +37,33 @@ A, B, C = 'a@l', 'b@l', 'c@l'
 GIB, EXTRA = worlds.GIB, 16 << 20
 BODY = GIB + EXTRA
 LUKS2 = crypt.recorded('key')
-LATER = str(encryption_types.Recorded(EXTRA, 'another-key'))
-COLD = str(encryption_types.Recorded(EXTRA, 'key', moves_live=False))
+LATER = str(volume_types.Recorded(EXTRA, 'another-key'))
+COLD = str(volume_types.Recorded(EXTRA, 'key', moves_live=False))
 SPECS = {'localclone:encryption': 'luks2'}
 AEAD = {**SPECS, 'localclone:cipher': 'aegis128-random',
         'localclone:moves': 'cold'}
 #: Who shifts by 30, and why. All others ask state.body_bytes.
 SHIFTS = {
-    'state.py': 'body_bytes itself',
-    'rows.py': 'the GiB of an LV whose row has not been changed yet',
-    'lvm/reports.py': 'the same of what has no row that could be asked',
-    'restore.py': 'the same of a move',
+    'core/state.py': 'body_bytes itself',
+    'core/rows.py': 'the GiB of an LV whose row has not been changed yet',
+    'core/formats/lvm_reports.py': 'the same of what has no row that could be '
+    'asked',
+    'core/boot_plan.py': 'the same of a move',
+    'core/node.py': 'a text for people',
     'moves/checks.py': 'a text for people',
-    'manageable.py': 'what others have made has no header',
-    'capabilities.py': 'what the scheduler is told of a group',
-    'cmd/figures.py': 'what people asked for, in a metric',
+    'volumes/manageable.py': 'what others have made has no header',
+    'driver/stats.py': 'what the scheduler is told of a group',
+    'cmd/metrics/figures.py': 'what people asked for, in a metric',
     'cmd/nodes.py': 'whole GiB for people',
     'cmd/volumes.py': 'what people asked for, in JSON',
-    'dm/ioctl.py': 'the number of an ioctl',
+    'core/formats/dm_ioctl.py': 'the number of an ioctl',
 }
 
 
 class SourceTest(testtools.TestCase):
 
     def test_one_place_makes_bytes_of_gib(self):
-        package = pathlib.Path(rows.__file__).parent
+        package = pathlib.Path(rows.__file__).parents[1]
         found = {str(path.relative_to(package))
                  for path in package.rglob('*.py')
                  if re.search(r'(<<|>>) *30\b|\b1024 *\*\* *3|units\.Gi|'
@@ -77,7 +78,7 @@ class RowsTest(testtools.TestCase):
               (LUKS2, EXTRA), (COLD, EXTRA))
     @ddt.unpack
     def test_what_a_row_says(self, text, extra):
-        row = images.Snapshot('s', 'v', 3, 'available', A, provider_id=text)
+        row = rows.Snapshot('s', 'v', 3, 'available', A, provider_id=text)
         self.assertEqual(extra, rows.extra_bytes(row))
         self.assertEqual((3 << 30) + extra, row.size_bytes)
         volume = worlds.World().row(A, 2, provider_id=text)
@@ -306,7 +307,7 @@ class ExtendTest(Base):
 class FollowTest(testtools.TestCase):
 
     def test_passed_through_and_followed(self):
-        self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
         guest = test_follow.Guest(provider_id=LUKS2)
         c = guest.nodes[C]
         guest.detach(B)
@@ -492,7 +493,7 @@ class StackTest(test_stack.Case):
 
     def table(self, name):
         return {call.args[0]: call.args[2] for call in
-                self.ran.devicemapper.create.call_args_list}[name]
+                self.ran.dmsetup.create.call_args_list}[name]
 
     def test_source_device(self):
         self.stack.ensure_source(self.MOVE)
@@ -530,13 +531,13 @@ class RestoreTest(testtools.TestCase):
     """At boot only tags tell."""
 
     def plan(self, size, *metadata, extra=EXTRA, shown=()):
-        lvs = [reports.LogicalVolume(
+        lvs = [lvm_reports.LogicalVolume(
             'g', 'volume-' + SHADOW, size, '', frozenset(
                 [*names.volume_tags(V1, extra), *shown]))]
         if metadata:
-            lvs.append(reports.LogicalVolume('g', META, GIB, '', frozenset(
+            lvs.append(lvm_reports.LogicalVolume('g', META, GIB, '', frozenset(
                 metadata)))
-        local, = restore.plan(survey.Survey(
+        local, = boot_plan.plan(survey.Survey(
             {each.name: each for each in lvs}, {}))
         return local
 
@@ -572,9 +573,9 @@ class RestoreTest(testtools.TestCase):
                          (move.size_bytes, move.volume_bytes))
 
     def test_what_a_pool_has_to_take_yet(self):
-        lv = reports.LogicalVolume(
+        lv = lvm_reports.LogicalVolume(
             'g', 'volume-' + SHADOW, 3 * BODY, '', frozenset(), thin=True)
-        metadata = reports.LogicalVolume(
+        metadata = lvm_reports.LogicalVolume(
             'g', META, GIB, '', frozenset(names.tags(copied=1, extra=EXTRA)))
-        self.assertEqual(BODY, reports.unfilled(
+        self.assertEqual(BODY, lvm_reports.unfilled(
             {each.name: each for each in (lv, metadata)}))

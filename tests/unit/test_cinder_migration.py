@@ -18,23 +18,23 @@ from cinder.volume import configuration
 import ddt
 import fixtures
 
-from cinder_localclone import assembly
-from cinder_localclone import connections
-from cinder_localclone import deletion
-from cinder_localclone.dm import tables
-from cinder_localclone import driver
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import messages
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import reconcile
-from cinder_localclone import records
-from cinder_localclone import state
-from cinder_localclone.state import Event
-from cinder_localclone import survey
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event
+from cinder_localclone.core import volume_types
+from cinder_localclone.db import moves
+from cinder_localclone.driver import driver
+from cinder_localclone.service import assembly
+from cinder_localclone.service import messages
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import reconcile
 from tests import specs
 from tests.unit import database
 
@@ -64,7 +64,7 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = records.Records()
+        self.records = moves.Records()
         self.row = utils.create_volume(
             self.context, host=A + '#p', size=1, status='available',
             volume_type_id=None)
@@ -74,7 +74,7 @@ class Base(database.TestCase):
 
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""
-        node = nodes.Node(
+        node = Node(
             host=host, records=self.records, snapshots=specs.port('snapshots'),
             attachments=specs.port('attachments'),
             stack=specs.port('stack', group='vg'),
@@ -100,7 +100,7 @@ class Base(database.TestCase):
                 [], config_group=configuration.SHARED_CONF_GROUP), host=host)
         found.service = assembly.Service(
             backend_name='p', node=node, stack=node.stack,
-            reconciler=reconciler, connections=connections.Connections(
+            reconciler=reconciler, connections=connect.Connections(
                 reconciler, directory.find), addresses=[])
         return found
 
@@ -167,11 +167,12 @@ class ExclusionTest(Base):
     @ddt.data(*BY_CINDER)
     def test_encrypted_volume_is_not_connected_to_be_copied(self, how):
         volume = self.volume()
-        volume.provider_id = str(encryption_types.Recorded(16 << 20, 'k'))
+        volume.provider_id = str(volume_types.Recorded(16 << 20, 'k'))
         volume.save()
         self.cinder_begins(*how)
         with mock.patch.object(messages, 'api'):
-            self.assertRaises(encryption_errors.EncryptionChange, self.copy)
+            self.assertRaises(
+                encryption_exceptions.EncryptionChange, self.copy)
 
     @ddt.data(*BY_CINDER)
     def test_cinder_first(self, how):
@@ -224,13 +225,13 @@ class SwappedByNovaTest(Base):
 
     @staticmethod
     def lv(name, group='g'):
-        return reports.LogicalVolume(group, name, 1, '9:1', frozenset(),
-                                     thin=True)
+        return lvm_reports.LogicalVolume(group, name, 1, '9:1', frozenset(),
+                                         thin=True)
 
     def survey(self, home):
         """The destination's stack: handle, clone, LV."""
         def device(name, number, table):
-            return tables.Device(name, 'u', number, 0, False, table)
+            return dm_tables.Device(name, 'u', number, 0, False, table)
         handle = names.handle(self.row.id)
         clone = names.clone(self.moving.shadow_id)
         lvs = {self.deleted.name: self.lv(
@@ -276,7 +277,7 @@ class SwappedByNovaTest(Base):
         node = dataclasses.replace(
             home.service.node, lock=lambda name: held.append(name)
             or contextlib.nullcontext())
-        deletion.delete(node, self.context, self.deleted)
+        delete.delete(node, self.context, self.deleted)
         self.assertEqual([self.deleted.id, self.row.id], held)
 
     def test_the_other_one_is_locked_for_too_long(self):
@@ -288,18 +289,18 @@ class SwappedByNovaTest(Base):
                 raise exceptions.Busy(what=name, host=B, seconds=20)
             return contextlib.nullcontext()
         node = dataclasses.replace(home.service.node, lock=lock)
-        self.assertRaises(exception.VolumeIsBusy, deletion.delete, node,
+        self.assertRaises(exception.VolumeIsBusy, delete.delete, node,
                           self.context, self.deleted)
         self.assertEqual([], [call for call in home.service.stack.mock_calls
                               if call[0].startswith('remove')])
 
     def test_while_it_is_open_it_is_busy(self):
-        self.useFixture(fixtures.MockPatchObject(deletion, 'CLOSING', 0))
+        self.useFixture(fixtures.MockPatchObject(delete, 'CLOSING', 0))
         home = self.driver(B)
         self.survey(home)
         home.service.stack.devices.return_value = {
-            names.handle(self.row.id): tables.Device(
+            names.handle(self.row.id): dm_tables.Device(
                 'n', 'u', '9:3', 1, False, '')}
-        self.assertRaises(exception.VolumeIsBusy, deletion.delete,
+        self.assertRaises(exception.VolumeIsBusy, delete.delete,
                           home.service.node, self.context, self.deleted)
         self.assertTrue(self.records.is_move(self.moving.shadow_id))

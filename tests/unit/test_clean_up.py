@@ -8,13 +8,13 @@ import uuid
 import ddt
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone.lvm import reports
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import restore
-from cinder_localclone import stack as stacks
-from cinder_localclone import survey
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.moves import cleanup
+from cinder_localclone.storage import clone
+from cinder_localclone.volumes import delete
 from tests import specs
 from tests.unit import commands
 from tests.unit import test_remains
@@ -29,7 +29,7 @@ class RemoveCloneTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.commands = self.useFixture(commands.Commands())
-        self.stack = stacks.Stack('g', None, 'g', 30, 'h')
+        self.stack = clone.Stack('g', None, 'g', 30, 'h')
 
     def test_remove_clone(self):
         self.stack.remove_clone(SHADOW)
@@ -44,16 +44,16 @@ class UnreadableTagTest(testtools.TestCase):
 
     @ddt.data('shown=x', 'given=x')
     def test_it_is_overwritten(self, tag):
-        lv = reports.LogicalVolume(
+        lv = lvm_reports.LogicalVolume(
             'g', 'v', 5 << 30, '', frozenset({'localclone.' + tag}))
         node = specs.node(host='a@l')
         node.stack.lvs.return_value = {'v': lv}
-        removal.remove_volume_lv(node, 'v')
+        cleanup.remove_volume_lv(node, 'v')
         node.clear.assert_called_once_with('v', 5 << 30)
         node.stack.remove_lv.assert_called_once_with('v')
         node.stack.remove_lv.reset_mock()
         # Nor does a move's end remove it as it is.
-        removal.discard_lv(node, 'v')
+        cleanup.discard_lv(node, 'v')
         node.stack.disown.assert_called_once_with('v', mock.ANY)
         node.stack.remove_lv.assert_not_called()
 
@@ -68,7 +68,7 @@ class DeletionTest(test_remains.Base):
         world.nodes[B].reconciler.converge(volume.id)
         self.assertEqual({}, world.shadows)
         volume.status = 'deleting'
-        deletion.delete(world.nodes[A].node, None, volume)
+        delete.delete(world.nodes[A].node, None, volume)
         self.assertEqual({}, world.nodes[A].lvs)
 
     def test_after_cinders_migration_beside_remains(self):
@@ -83,7 +83,7 @@ class DeletionTest(test_remains.Base):
         # What Cinder's migration leaves: the rows have changed places.
         volume.host, volume.name = 'x@lvm#p', 'volume-' + other.id
         volume.name_id = other.id
-        deletion.delete(world.nodes[A].node, None, other)
+        delete.delete(world.nodes[A].node, None, other)
         self.assertEqual({}, world.nodes[A].lvs)
 
     def test_back_beside_an_export_of_a_failed_move(self):
@@ -115,12 +115,12 @@ class TearDownTest(test_remains.Base):
             remove_lv(name)
             # The power goes here: what does a boot give out?
             present = survey.Survey({
-                lv: reports.LogicalVolume(
+                lv: lvm_reports.LogicalVolume(
                     'g', lv, 1 << 30, '', frozenset(names.tags(
                         volume=volume.id))) for lv in b.lvs}, {})
-            given.extend(local.lv for local in restore.plan(present)
+            given.extend(local.lv for local in boot_plan.plan(present)
                          if not local.reason and local.move is None)
         stack.remove_lv = removes
         with b.lock(volume.id):
-            test_remains.remains.take_down(b.node, failed)
+            cleanup.take_down(b.node, failed)
         self.assertEqual([], given)

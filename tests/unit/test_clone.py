@@ -10,11 +10,11 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import pace
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import thin_map
+from cinder_localclone.core import copies
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import test_stack
 from tests.unit.test_stack import device
 from tests.unit.test_stack import META
@@ -26,10 +26,10 @@ TABLE = ('0 2097152 clone /dev/fast/%s /dev/g/volume-%s 8:0 128 2 '
          'no_hydration no_discard_passdown' % (META, SHADOW))
 CLONE = names.clone(SHADOW)
 DISCARDS = mock.call.block.disable_discards('/dev/mapper/' + CLONE)
-CREATED = [mock.call.devicemapper.create(
+CREATED = [mock.call.dmsetup.create(
     CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30, False, ('8:0', V1)), DISCARDS]
 #: Above what stands for a source that is away.
-ALONE = [mock.call.devicemapper.create(
+ALONE = [mock.call.dmsetup.create(
     CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30), DISCARDS]
 HOLES = [[0, 3], [8, 16376]]
 LEFT_OUT = mock.call.block.discard(
@@ -38,7 +38,7 @@ LEFT_OUT = mock.call.block.discard(
 
 
 def replaced(in_use=False):
-    return [mock.call.devicemapper.replace_suspended(
+    return [mock.call.dmsetup.replace_suspended(
         CLONE, TABLE, 30, in_use, ('8:0', V1)), DISCARDS]
 
 
@@ -54,7 +54,7 @@ class CloneTest(test_stack.Case):
         self.ran.block.number.return_value = '8:0'
         self.ran.block.size.return_value = 4 << 20
         self.ran.block.head_is_zero.return_value = False
-        self.ran.devicemapper.status.return_value = self.RW
+        self.ran.dmsetup.status.return_value = self.RW
         self.devices()
 
     def clone(self, source='8:0', opened=0, **more):
@@ -141,14 +141,14 @@ class CloneTest(test_stack.Case):
     def test_holes_under_a_guest(self):
         """Loaded anew is what the kernel has: no path leads elsewhere."""
         self.leave_out(HOLES)
-        self.assertRan(mock.call.devicemapper.discard_beneath(
+        self.assertRan(mock.call.dmsetup.discard_beneath(
             names.handle(V1), CLONE, '0 1 clone 253:4 253:5 8:0',
             [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36, 10, 30))
 
     def test_holes_under_a_guest_where_time_limits_are_short(self):
         self.stack.timeout = 5
         self.leave_out(HOLES)
-        self.assertEqual((2.5, 5), self.ran.devicemapper.discard_beneath
+        self.assertEqual((2.5, 5), self.ran.dmsetup.discard_beneath
                          .call_args.args[5:])
 
     def test_no_holes_under_a_guest(self):
@@ -190,7 +190,7 @@ class CloneTest(test_stack.Case):
 
     @ddt.data('', '0 1 error ')
     def test_one_without_its_table(self, table):
-        self.ran.devicemapper.status.return_value = table  # as the kernel
+        self.ran.dmsetup.status.return_value = table  # as the kernel
         self.devices(
             device(names.handle(V1), '253:7', '0 1 linear 253:6 0', 1),
             device(CLONE, '253:6', table))
@@ -201,7 +201,7 @@ class CloneTest(test_stack.Case):
     def test_failed_one_that_a_guest_uses_is_left(self, source):
         # What it wrote, but could not record, would vanish under it.
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
-        self.ran.devicemapper.status.return_value = self.FAILED
+        self.ran.dmsetup.status.return_value = self.FAILED
         self.clone(source, opened=1)
         self.assertFalse(self.ensure())
         self.assertEqual([DISCARDS], self.changes())
@@ -213,7 +213,7 @@ class CloneTest(test_stack.Case):
     def test_failed_one_that_nothing_uses_is_loaded_anew(self, failed,
                                                          source):
         """And that is said: afterwards its mode no longer tells."""
-        mode, self.ran.devicemapper.status.return_value = failed
+        mode, self.ran.dmsetup.status.return_value = failed
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         self.clone(source)
         self.assertTrue(self.ensure())
@@ -232,19 +232,19 @@ class CloneTest(test_stack.Case):
     def test_nothing_is_said_of_one_that_is_not_loaded_anew(self):
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         self.ran.block.head_is_zero.return_value = True
-        self.ran.devicemapper.status.return_value = self.FAILED
+        self.ran.dmsetup.status.return_value = self.FAILED
         self.clone()
         self.assertRaises(exceptions.MetadataLost, self.ensure)
         self.assertEqual('', log.output)
 
     def test_how_it_was_is_seen_before_it_is_loaded_anew(self):
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
-        status = self.ran.devicemapper.status
+        status = self.ran.dmsetup.status
         status.return_value = self.FAILED
 
         def works(*_args):
             status.return_value = self.RW
-        self.ran.devicemapper.replace_suspended.side_effect = works
+        self.ran.dmsetup.replace_suspended.side_effect = works
         self.clone('8:16')
         self.assertTrue(self.ensure())
         self.assertIn('[localclone-202]', log.output)
@@ -252,13 +252,13 @@ class CloneTest(test_stack.Case):
     @ddt.data(test_stack.FAILED,
               exceptions.CommandTimeout(command='c', seconds=30))
     def test_how_it_was_need_not_be_known_to_load_it_anew(self, error):
-        self.ran.devicemapper.status.side_effect = error
+        self.ran.dmsetup.status.side_effect = error
         self.clone('8:16')
         self.assertTrue(self.ensure())
         self.assertEqual(replaced(), self.changes())
 
     def test_failed_one_without_a_handle(self):
-        self.ran.devicemapper.status.return_value = self.FAILED
+        self.ran.dmsetup.status.return_value = self.FAILED
         self.devices(device(CLONE, '253:6', '0 1 clone a b 8:0'))
         self.assertTrue(self.ensure())
         self.assertEqual(replaced(), self.changes())
@@ -271,7 +271,7 @@ class CloneTest(test_stack.Case):
         if left:
             self.devices(device(self.ABSENT, '253:9', '0 1 error '))
         self.assertTrue(self.stack.ensure_clone_alone(MOVE))
-        self.assertEqual(([] if left else [mock.call.devicemapper.create(
+        self.assertEqual(([] if left else [mock.call.dmsetup.create(
             self.ABSENT, 'LOCALCLONE-' + self.ABSENT, '0 2097152 error', 30)])
             + ALONE, self.changes())
         self.ran.block.number.assert_called_once_with(
@@ -281,7 +281,7 @@ class CloneTest(test_stack.Case):
         """Else the kernel refuses the clone, as long as the node is up."""
         self.devices(device(self.ABSENT, '253:9', ''))
         self.assertTrue(self.stack.ensure_clone_alone(MOVE))
-        self.assertEqual([mock.call.devicemapper.swap_table(
+        self.assertEqual([mock.call.dmsetup.swap_table(
             self.ABSENT, '0 2097152 error', 30)] + ALONE, self.changes())
 
     def test_without_its_source_one_that_is_there_is_left(self):
@@ -342,14 +342,14 @@ class CloneTest(test_stack.Case):
         status = self.stack.clone_status(SHADOW)
         self.assertEqual((0, 16384, 'rw'), (
             status.hydrated, status.regions, status.mode))
-        self.ran.devicemapper.status.assert_called_once_with(CLONE, 30)
+        self.ran.dmsetup.status.assert_called_once_with(CLONE, 30)
 
     def test_status_of_all(self):
-        self.ran.devicemapper.clone_statuses.return_value = {
+        self.ran.dmsetup.clone_statuses.return_value = {
             CLONE: self.RW, 'of-somebody-else': self.RW}
         self.assertEqual({SHADOW: self.stack.clone_status(SHADOW)},
                          self.stack.clone_statuses())
-        self.ran.devicemapper.clone_statuses.assert_called_once_with(30)
+        self.ran.dmsetup.clone_statuses.assert_called_once_with(30)
 
     @ddt.data((RW, True, None), (RW, False, 'disable_hydration'),
               (RW.replace('0 0 0 rw', '0 1 no_hydration 0 rw'), True,
@@ -357,19 +357,19 @@ class CloneTest(test_stack.Case):
               (RW.replace('0 0 0 rw', '0 1 no_hydration 0 rw'), False, None))
     @ddt.unpack
     def test_hydration(self, status, enabled, message):
-        self.ran.devicemapper.status.return_value = status
+        self.ran.dmsetup.status.return_value = status
         self.assertIs(message is not None,
                       self.stack.set_hydration(SHADOW, enabled))
         self.assertEqual(
-            [mock.call.devicemapper.message(CLONE, message, 30)]
+            [mock.call.dmsetup.message(CLONE, message, 30)]
             if message else [], self.changes())
 
     def test_wake(self):
-        self.ran.devicemapper.send.return_value = [names.clone(V1)]
+        self.ran.dmsetup.send.return_value = [names.clone(V1)]
         self.assertEqual([V1], self.stack.wake_hydration(
-            {SHADOW: pace.Step(32, 8), V1: pace.Step(2, 1)}))
+            {SHADOW: copies.Step(32, 8), V1: copies.Step(2, 1)}))
         # Never "enable_hydration": what is held back stays so.
-        self.ran.devicemapper.send.assert_called_once_with([
+        self.ran.dmsetup.send.assert_called_once_with([
             (CLONE, 'hydration_batch_size 8'),
             (CLONE, 'hydration_threshold 32'),
             (names.clone(V1), 'hydration_batch_size 1'),
@@ -399,7 +399,7 @@ class CloneTest(test_stack.Case):
     def test_what_is_counted(self):
         device = self.sysfs('253:7', ' 5 0 40 1 7 0 64 9 2 5 9 0 0 0 0 0 0')
         both = {SHADOW: ('253:7', '253:7'), V1: ('253:7', '')}
-        self.assertEqual({SHADOW: pace.Seen(12, 2, 0)},
+        self.assertEqual({SHADOW: copies.Seen(12, 2, 0)},
                          self.stack.seen(both))
         (device / 'stat').unlink()  # it has gone
         self.assertEqual({}, self.stack.seen(both))

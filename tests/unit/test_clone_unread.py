@@ -15,14 +15,14 @@ class ProofTest(test_follow_edges.Case):
         2. The export of the move's source, another target, gives errors
            (as may the disk, or the pool, of C).
         3. Any other move reads the head of the new handle before it is
-           committed (:class:`.moves.destination.Handle`), and fails. Of a
+           committed (:class:`.destination.Handle`), and fails. Of a
            volume that follows the handle is not on the clone then, so
            nothing is read: it is committed, and swapped under the guest.
 
-        By design: :func:`.moves.destination.prepare` reads the head of the
+        By design: :func:`.destination.prepare` reads the head of the
         clone itself, of which that makes nothing local; and the swap looks
         whether the clone is in mode "rw" first, as for any other
-        (:meth:`.stack.Stack.ensure_clone` lets it be, because the handle,
+        (:meth:`.clone.Stack.ensure_clone` lets it be, because the handle,
         which is not on it yet, is open).
         """
         self.home.unreadable = True

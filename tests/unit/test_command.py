@@ -25,18 +25,18 @@ from oslo_privsep import priv_context
 import testtools
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import base
+from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves
-from cinder_localclone import driver
-from cinder_localclone import exceptions
-from cinder_localclone import opts
-from cinder_localclone import peer_ports
-from cinder_localclone import privileged
-from cinder_localclone.privileged import memory
-from cinder_localclone.privileged import secrets
-from cinder_localclone import state
-from cinder_localclone import version
+from cinder_localclone.cmd import moves as moves_command
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers as peer_interfaces
+from cinder_localclone.core import state
+from cinder_localclone.core import version
+from cinder_localclone.driver import driver
+from cinder_localclone.service import options
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import memory
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIGURATION = '''
@@ -104,12 +104,12 @@ class ProcessTest(testtools.TestCase):
     def test_nothing_to_show(self):
         import sqlalchemy
 
-        from cinder_localclone import records
+        from cinder_localclone.db import moves
         conf = self.useFixture(ConfigurationFixture())
         engine = sqlalchemy.create_engine(
             'sqlite:///%s/cinder.sqlite' % conf.directory)
         self.addCleanup(engine.dispose)
-        records.models.BASE.metadata.create_all(engine)
+        moves.models.BASE.metadata.create_all(engine)
         done = self.run_command('--config-file', conf.path, 'moves')
         self.assertEqual((0, '', 'No volume is moving.\n'), (
             done.returncode, done.stdout, done.stderr))
@@ -160,8 +160,8 @@ class ProcessTest(testtools.TestCase):
             import sys
             from cinder_localclone.cmd import backend
             from cinder_localclone.cmd import main
-            from cinder_localclone.cmd import restore
-            from cinder_localclone import restore
+            from cinder_localclone.cmd import boot as restore
+            from cinder_localclone.service import restore
             app = main.LocalClone()
             found = backend.Backend(backend.Settings([sys.argv[1]]))
             found.stack(), found.sessions()
@@ -172,7 +172,7 @@ class ProcessTest(testtools.TestCase):
             [sys.executable, '-c', textwrap.dedent(code), conf.path],
             cwd=ROOT, check=True, capture_output=True, text=True,
             timeout=60).stdout.split()
-        self.assertIn('cinder_localclone.restore', loaded)
+        self.assertIn('cinder_localclone.service.restore', loaded)
         for slow in ('sqlalchemy', 'oslo_messaging', 'cinder.objects',
                      'cinder.db', 'cinder.rpc', 'rich', 'taskflow'):
             self.assertNotIn(slow, loaded)
@@ -250,7 +250,7 @@ class ExitCodeTest(CommandCase):
         self.assertEqual((2, ''), (code, out))
         self.assertIn('usage:', err)
 
-    @ddt.data(base.CommandError('no such thing'),
+    @ddt.data(errors.CommandError('no such thing'),
               exceptions.PeerUnreachable(host='h', method='m', seconds=1),
               RuntimeError('no such thing'))
     def test_error(self, error):
@@ -359,9 +359,9 @@ class WatchTest(testtools.TestCase):
         made = mock.MagicMock()
         made.ask.return_value = None, 'did not answer'
         made.records.moves.side_effect = [[move], []]
-        self.useFixture(fixtures.MockPatchObject(moves.time, 'sleep'))
+        self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:
-            moves.watch(made, None)
+            moves_command.watch(made, None)
         self.assertIn('v a@l > b@l', err.getvalue())
         self.assertIn('done', err.getvalue())
 
@@ -369,16 +369,17 @@ class WatchTest(testtools.TestCase):
         made = mock.MagicMock()
         made.records.moves.return_value = []
         with contextlib.redirect_stderr(io.StringIO()):
-            moves.watch(made, 0.001)
+            moves_command.watch(made, 0.001)
 
     def test_what_stands_beside_a_bar(self):
         row = {'Remark': '', 'MiB/s': 2.5, 'Seconds left': 7,
                'Pace': 'limited'}
-        self.assertEqual('2.5 MiB/s  7 s left  limited', moves._rest(row))
-        self.assertEqual('2.5 MiB/s  7 s left  ', moves._rest(
+        self.assertEqual('2.5 MiB/s  7 s left  limited',
+                         moves_command._rest(row))
+        self.assertEqual('2.5 MiB/s  7 s left  ', moves_command._rest(
             dict(row, Pace=None)))
-        self.assertEqual('', moves._rest(dict(row, **{'MiB/s': None})))
-        self.assertEqual('oh', moves._rest(dict(row, Remark='oh')))
+        self.assertEqual('', moves_command._rest(dict(row, **{'MiB/s': None})))
+        self.assertEqual('oh', moves_command._rest(dict(row, Remark='oh')))
 
 
 class SettingsTest(testtools.TestCase):
@@ -449,7 +450,7 @@ class BackendTest(testtools.TestCase):
         settings = (backend.Settings([]) if more is None
                     else self.settings(more))
         error = self.assertRaises(
-            base.CommandError, backend.Backend, settings, name)
+            errors.CommandError, backend.Backend, settings, name)
         self.assertIn(words, str(error))
 
     @ddt.data((0, True), (1000, False))
@@ -465,13 +466,13 @@ class BackendTest(testtools.TestCase):
             # A helper may not be found: root's PATH lacks the environment.
             self.assertEqual(
                 [mock.call(each, False) for each in (
-                    privileged.default, secrets.context, brick.default,
+                    privsep.default, cryptsetup_keys.context, brick.default,
                     # os-brick 6, of Cinder 27, has one.
                     *filter(None, [getattr(
                         brick, 'brick_privsep_hide_output', None)]))],
                 mode.mock_calls)
         else:
-            self.assertRaises(base.CommandError, backend.act_as_root, None)
+            self.assertRaises(errors.CommandError, backend.act_as_root, None)
             mode.assert_not_called()
 
     @ddt.data(
@@ -500,7 +501,7 @@ class BackendTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(found, 'load_cinder'))
         self.useFixture(fixtures.MockPatch('cinder.rpc.init'))
         return found, self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.operator_records.OperatorRecords')
+            'cinder_localclone.db.inventory.OperatorRecords')
         ).mock.return_value
 
     def test_nodes(self):
@@ -512,9 +513,11 @@ class BackendTest(testtools.TestCase):
 
     def test_ask(self):
         found, _records = self.connected()
-        peers = mock.create_autospec(peer_ports.OperatorPeers, instance=True)
+        peers = mock.create_autospec(
+            peer_interfaces.OperatorPeers, instance=True)
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.peer.Client', mock.Mock(return_value=peers)))
+            'cinder_localclone.service.rpc.Client',
+            mock.Mock(return_value=peers)))
         peers.inspect.return_value = {'host': 'h'}
         self.assertEqual(({'host': 'h'}, ''), found.ask('h', 'inspect', 'v'))
         peers.inspect.assert_called_once_with(found.context, 'h', 'v')
@@ -528,7 +531,7 @@ class BackendTest(testtools.TestCase):
         found, records = self.connected()
         records.volume.return_value = records.move_of.return_value = None
         records.remains_of.return_value = []
-        error = self.assertRaises(base.CommandError, found.volume, 'v')
+        error = self.assertRaises(errors.CommandError, found.volume, 'v')
         self.assertIn('There is no volume v', str(error))
         records.move_of.return_value = 'move'
         self.assertEqual((None, 'move'), found.volume('v'))
@@ -557,16 +560,17 @@ class InWordsTest(testtools.TestCase):
             'gone\n[SQL: SELECT 1]\n(Background on this error at: x)'))
         self.assertEqual(
             'Cinder\'s database can\'t be used: gone. Check that it runs, '
-            'and [database] connection in cinder.conf.', base.in_words(error))
+            'and [database] connection in cinder.conf.',
+            errors.in_words(error))
 
     def test_others(self):
-        self.assertEqual('x is not installed', base.in_words(
+        self.assertEqual('x is not installed', errors.in_words(
             FileNotFoundError(2, 'No such file', 'x')))
-        self.assertEqual("[Errno 2] No such file: '/x/y'", base.in_words(
+        self.assertEqual("[Errno 2] No such file: '/x/y'", errors.in_words(
             FileNotFoundError(2, 'No such file', '/x/y')))
-        self.assertEqual('ValueError', base.in_words(ValueError()))
-        self.assertEqual('oh', base.in_words(ValueError('oh')))
+        self.assertEqual('ValueError', errors.in_words(ValueError()))
+        self.assertEqual('oh', errors.in_words(ValueError('oh')))
 
     def test_every_option_of_the_driver_is_read(self):
         self.assertTrue(
-            set(opts.localclone_opts) <= set(backend.SECTION_OPTS))
+            set(options.localclone_opts) <= set(backend.SECTION_OPTS))

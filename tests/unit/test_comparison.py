@@ -6,25 +6,25 @@ import dataclasses
 import ddt
 import testtools
 
-from cinder_localclone import comparison
-from cinder_localclone.dm import tables
-from cinder_localclone import images
-from cinder_localclone import metric_records
-from cinder_localclone import names
-from cinder_localclone.state import Phase
-from cinder_localclone import survey
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import inventory
+from cinder_localclone.volumes import inspect
 from tests.unit import test_metrics
 from tests.unit import world as worlds
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 GIB = 1 << 30
 V1, V2, SHADOW = test_metrics.V1, test_metrics.V2, test_metrics.SHADOW
-STATUS = tables.CloneStatus(128, 1, 9, 4, 16384, 1, True, 'rw')
+STATUS = dm_tables.CloneStatus(128, 1, 9, 4, 16384, 1, True, 'rw')
 
 
 def device(name, number, table, suspended=False):
-    return tables.Device(name, names.device_uuid(name), number, 0, suspended,
-                         table)
+    return dm_tables.Device(
+        name, names.device_uuid(name), number, 0, suspended, table)
 
 
 def handle(volume, below, **more):
@@ -55,8 +55,8 @@ CLONE = device(names.clone(SHADOW), '253:9',
 class DifferingTest(testtools.TestCase):
 
     def differing(self, found, host=A, clones=None, **record):
-        return comparison.differing(
-            comparison.Record(host, **record), found, clones or {})
+        return inspect.differing(
+            inspect.Record(host, **record), found, clones or {})
 
     def row(self, host=A, **more):
         return test_metrics.row(V1, host, **more)
@@ -117,7 +117,7 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual({}, self.differing(present(), moves=[move]))
 
     def test_snapshots(self):
-        snapshot = images.Snapshot(V2, V1, 1, 'available', A)
+        snapshot = volume_rows.Snapshot(V2, V1, 1, 'available', A)
         self.assertIn('snapshot %s is missing' % V2, self.differing(
             present(), snapshots=[snapshot])[V1][0])
         self.assertEqual({}, self.differing(present([test_metrics.lv(
@@ -132,15 +132,15 @@ class DifferingTest(testtools.TestCase):
                          test_metrics.lv('root'), test_metrics.lv(
                              names.snapshot_lv(SHADOW), *names.tags(
                                  volume=V2, snapshot=SHADOW))])
-        self.assertEqual(['volume-' + V2], comparison.unknown_lvs(
-            comparison.Record(A, volumes=[self.row()]), found))
+        self.assertEqual(['volume-' + V2], inspect.unknown_lvs(
+            inspect.Record(A, volumes=[self.row()]), found))
 
     def test_what_is_doomed_is_not_unknown(self):
         """Though its node died before it could take the tags off."""
         found = present([test_metrics.lv(
             names.doomed(A, 12 * 'f'), *names.tags(volume=V2))])
-        self.assertEqual([], comparison.unknown_lvs(
-            comparison.Record(A), found))
+        self.assertEqual([], inspect.unknown_lvs(
+            inspect.Record(A), found))
 
 
 class WorldTest(testtools.TestCase):
@@ -148,7 +148,7 @@ class WorldTest(testtools.TestCase):
 
     def compare(self, world):
         for host, node in world.nodes.items():
-            rows = [metric_records.Row(
+            rows = [inventory.Row(
                 each.id, '', each.name, each.name_id, each.host, each.size,
                 each.status, 'detached', None, each.provider_id, None)
                 for each in node.node.records.volumes_of(host)]
@@ -156,10 +156,10 @@ class WorldTest(testtools.TestCase):
             clones = {move.shadow_id: node.sim_stack.clone_status(
                 move.shadow_id) for move in moves
                 if node.sim_stack.survey().clone(move.shadow_id)}
-            record = comparison.Record(host, rows, moves)
-            yield host, comparison.differing(
+            record = inspect.Record(host, rows, moves)
+            yield host, inspect.differing(
                 record, node.sim_stack.survey(), clones)
-            yield host, comparison.unknown_lvs(
+            yield host, inspect.unknown_lvs(
                 record, node.sim_stack.survey())
 
     def test_a_move(self):

@@ -9,7 +9,7 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.privileged import configfs
+from cinder_localclone.storage.privsep import lio_configfs
 from tests.unit import commands
 
 HOST = 'iqn.2026-11.org.example:host'
@@ -28,9 +28,9 @@ class Case(testtools.TestCase):
         self.commands = self.useFixture(commands.Commands())
         self.root = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path) / 'target'
-        self.real = configfs.ROOT
+        self.real = lio_configfs.ROOT
         self.useFixture(fixtures.MockPatchObject(
-            configfs, 'ROOT', str(self.root)))
+            lio_configfs, 'ROOT', str(self.root)))
 
     def store(self, name, number=0, enabled='1'):
         path = self.root / 'core' / ('iblock_%d' % number) / name
@@ -54,21 +54,21 @@ class Case(testtools.TestCase):
         return tpg
 
     def exports(self):
-        return json.loads(configfs.exports())
+        return json.loads(lio_configfs.exports())
 
 
 class ExportsTest(Case):
 
     def test_where_configfs_is(self):
-        configfs.ROOT = self.real
-        with mock.patch.object(configfs.os, 'listdir',
+        lio_configfs.ROOT = self.real
+        with mock.patch.object(lio_configfs.os, 'listdir',
                                side_effect=FileNotFoundError) as look:
             self.assertEqual([], self.exports())
         look.assert_called_once_with('/sys/kernel/config/target/iscsi')
 
     def test_no_configfs(self):
         self.assertEqual([], self.exports())
-        self.assertEqual([], json.loads(configfs.unused_backstores()))
+        self.assertEqual([], json.loads(lio_configfs.unused_backstores()))
 
     def test_the_drivers_below_any_prefix(self):
         self.target(IQN, self.store('localclone-' + V1))
@@ -81,13 +81,13 @@ class ExportsTest(Case):
             each['iqn'] for each in self.exports()])
 
     def test_names_alone(self):
-        self.assertEqual([], json.loads(configfs.targets()))
+        self.assertEqual([], json.loads(lio_configfs.targets()))
         self.target(IQN, self.store('localclone-' + V1))
         self.target(OTHER, self.store('localclone-' + V2, 1))
         self.target(FOREIGN)
-        with mock.patch.object(configfs.os, 'listdir',
+        with mock.patch.object(lio_configfs.os, 'listdir',
                                wraps=os.listdir) as look:
-            self.assertEqual([IQN, OTHER], json.loads(configfs.targets()))
+            self.assertEqual([IQN, OTHER], json.loads(lio_configfs.targets()))
         look.assert_called_once()
 
     def test_whom_nobody_can_log_in_to(self):
@@ -97,7 +97,7 @@ class ExportsTest(Case):
         self.target(FOREIGN)
 
         def unfinished():
-            return json.loads(configfs.unfinished())
+            return json.loads(lio_configfs.unfinished())
         self.assertEqual([IQN, THIRD, OTHER], unfinished())
         (tpg / 'np').mkdir()
         self.assertEqual([IQN, THIRD, OTHER], unfinished())
@@ -120,7 +120,7 @@ class ExportsTest(Case):
                 if path.endswith('/' + gone):
                     raise FileNotFoundError(path)
                 return listdir(path)
-            with mock.patch.object(configfs.os, 'listdir', list_):
+            with mock.patch.object(lio_configfs.os, 'listdir', list_):
                 self.assertEqual([IQN], [
                     each['iqn'] for each in self.exports()], gone)
 
@@ -140,7 +140,7 @@ class ExportsTest(Case):
 class UnusedTest(Case):
 
     def unused(self):
-        return json.loads(configfs.unused_backstores())
+        return json.loads(lio_configfs.unused_backstores())
 
     def test_stores_that_nothing_serves(self):
         self.target(IQN, self.store('localclone-' + V1))
@@ -160,7 +160,7 @@ class UnusedTest(Case):
 class HangingTest(Case):
 
     def hanging(self):
-        return configfs.hanging(2)
+        return lio_configfs.hanging(2)
 
     def path(self, iqn):
         return '%s/iscsi/%s/tpgt_1/param/MaxConnections' % (self.root, iqn)

@@ -10,18 +10,18 @@ import fixtures
 from oslo_utils import uuidutils
 import testtools
 
-from cinder_localclone import connections
-from cinder_localclone import decision
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import late_requests
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import restore
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.service import handlers
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import decision
+from cinder_localclone.volumes import delete as deletion
 from tests.unit import world as worlds
 from tests.unit.world import stack as worlds_stack
 
@@ -51,7 +51,7 @@ class Base(testtools.TestCase):
         self.sleep = self.useFixture(
             fixtures.MockPatch('tenacity.nap.time.sleep')).mock
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.connections.CLOSING', -1))
+            'cinder_localclone.volumes.connect.CLOSING', -1))
 
     def attach(self, status, *hosts):
         self.volume.status = status
@@ -92,7 +92,7 @@ class ServeTest(Base):
         """What a boot of A would give out."""
         self.a.stop(power=True)
         self.a.dead = False
-        return [local.volume_id for local in restore.plan(
+        return [local.volume_id for local in boot_plan.plan(
             self.a.sim_stack.survey()) if not local.reason]
 
     def test_a_boot_gives_out_nothing_that_is_copied_elsewhere(self):
@@ -169,7 +169,7 @@ class ServeTest(Base):
 
         An export, or a move, would keep the LV in use.
         """
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.attach(status)
         for connector in (ON_A, ON_B, ELSEWHERE):
             error = self.assertRaises(
@@ -226,7 +226,7 @@ class ServeTest(Base):
         """It is built of the database's rows, before anything else."""
         self.volume.group_id = group
         with mock.patch.object(
-                connections.Connections, '_local_connection', autospec=True,
+                connect.Connections, '_local_connection', autospec=True,
                 side_effect=RuntimeError('no database')):
             self.assertRaises(RuntimeError, self.serve,
                               dict(ON_B, initiator='iqn.b'))
@@ -287,7 +287,7 @@ class ServeTest(Base):
 
     def test_deleted_while_a_peer_was_waited_for(self):
         with mock.patch.object(
-                connections.source, 'abandon_interrupted',
+                connect.source, 'abandon_interrupted',
                 lambda *_all: self.world.volumes.clear()):
             self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
 
@@ -353,7 +353,7 @@ class UnserveTest(Base):
                 ({'host': 'x'}, {'host': 'x'}, True),
                 ({'host': 'x'}, {'host': 'y'}, False)):
             for pair in ((one, other), (other, one)):
-                self.assertIs(same, connections._is_same_host(*pair), pair)
+                self.assertIs(same, connect._is_same_host(*pair), pair)
 
     def test_forced_detach_ends_all(self):
         self.remote()
@@ -406,7 +406,7 @@ class UnserveTest(Base):
 
     def test_source_is_closed_a_moment_later(self):
         self.live()
-        connections.CLOSING = 10
+        connect.CLOSING = 10
         self.sleep.side_effect = lambda seconds: self.a.opened.clear()
         self.unserve(self.a, ON_A)
         self.sleep.assert_called_once_with(0.5)
@@ -422,7 +422,7 @@ class UnserveTest(Base):
         self.live()
         self.a.opened.clear()
         with mock.patch.object(
-                connections.source, 'source_released', autospec=True,
+                connect.source, 'source_released', autospec=True,
                 side_effect=RuntimeError('no database')):
             self.unserve(self.a, ON_A)
         self.attach('in-use', 'b')
@@ -451,7 +451,7 @@ class UnserveTest(Base):
 
     def test_a_clone_that_failed_is_not_waited_for(self):
         self.live()
-        connections.CLOSING = 10
+        connect.CLOSING = 10
         self.b.clones = 'ro'
         self.assertRaises(exceptions.CloneFailed, self.unserve, self.b, ON_B)
         self.sleep.assert_not_called()
@@ -532,7 +532,7 @@ class HandlersTest(Base):
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
             block=4096,
             initiator='iqn.b', troubles=lambda: ['it hangs'],
-            readiness=lambda: (reports.FreeSpace(4, 2, True), ['none'], 7),
+            readiness=lambda: (lvm_reports.FreeSpace(4, 2, True), ['none'], 7),
             reconciler=self.b.reconciler, connections=self.b.connections)
         self.handlers = handlers.Handlers(self.service)
 
@@ -555,7 +555,7 @@ class HandlersTest(Base):
         waker = self.b.reconciler.copying.waker
         with mock.patch.object(waker, 'give_way') as gave, \
                 mock.patch.object(
-                    passing, 'begin',
+                    remote_attachment, 'begin',
                     side_effect=lambda *_: self.assertEqual(
                         [mock.call(), mock.call().__enter__()],
                         gave.mock_calls)) as begun:
@@ -568,7 +568,7 @@ class HandlersTest(Base):
         """Of the one that is meant, under the volume's lock."""
         held = []
         with mock.patch.object(
-                passing, 'end_one',
+                remote_attachment, 'end_one',
                 side_effect=lambda *_: held.append({*self.b.held})) as ended:
             self.handlers.end_passing(None, self.volume.id, 'user')
         ended.assert_called_once_with(self.b.node, self.volume.id, 'user')
@@ -612,7 +612,7 @@ class HandlersTest(Base):
 
     def test_connections(self):
         self.serve(ON_B)
-        attachments = late_requests.attachments(self.volume)
+        attachments = volume_attachments.of_request(self.volume)
         self.is_local(self.handlers.initialize_connection(
             None, self.volume.id, ON_B, attachments))
         self.handlers.initialize_connection(
@@ -662,7 +662,7 @@ class HandlersTest(Base):
         """With what the home has told, under the volume's lock."""
         held = []
         with mock.patch.object(
-                passing, 'begin',
+                remote_attachment, 'begin',
                 side_effect=lambda *_: held.append({*self.b.held})) as begun:
             self.handlers.begin_passing(
                 None, self.volume.id, {}, {'one': None})

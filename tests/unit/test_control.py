@@ -12,9 +12,9 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.dm import ioctl
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import control
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.storage.privsep import dm_control
 from tests.unit import dm_kernel
 
 CLONE = ('0 2097152 clone 8 6/1024 128 3800/16384 32 1 no_discard_passdown '
@@ -33,7 +33,7 @@ class Case(testtools.TestCase):
 class LookTest(Case):
 
     def test_nothing(self):
-        self.assertEqual([], control.devices(30))
+        self.assertEqual([], dm_control.devices(30))
         self.assertEqual(['list'], self.kernel.asked)
 
     def test_devices(self):
@@ -41,11 +41,11 @@ class LookTest(Case):
         self.kernel.add('no-table', '253:300', suspended=True)
         self.kernel.add('error', '4000:1048575', '0 8 error')
         self.assertEqual([
-            ioctl.Status('a', 'LVM-1', '253:7', 3, False, TWO),
-            ioctl.Status('no-table', 'LOCALCLONE-no-table', '253:300', 0,
-                         True, ''),
-            ioctl.Status('error', 'LOCALCLONE-error', '4000:1048575', 0,
-                         False, '0 8 error')], control.devices(30))
+            dm_ioctl.Status('a', 'LVM-1', '253:7', 3, False, TWO),
+            dm_ioctl.Status('no-table', 'LOCALCLONE-no-table', '253:300', 0,
+                            True, ''),
+            dm_ioctl.Status('error', 'LOCALCLONE-error', '4000:1048575', 0,
+                            False, '0 8 error')], dm_control.devices(30))
 
     @ddt.data(True, False)
     def test_nothing_is_asked_of_the_devices_of_others(self, says_uuids):
@@ -56,19 +56,19 @@ class LookTest(Case):
         self.kernel.add('none', uuid='')
         self.kernel.add('crypt', uuid='CRYPT-LUKS2-1')
         self.assertEqual(['own', 'crypt'], [
-            each.name for each in control.devices(
+            each.name for each in dm_control.devices(
                 30, prefixes=('LOCALCLONE-', 'CRYPT-'))])
         self.assertEqual(['own', 'crypt'] if says_uuids else [
             'own', 'lv', 'none', 'crypt'], [
                 each.partition(' ')[2] for each in self.kernel.asked[1:]])
-        self.assertEqual(4, len(control.devices(30)))
+        self.assertEqual(4, len(dm_control.devices(30)))
 
     def test_names_of_others_by_their_uuids(self):
         """Only what is wanted, also where names are given."""
         self.kernel.add('own')
         self.kernel.add('lv', uuid='LVM-1')
         self.assertEqual(['own'], [
-            each.name for each in control.devices(
+            each.name for each in dm_control.devices(
                 30, ['own', 'lv'], ('LOCALCLONE-',))])
 
     def test_some(self):
@@ -76,17 +76,17 @@ class LookTest(Case):
         for name in 'abcd':
             self.kernel.add(name)
         self.kernel.gone.add('c')
-        self.assertEqual(['d', 'a'], [
-            each.name for each in control.devices(30, ['d', 'c', 'a', 'x'])])
+        self.assertEqual(['d', 'a'], [each.name for each in dm_control.devices(
+            30, ['d', 'c', 'a', 'x'])])
         self.assertEqual(['table d', 'table a'], self.kernel.asked)
-        self.assertEqual([], control.devices(30, []))
+        self.assertEqual([], dm_control.devices(30, []))
 
     def test_one_that_goes_meanwhile(self):
         for name in 'abc':
             self.kernel.add(name)
         self.kernel.gone.add('b')
         self.assertEqual(['a', 'c'], [
-            each.name for each in control.devices(30)])
+            each.name for each in dm_control.devices(30)])
 
     def test_names_that_are_no_text(self):
         """Those of others; as long as the kernel lets them be."""
@@ -94,7 +94,7 @@ class LookTest(Case):
         for name in ('a', odd, 'b'):
             self.kernel.add(name)
         self.assertEqual(['a', odd, 'b'], [
-            each.name for each in control.devices(30)])
+            each.name for each in dm_control.devices(30)])
 
     def test_however_many(self):
         """More than fit into the first answer; so with their segments."""
@@ -102,21 +102,22 @@ class LookTest(Case):
             self.kernel.add('localclone-%036d' % number, '253:%d' % number)
         self.kernel.add('long', table='\n'.join(
             '%d 8 linear 8:0 %d' % (8 * n, n) for n in range(2000)))
-        found = control.devices(30)
+        found = dm_control.devices(30)
         self.assertEqual(1001, len(found))
         self.assertEqual(2000, len(found[-1].lines.splitlines()))
         self.assertEqual(5, self.kernel.asked.count('list'))
 
     def test_not_without_end(self):
-        with fixtures.MockPatchObject(ioctl, 'is_full', lambda answer: True):
+        with fixtures.MockPatchObject(
+                dm_ioctl, 'is_full', lambda answer: True):
             error = self.assertRaises(
-                exceptions.CommandFailed, control.devices, 30)
+                exceptions.CommandFailed, dm_control.devices, 30)
         self.assertIn('bytes', str(error))
 
     def test_status_and_table(self):
         self.kernel.add('c', '253:300', TWO, CLONE)
-        self.assertEqual(CLONE, control.status('c', 30))
-        self.assertEqual(TWO, control.table('253:300', 30))
+        self.assertEqual(CLONE, dm_control.status('c', 30))
+        self.assertEqual(TWO, dm_control.table('253:300', 30))
         self.assertEqual(['status c', 'table c'], self.kernel.asked)
 
     def test_statuses_of_some(self):
@@ -124,39 +125,41 @@ class LookTest(Case):
             self.kernel.add(name, status=CLONE)
         self.kernel.gone.add('c-gone')
         self.assertEqual([('c1', CLONE), ('c2', CLONE)], [
-            (each.name, each.lines) for each in control.statuses(
+            (each.name, each.lines) for each in dm_control.statuses(
                 lambda name: name.startswith('c'), 30)])
 
     def test_no_such_device(self):
         error = self.assertRaises(
-            exceptions.CommandFailed, control.status, 'x', 30)
+            exceptions.CommandFailed, dm_control.status, 'x', 30)
         self.assertIn('exit code %d' % errno.ENXIO, str(error))
-        self.assertRaises(exceptions.CommandFailed, control.table, '1:1', 30)
+        self.assertRaises(
+            exceptions.CommandFailed, dm_control.table, '1:1', 30)
 
     def test_other_errors_are_not_taken_for_nothing(self):
         def refuse(number, buffer):
-            if number == ioctl.TABLE_STATUS:
+            if number == dm_ioctl.TABLE_STATUS:
                 raise OSError(errno.EINVAL, 'no')
             self.kernel.ioctl(number, buffer)
         self.kernel.add('a')
-        self.useFixture(fixtures.MockPatchObject(control, '_ioctl', refuse))
-        for act in (control.devices, lambda seconds: control.statuses(
+        self.useFixture(fixtures.MockPatchObject(dm_control, '_ioctl', refuse))
+        for act in (dm_control.devices, lambda seconds: dm_control.statuses(
                 bool, seconds)):
             self.assertRaises(exceptions.CommandFailed, act, 30)
 
     def test_no_device_mapper(self):
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.control._ioctl',
+            'cinder_localclone.storage.privsep.dm_control._ioctl',
             control_without_a_kernel))
-        self.assertRaises(exceptions.CommandFailed, control.devices, 30)
+        self.assertRaises(exceptions.CommandFailed, dm_control.devices, 30)
 
     def test_a_kernel_that_hangs_holds_nobody_up(self):
         waits = threading.Event()
         self.addCleanup(waits.set)
         self.useFixture(fixtures.MockPatchObject(
-            control, '_ioctl', lambda *what: waits.wait(20)))
-        for act in (control.devices, lambda seconds: control.status(
-                'x', seconds), lambda seconds: control.table('1:1', seconds)):
+            dm_control, '_ioctl', lambda *what: waits.wait(20)))
+        for act in (dm_control.devices,
+                    lambda seconds: dm_control.status('x', seconds),
+                    lambda seconds: dm_control.table('1:1', seconds)):
             self.assertRaises(exceptions.CommandTimeout, act, 0.05)
 
     @ddt.data(('0 8 crypt aes-xts-plain64 00ff12 0 8:0 0',
@@ -173,7 +176,7 @@ class LookTest(Case):
     @ddt.unpack
     def test_keys_stay_in_the_kernel(self, table, shown):
         self.kernel.add('c', table=table)
-        self.assertEqual(shown or table, control.devices(30)[0].lines)
+        self.assertEqual(shown or table, dm_control.devices(30)[0].lines)
 
 
 def control_without_a_kernel(number, buffer):
@@ -193,7 +196,7 @@ class AnswerTest(testtools.TestCase):
 
     def test_none(self):
         for data in (b'', bytes(16)):
-            self.assertEqual({}, ioctl.parse_names(self.answer(data)))
+            self.assertEqual({}, dm_ioctl.parse_names(self.answer(data)))
 
     @ddt.data((struct.pack('=QI', 1, 0) + b'abc', None),
               (struct.pack('=QI', 1, 9999) + b'abc\0', None),
@@ -202,9 +205,9 @@ class AnswerTest(testtools.TestCase):
     def test_names_that_end_too_early(self, data, size):
         if data[:4] == b'\1\0\0\0' and b'abc\0' in data:
             self.assertEqual({'abc': None},
-                             ioctl.parse_names(self.answer(data)))
+                             dm_ioctl.parse_names(self.answer(data)))
             return
-        self.assertRaises(ioctl.Malformed, ioctl.parse_names,
+        self.assertRaises(dm_ioctl.Malformed, dm_ioctl.parse_names,
                           self.answer(data, size))
 
     @ddt.data((8, 1, b'LVM-1\0', 'LVM-1'), (8, 2, b'', ''), (8, 0, b'', None),
@@ -215,39 +218,39 @@ class AnswerTest(testtools.TestCase):
     @ddt.unpack
     def test_what_follows_a_name(self, size, flags, more, uuid):
         follows = struct.pack('=2I', 5, flags)[:size]
-        self.assertEqual({'abc': uuid}, ioctl.parse_names(self.answer(
+        self.assertEqual({'abc': uuid}, dm_ioctl.parse_names(self.answer(
             struct.pack('=QI', 1, 0) + b'abc\0' + follows + more)))
 
     def test_uuid_that_ends_too_early(self):
-        self.assertRaises(ioctl.Malformed, ioctl.parse_names, self.answer(
-            struct.pack('=QI', 1, 0) + b'abc\0' + struct.pack('=2I', 5, 1)
-            + b'LVM-1'))
+        self.assertRaises(dm_ioctl.Malformed, dm_ioctl.parse_names,
+                          self.answer(struct.pack('=QI', 1, 0) + b'abc\0'
+                                      + struct.pack('=2I', 5, 1) + b'LVM-1'))
 
     @ddt.data((b'', None, 312), (bytes(39), None, 312),
               (bytes(40) + b'x', None, 312), (bytes(80), 320, 312),
               (bytes(80), None, 1 << 31))
     @ddt.unpack
     def test_targets_that_end_too_early(self, data, size, start):
-        self.assertRaises(ioctl.Malformed, ioctl.parse_status, self.answer(
-            data, size, 1, start))
+        self.assertRaises(dm_ioctl.Malformed, dm_ioctl.parse_status,
+                          self.answer(data, size, 1, start))
 
     def test_second_target_beyond_the_end(self):
         data = struct.pack('=QQiI16s', 0, 8, 0, 4096, b'linear') + b'x\0'
-        self.assertRaises(ioctl.Malformed, ioctl.parse_status,
+        self.assertRaises(dm_ioctl.Malformed, dm_ioctl.parse_status,
                           self.answer(data, count=2))
-        self.assertEqual('0 8 linear x', ioctl.parse_status(
+        self.assertEqual('0 8 linear x', dm_ioctl.parse_status(
             self.answer(data, count=1)).lines)
 
     def test_names_that_fill_all_there_is(self):
-        found = ioctl.parse_status(self.answer(b''))
+        found = dm_ioctl.parse_status(self.answer(b''))
         self.assertEqual(('n' * 128, 'u' * 129), (found.name, found.uuid))
 
 
 class RequestTest(testtools.TestCase):
 
     def test_message(self):
-        found = ioctl.message('localclone-x', 'hydration_threshold 16')
-        self.assertEqual(0xc138fd0e, ioctl.TARGET_MSG)
+        found = dm_ioctl.message('localclone-x', 'hydration_threshold 16')
+        self.assertEqual(0xc138fd0e, dm_ioctl.TARGET_MSG)
         # dm-ioctl.h: data_size, data_start, name, uuid; then the sector.
         self.assertEqual((4, 0, 0, len(found), 312),
                          struct.unpack_from('=5I', found))
@@ -258,12 +261,12 @@ class RequestTest(testtools.TestCase):
         self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
 
     def test_a_name_is_never_cut(self):
-        ioctl.request(0, 'x' * 127)
-        self.assertRaises(ValueError, ioctl.request, 0, 'x' * 128)
+        dm_ioctl.request(0, 'x' * 127)
+        self.assertRaises(ValueError, dm_ioctl.request, 0, 'x' * 128)
 
     def test_numbers(self):
         self.assertEqual((0xc138fd02, 0xc138fd0c), (
-            ioctl.LIST_DEVICES, ioctl.TABLE_STATUS))
+            dm_ioctl.LIST_DEVICES, dm_ioctl.TABLE_STATUS))
 
 
 @ddt.ddt
@@ -275,8 +278,8 @@ class NamesTest(testtools.TestCase):
         self.kernel = self.useFixture(dm_kernel.Kernel())
 
     def named(self):
-        return ioctl.parse_names(control._ask(
-            ioctl.LIST_DEVICES, flags=ioctl.UUIDS))
+        return dm_ioctl.parse_names(dm_control._ask(
+            dm_ioctl.LIST_DEVICES, flags=dm_ioctl.UUIDS))
 
     @ddt.data('n', '\u00e9', '\udcff')
     def test_of_any_length(self, letter):
@@ -297,17 +300,17 @@ class ControlTest(testtools.TestCase):
         self.path = pathlib.Path(self.useFixture(
             fixtures.TempDir()).path, 'control')
         self.useFixture(fixtures.MockPatchObject(
-            control, 'CONTROL', str(self.path)))
+            dm_control, 'CONTROL', str(self.path)))
         self.asked = []
         self.useFixture(fixtures.MockPatchObject(
-            control.fcntl, 'ioctl', self.ioctl))
-        control._control.cache_clear()
+            dm_control.fcntl, 'ioctl', self.ioctl))
+        dm_control._control.cache_clear()
         self.addCleanup(self.close)
 
     def close(self):
         for fd in {fd for fd, *_what in self.asked}:
             os.close(fd)
-        control._control.cache_clear()
+        dm_control._control.cache_clear()
 
     def ioctl(self, fd, call, buffer):
         self.assertEqual(str(self.path), os.readlink(
@@ -321,8 +324,8 @@ class ControlTest(testtools.TestCase):
         self.path.touch()
         buffers = [bytearray(8), bytearray(9)]
         for buffer in buffers:
-            control._ioctl(ioctl.LIST_DEVICES, buffer)
-        self.assertEqual([ioctl.LIST_DEVICES] * 2,
+            dm_control._ioctl(dm_ioctl.LIST_DEVICES, buffer)
+        self.assertEqual([dm_ioctl.LIST_DEVICES] * 2,
                          [call for _fd, call, _buffer in self.asked])
         for buffer, (_fd, _call, found) in zip(buffers, self.asked):
             self.assertIs(buffer, found)
@@ -331,9 +334,9 @@ class ControlTest(testtools.TestCase):
     def test_no_control_until_its_module_is_loaded(self):
         """Nothing is put in its place, and it is looked for again."""
         error = self.assertRaises(
-            exceptions.CommandFailed, control.table, '1:1', 30)
+            exceptions.CommandFailed, dm_control.table, '1:1', 30)
         self.assertIn('exit code 2', str(error))
         self.assertFalse(self.path.exists())
         self.path.touch()
-        control._ioctl(ioctl.LIST_DEVICES, bytearray(8))
+        dm_control._ioctl(dm_ioctl.LIST_DEVICES, bytearray(8))
         self.assertEqual(1, len(self.asked))

@@ -7,16 +7,16 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import copying
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import lost_detach
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import completion
+from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import remains
-from cinder_localclone import names
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.moves import live as lost_detach
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
 
@@ -116,7 +116,7 @@ class RemainsTest(Base):
             self.failed()
         self.volume.host = B + '#p'
         self.b.lvs[self.volume.name] = ['it'] * 4
-        with mock.patch.object(remains, 'take_down', side_effect=[
+        with mock.patch.object(cleanup, 'take_down', side_effect=[
                 FAILED, ValueError]):
             self.assertIs(FAILED, self.assertRaises(
                 exceptions.CommandFailed, self.converge, self.b))
@@ -245,7 +245,7 @@ class SourceTest(Base):
     def test_served_though_nobody_knows_whether_the_guest_has_left(self):
         self.live()
         self.a.exports.clear()
-        with mock.patch.object(lost_detach.tops, 'users',
+        with mock.patch.object(lost_detach.devices, 'users',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.a)

@@ -12,10 +12,10 @@ from unittest import mock
 
 import testtools
 
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import wake
+from cinder_localclone.core import names
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import copying
+from cinder_localclone.volumes import uncommitted
 from tests.unit import machines
 
 A, B = 'a@l', 'b@l'
@@ -75,8 +75,8 @@ class AttachTest(Case):
         world = self.world()
         volume = world.create_volume()
         with mock.patch.object(
-                wake.Waker, 'give_way', autospec=True,
-                side_effect=wake.Waker.give_way) as gave:
+                copying.Waker, 'give_way', autospec=True,
+                side_effect=copying.Waker.give_way) as gave:
             world.attach(volume, 'b')
         wakers = {host: service.reconciler.copying.waker
                   for host, service in world.services.items()}
@@ -119,8 +119,8 @@ class LookTest(Case):
             asked = world.look(A)
             self.assertEqual([
                 (A, 'database', 'moves_of'),
-                (A, 'privileged', 'devicemapper.survey'),
-                (A, 'privileged', 'configfs.targets')] + [
+                (A, 'privileged', 'dmsetup.survey'),
+                (A, 'privileged', 'lio_configfs.targets')] + [
                     (A, 'privileged', 'lio.is_exported')] * count, asked)
             # Each source device, and each handle that has gone.
             self.assertEqual(2 * count, world.ioctls)
@@ -145,10 +145,10 @@ class LookTest(Case):
             asked = world.look(B)
             counts.append((machines.sums(asked), world.ioctls))
             self.assertEqual(
-                2, asked.count((B, 'privileged', 'devicemapper.survey')))
+                2, asked.count((B, 'privileged', 'dmsetup.survey')))
             # How far it is; and, as no guest has it open, whether it works.
             self.assertEqual(
-                2, asked.count((B, 'privileged', 'devicemapper.status')))
+                2, asked.count((B, 'privileged', 'dmsetup.status')))
             for _each in range(10):
                 world.create_volume(B)
         self.assertEqual(counts[0], counts[1])
@@ -185,8 +185,8 @@ class LookTest(Case):
 
         def sweep():
             with world.at(A):
-                newborns.sweep(reconciler.node, None, reconciler.seen)
-                removal.remove_doomed(reconciler.node, reconciler.seen)
+                uncommitted.sweep(reconciler.node, None, reconciler.seen)
+                cleanup.remove_doomed(reconciler.node, reconciler.seen)
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
         world.look(A, False)
         self.assertEqual([], self.processes(world.count(sweep), A))
@@ -201,7 +201,7 @@ class LookTest(Case):
         world.create_volume()
         asked = world.look(A, False)
         self.assertEqual(
-            1, asked.count((A, 'privileged', 'devicemapper.survey')))
+            1, asked.count((A, 'privileged', 'dmsetup.survey')))
 
     def test_volumes_without_handles(self):
         """All LVs are listed once for each, with its volume's lock."""

@@ -9,8 +9,8 @@ from cinder.scheduler import driver as scheduler
 from cinder.tests.unit import utils
 from cinder.volume.flows.manager import create_volume
 
-from cinder_localclone import exceptions
-from cinder_localclone import rows
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
 from tests.unit import database
 
 GIB = 1 << 30

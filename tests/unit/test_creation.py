@@ -7,15 +7,14 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import creation
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import front_end
-from cinder_localclone import lvm_errors
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import restore
-from cinder_localclone import state
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import front_end
+from cinder_localclone.volumes import create
+from cinder_localclone.volumes import uncommitted
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import images
@@ -35,7 +34,7 @@ class Case(testtools.TestCase):
         self.volume = self.world.row(A, status='creating')
 
     def create(self, host=A):
-        creation.create(self.world.nodes[host].node, self.volume)
+        create.create(self.world.nodes[host].node, self.volume)
 
     def goes_to_b(self):
         """Its creation on A has failed, and Cinder has it from B."""
@@ -82,7 +81,7 @@ class CreateTest(Case):
         """As an image: Cinder may be about to give it away."""
         self.create()
         self.a.lvs[self.volume.name][0] = 'an image'
-        self.assertRaises(lvm_errors.AlreadyThere, self.create)
+        self.assertRaises(exceptions.AlreadyThere, self.create)
         self.assertIn('an image', self.a.lvs[self.volume.name])
         self.assert_there()
 
@@ -91,17 +90,17 @@ class CreateTest(Case):
         self.volume.provider_id = crypt.recorded('secret')
         self.create()
         self.assertEqual(
-            worlds.GIB + encryption_types.HEADER_BYTES,
+            worlds.GIB + volume_types.HEADER_BYTES,
             self.a.disk.size(self.volume.name))
         self.assertEqual(
-            str(encryption_types.HEADER_BYTES), names.facts(
+            str(volume_types.HEADER_BYTES), names.facts(
                 self.a.disk.tags[self.volume.name])['extra'])
 
     def test_handle_as_long_as_its_row_says(self):
         """Whoever asks may have an older row."""
         asked = copy.copy(self.volume)
         self.volume.size = 2
-        creation.create(self.a.node, asked)
+        create.create(self.a.node, asked)
         self.assertEqual(
             self.a.disk.size(self.volume.name),
             self.a.sim_stack.survey().handle(
@@ -121,7 +120,7 @@ class CreateTest(Case):
         tags = self.a.disk.tags
         tags[self.volume.name] -= {names.NEWBORN}
         self.a.write(self.volume.id, 0, 'data')
-        self.assertRaises(lvm_errors.AlreadyThere, self.create)
+        self.assertRaises(exceptions.AlreadyThere, self.create)
         self.assertIn('data', self.a.lvs[self.volume.name])
 
     def test_an_image_that_could_not_be_extended(self):
@@ -151,7 +150,7 @@ class GiveUpTest(Case):
     """After a create that has failed on A, Cinder asks A to delete."""
 
     def give_up(self):
-        creation.give_up(self.a.node, self.volume)
+        create.give_up(self.a.node, self.volume)
 
     def leave(self):
         """What a failed create could not remove."""
@@ -186,7 +185,7 @@ class GiveUpTest(Case):
         self.create(B)
         self.volume.status = status
         self.give_up()
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         self.assert_there(B)
         self.assert_nothing()
 
@@ -222,7 +221,7 @@ class GiveUpTest(Case):
         self.leave()
         with mock.patch.object(stack.SimStack, 'remove_handle',
                                side_effect=OSError('busy')), \
-                mock.patch.object(creation, 'LOG') as log:
+                mock.patch.object(create, 'LOG') as log:
             self.give_up()
         self.assertIn('busy', str(log.warning.call_args.args[1]['error']))
         self.assert_there()
@@ -242,8 +241,8 @@ class KilledTest(Case):
         self.goes_to_b()
 
     def test_no_boot_gives_it_out(self):
-        found, = restore.plan(self.a.sim_stack.survey())
-        self.assertEqual(restore.NEWBORN, found.reason)
+        found, = boot_plan.plan(self.a.sim_stack.survey())
+        self.assertEqual(boot_plan.NEWBORN, found.reason)
 
     def test_it_is_swept_away(self):
         self.world.reconcile()
@@ -257,7 +256,7 @@ class KilledTest(Case):
         self.b.move(self.b.node.records.volume(self.volume.id), A)
         self.world.settle()
         self.assertEqual([''], [
-            each.reason for each in restore.plan(self.a.sim_stack.survey())
+            each.reason for each in boot_plan.plan(self.a.sim_stack.survey())
             if each.lv == self.volume.name])
 
 
@@ -282,12 +281,12 @@ class EncryptedByNovaTest(Case):
         self.volume._context = 'the owner\'s'
 
     def create(self, host=A):
-        front_end.create(self.world.nodes[host].node, self.volume,
-                         front_end.Header('c', 256))
+        create.create_for_nova(self.world.nodes[host].node, self.volume,
+                               front_end.Header('c', 256))
 
     def test_what_an_earlier_call_has_made_stays(self):
         self.create()
-        self.assertRaises(lvm_errors.AlreadyThere, self.create)
+        self.assertRaises(exceptions.AlreadyThere, self.create)
         self.assert_there()
 
     def test_what_is_left_of_an_image_goes(self):

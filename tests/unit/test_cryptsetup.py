@@ -8,21 +8,20 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import cryptsetup
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import notes
-from cinder_localclone.luks import options
-from cinder_localclone.lvm import reports
-from cinder_localclone.privileged import backups
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import secrets
-from cinder_localclone import reencryption_errors
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import header_notes
+from cinder_localclone.core import volume_types
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import cryptsetup as privileged_crypt
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import header_backups
+from cinder_localclone.storage.privsep import lvm
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import luks_headers
@@ -77,7 +76,8 @@ class CryptsetupTest(commands.Case):
             'g', 30, now, old, backend='b').former_directories())
 
     def test_directory_that_no_tag_can_have(self):
-        self.assertEqual(set(), notes.directories('b', ['', '/a b', '/a,b']))
+        self.assertEqual(
+            set(), header_notes.directories('b', ['', '/a b', '/a,b']))
 
     def test_version_that_re_encrypts(self):
         for text, fits in (('cryptsetup 2.6.1 flags: UDEV', True),
@@ -89,15 +89,15 @@ class CryptsetupTest(commands.Case):
                 self.room.check_reencrypts(VOLUME)
                 continue
             error = self.assertRaises(
-                reencryption_errors.CannotReencrypt,
+                encryption_exceptions.CannotReencrypt,
                 self.room.check_reencrypts, VOLUME)
             self.assertIn('2.5.0', str(error))
             self.assertIn(VOLUME, str(error))
 
     def test_what_is_noted_of_what_is_passed_through(self):
         other = VOLUME.replace('b', 'a')
-        tags = ['mine', notes.passed(VOLUME, 'u', 'a:b'),
-                notes.passed(other, 'v', 'k')]
+        tags = ['mine', header_notes.passed(VOLUME, 'u', 'a:b'),
+                header_notes.passed(other, 'v', 'k')]
         self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
                              '  7 %s\n' % ','.join(tags))
         self.assertEqual({VOLUME: ('u', 'a:b'), other: ('v', 'k')},
@@ -113,12 +113,12 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_is_asked_again_once_the_group_was_changed(self):
         def listed(changes, group='g'):
-            return {'v': reports.LogicalVolume(group, 'v', 1, '', frozenset(),
-                                               group_changes=changes)}
+            return {'v': lvm_reports.LogicalVolume(
+                group, 'v', 1, '', frozenset(), group_changes=changes)}
 
         def noted(changes, *args):
             answer = '  %d %s\n' % (
-                changes, notes.passed(VOLUME, 'u', 'k%d' % changes))
+                changes, header_notes.passed(VOLUME, 'u', 'k%d' % changes))
             commands = self.useFixture(fixtures.MockPatchObject(
                 lvm.process, 'run', return_value=answer)).mock
             found = self.room.passed(*args)
@@ -136,7 +136,7 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_while_another_thread_asks(self):
         """Its answer is older, but is kept later."""
-        new = (8, [notes.passed(VOLUME, 'u', 'k')])
+        new = (8, [header_notes.passed(VOLUME, 'u', 'k')])
 
         class Room(cryptsetup.Cryptsetup):
             def __setattr__(self, name, value):
@@ -152,31 +152,31 @@ class CryptsetupTest(commands.Case):
     def test_header_that_is_not_understood(self):
         for answer in ('', '{}', '{"segments": 7}', '[]'):
             self.commands.answer('cryptsetup', answer, times=1)
-            error = self.assertRaises(encryption_errors.HeaderDamaged,
+            error = self.assertRaises(encryption_exceptions.HeaderDamaged,
                                       self.room.header, VOLUME)
             self.assertIn(HANDLE, str(error))
 
     def test_end_of_a_re_encryption(self):
-        with mock.patch.object(secrets, 'end_reencryption') as ended:
+        with mock.patch.object(cryptsetup_keys, 'end_reencryption') as ended:
             self.room.end_reencryption(VOLUME, b'key')
         ended.assert_called_once_with(HANDLE, b'key', 30)
-        with mock.patch.object(secrets, 'test_ended') as tested:
+        with mock.patch.object(cryptsetup_keys, 'test_ended') as tested:
             self.room.test_ended(VOLUME, b'key')
         tested.assert_called_once_with(HANDLE, b'key', 30)
 
     def renew(self, volume=VOLUME):
-        self.room.renew_backup(volume, headers.parse(DUMP), b'key')
+        self.room.renew_backup(volume, luks_header.parse(DUMP), b'key')
 
     @ddt.data((DUMP, None, True), (CHANGED, None, False),
               ('{', None, False),
-              (DUMP, encryption_errors.WrongKey(path='p'), False))
+              (DUMP, encryption_exceptions.WrongKey(path='p'), False))
     @ddt.unpack
     def test_what_takes_the_place_of_older_backups(self, copied, error, kept):
         """The copy itself is looked at: the disk may be an enemy's."""
         self.room.backups, self.room.backend = '/b', 'lc'
-        with mock.patch.object(cryptsetup.header_files, 'backups',
+        with mock.patch.object(cryptsetup, 'header_backups',
                                autospec=True) as called, \
-                mock.patch.object(secrets, 'test_backup',
+                mock.patch.object(cryptsetup_keys, 'test_backup',
                                   side_effect=error):
             called.add.return_value = 'new'
             called.dump.return_value = copied
@@ -184,8 +184,8 @@ class CryptsetupTest(commands.Case):
                 self.renew()
             else:
                 self.assertRaises(
-                    (encryption_errors.HeaderDamaged,
-                     encryption_errors.WrongKey), self.renew)
+                    (encryption_exceptions.HeaderDamaged,
+                     encryption_exceptions.WrongKey), self.renew)
             self.assertEqual(
                 [mock.call('lc', VOLUME, 'new')] * kept,
                 called.keep_only.mock_calls)
@@ -196,11 +196,11 @@ class CryptsetupTest(commands.Case):
     def test_backup_that_is_of_no_use_and_stays(self):
         """Why it is of none is what is said."""
         self.room.backups = '/b'
-        with mock.patch.object(cryptsetup.header_files, 'backups',
+        with mock.patch.object(cryptsetup, 'header_backups',
                                autospec=True) as called:
             called.dump.return_value = CHANGED
             called.remove.side_effect = OSError
-            self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+            self.assertRaises(encryption_exceptions.ForeignHeader, self.renew)
             called.keep_only.assert_not_called()
 
     def test_backup_that_can_not_be_written(self):
@@ -209,7 +209,7 @@ class CryptsetupTest(commands.Case):
         self.useFixture(configured.Configured(
             localclone_header_backup_dir=self.room.backups))
         for make in (self.renew, self.room.save):
-            error = self.assertRaises(encryption_errors.NoBackup, make,
+            error = self.assertRaises(encryption_exceptions.NoBackup, make,
                                       VOLUME)
             self.assertIn("in /nonexistent/backups can't be changed: "
                           '[Errno 2] No such file', str(error))
@@ -219,8 +219,8 @@ class CryptsetupTest(commands.Case):
         full = OSError(28, 'No space left on device')
         for name, make in (
                 ('add', self.renew), ('save_beginning', self.room.save)):
-            with mock.patch.object(backups, name, side_effect=full):
-                error = self.assertRaises(encryption_errors.NoBackup, make,
+            with mock.patch.object(header_backups, name, side_effect=full):
+                error = self.assertRaises(encryption_exceptions.NoBackup, make,
                                           VOLUME)
             self.assertIn('volume %s in /b ' % VOLUME, str(error))
             self.assertIn('No space left', str(error))
@@ -229,11 +229,12 @@ class CryptsetupTest(commands.Case):
         self.room.backups = '/b'
         for error in (OSError(28, 'No space left on device'),
                       exceptions.CommandTimeout(command='c', seconds=30)):
-            with mock.patch.object(backups, 'make', side_effect=error) as made:
+            with mock.patch.object(header_backups, 'make',
+                                   side_effect=error) as made:
                 self.room.back_up(VOLUME)
             made.assert_called_once()
 
-    @mock.patch.object(cryptsetup.header_files, 'backups')
+    @mock.patch.object(cryptsetup, 'header_backups')
     def test_no_place_for_backups(self, called):
         self.room.back_up(VOLUME)
         self.renew()
@@ -243,12 +244,12 @@ class CryptsetupTest(commands.Case):
             self.room.backup_names(VOLUME)))
         self.assertEqual([], called.mock_calls)
 
-    @mock.patch.object(cryptsetup.header_files, 'backups')
+    @mock.patch.object(cryptsetup, 'header_backups')
     def test_place_of_backups(self, called):
         self.room = cryptsetup.Cryptsetup('g', 30, '/b', backend='lc')
         self.assertTrue(self.room.keeps_backups())
         called.dump.return_value = DUMP
-        self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
+        self.room.renew_backup(VOLUME, luks_header.parse(DUMP), b'')
         self.room.save(VOLUME)
         self.room.restore(VOLUME, 'x', ['1'])
         self.assertIs(called.listed.return_value,
@@ -268,13 +269,14 @@ class CryptsetupTest(commands.Case):
         """Not what the volume says: that may be lost, or be another."""
         self.room.backups, self.room.backend = '/b', 'lc'
         path = '/b/%s/x' % VOLUME
-        with mock.patch.object(backups, 'dump') as dump, mock.patch.object(
-                secrets, 'test_backup') as tested:
+        with mock.patch.object(
+                header_backups, 'dump') as dump, mock.patch.object(
+                    cryptsetup_keys, 'test_backup') as tested:
             dump.return_value = luks_headers.PLAIN
             header = self.room.backed_up(VOLUME, 'x')
             self.room.test_backup(VOLUME, 'x', b'k')
             dump.return_value = '[]'
-            error = self.assertRaises(encryption_errors.HeaderDamaged,
+            error = self.assertRaises(encryption_exceptions.HeaderDamaged,
                                       self.room.backed_up, VOLUME, 'x')
         self.assertEqual('aes-xts-plain64', header.cipher)
         self.assertIn(path, str(error))
@@ -294,8 +296,8 @@ class CryptsetupTest(commands.Case):
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))
-        self.room.format(VOLUME, options.new_header(
-            encryption_types.Encryption(), VOLUME), b'k')
+        self.room.format(VOLUME, cryptsetup_cli.new_header(
+            volume_types.Encryption(), VOLUME), b'k')
         self.room.write_token(VOLUME, '0', '{}')
         self.room.write_token(VOLUME, '0', '{}', replace=True)
         self.room.test(VOLUME, b'k', '3')
@@ -307,8 +309,8 @@ class CryptsetupTest(commands.Case):
                  HANDLE)
         key = ' --batch-mode --key-file - '
         self.assertEqual([
-            'cryptsetup luksFormat' + key + ' '.join(options.new_header(
-                encryption_types.Encryption(), VOLUME).words()) + ' ' + HANDLE,
+            'cryptsetup luksFormat' + key + ' '.join(cryptsetup_cli.new_header(
+                volume_types.Encryption(), VOLUME).words()) + ' ' + HANDLE,
             token % '', token % '--token-replace ',
             'cryptsetup open' + key + '--test-passphrase --type luks '
             '--disable-locks --key-slot 3 ' + HANDLE,
@@ -352,8 +354,9 @@ class CryptsetupTest(commands.Case):
 
     def test_erase_mends_the_path_before(self):
         """Others may have turned it to another device."""
-        with mock.patch.object(crypt, 'erase') as erase, mock.patch.object(
-                devicemapper, 'mend_path') as mend:
+        with mock.patch.object(
+                privileged_crypt, 'erase') as erase, mock.patch.object(
+                    dmsetup, 'mend_path') as mend:
             order = mock.Mock()
             order.attach_mock(mend, 'mend')
             order.attach_mock(erase, 'erase')
@@ -363,7 +366,7 @@ class CryptsetupTest(commands.Case):
 
     def test_backups(self):
         made, dropped = (self.useFixture(fixtures.MockPatchObject(
-            backups, name)).mock for name in ('make', 'drop'))
+            header_backups, name)).mock for name in ('make', 'drop'))
         self.room.back_up(VOLUME)
         self.room.drop_backups(VOLUME)
         made.assert_not_called()  # there is nowhere to put them
@@ -384,21 +387,22 @@ class RenewedTest(commands.Case):
         super().setUp()
         self.room = cryptsetup.Cryptsetup('g', 30, '/b', backend='lc')
         self.called = self.enterContext(mock.patch.object(
-            cryptsetup.header_files, 'backups', autospec=True))
+            cryptsetup, 'header_backups', autospec=True))
 
     def renew(self):
-        self.room.renew_backup(VOLUME, headers.parse(DUMP), b'')
+        self.room.renew_backup(VOLUME, luks_header.parse(DUMP), b'')
 
     def test_only_token_differs(self):
         other = DUMP.replace('0f1e2d3c', '1f1e2d3c')
-        self.assertEqual(headers.parse(DUMP).pin, headers.parse(other).pin)
+        self.assertEqual(luks_header.parse(DUMP).pin,
+                         luks_header.parse(other).pin)
         self.called.dump.return_value = other
-        self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.renew)
         self.called.keep_only.assert_not_called()
 
     def test_can_not_be_read(self):
         self.called.dump.side_effect = OSError(5, 'Input/output error')
-        self.assertRaises(encryption_errors.NoBackup, self.renew)
+        self.assertRaises(encryption_exceptions.NoBackup, self.renew)
         self.called.remove.assert_called_once_with(
             'lc', VOLUME, self.called.add.return_value)
         self.called.keep_only.assert_not_called()
@@ -407,11 +411,11 @@ class RenewedTest(commands.Case):
     def test_stays(self, error):
         self.called.dump.return_value = CHANGED
         self.called.remove.side_effect = error
-        self.assertRaises(encryption_errors.ForeignHeader, self.renew)
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.renew)
         self.called.keep_only.assert_not_called()
 
     def test_older_ones_that_can_not_be_removed(self):
         """They have keys that the header has no more: it is not done."""
         self.called.dump.return_value = DUMP
         self.called.keep_only.side_effect = OSError(5, 'Input/output error')
-        self.assertRaises(encryption_errors.NoBackup, self.renew)
+        self.assertRaises(encryption_exceptions.NoBackup, self.renew)

@@ -4,11 +4,12 @@ import itertools
 import ddt
 import testtools
 
-from cinder_localclone import decision
-from cinder_localclone.decision import Attachment as At
-from cinder_localclone.decision import Verdict as V
-from cinder_localclone import state
-from cinder_localclone.state import Phase as P
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase as P
+from cinder_localclone.moves import live
+from cinder_localclone.volumes import decision
+from cinder_localclone.volumes.decision import Attachment as At
+from cinder_localclone.volumes.decision import Verdict as V
 
 
 def moving(phase, committed=True):
@@ -163,9 +164,9 @@ class StandingTest(testtools.TestCase):
     @ddt.unpack
     def test_at_most_one_way(self, source, destination, pending, used,
                              written):
-        standing = decision.Holders(source, destination, pending)
-        forward = decision.may_go_forward(standing, int(used))
-        back = decision.may_go_back(standing, int(used), written)
+        standing = live.Holders(source, destination, pending)
+        forward = live.may_go_forward(standing, int(used))
+        back = live.may_go_back(standing, int(used), written)
         self.assertEqual(not source and not used, forward)
         self.assertEqual(
             (source, destination, pending, used, written)

@@ -9,14 +9,13 @@ from unittest import mock
 from cinder import exception
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone import deletion_errors
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
+from cinder_localclone.service import handlers
+from cinder_localclone.volumes import delete
 from tests.unit import locked
 from tests.unit import world as worlds
 
@@ -40,7 +39,7 @@ class DeletionTest(testtools.TestCase):
 
     def delete(self, node=None):
         self.volume.status = 'deleting'
-        deletion.delete((node or self.a).node, None, self.stale)
+        delete.delete((node or self.a).node, None, self.stale)
 
     def test_at_rest(self):
         self.delete()
@@ -64,8 +63,8 @@ class DeletionTest(testtools.TestCase):
             self.volume.status = 'error_managing_deleting'
             with locked(name):
                 yield
-        with mock.patch.object(deletion.adoption, 'give_back') as given:
-            self.assertEqual(B, deletion.delete_here(
+        with mock.patch.object(delete.manage, 'give_back') as given:
+            self.assertEqual(B, delete.delete_here(
                 dataclasses.replace(self.a.node, lock=lock), None,
                 self.volume.id))
         given.assert_not_called()
@@ -80,8 +79,8 @@ class DeletionTest(testtools.TestCase):
             with locked(name):
                 yield
         self.volume.status = 'deleting'
-        deletion.delete(dataclasses.replace(self.a.node, lock=lock), None,
-                        self.stale)
+        delete.delete(dataclasses.replace(self.a.node, lock=lock), None,
+                      self.stale)
         self.assertIs(Phase.RELEASING, self.shadow().phase)
         self.assertEqual({}, self.b.lvs)
 
@@ -105,7 +104,7 @@ class DeletionTest(testtools.TestCase):
     def test_locked_for_too_long(self):
         """By a look that waits for its source, say; not for ever."""
         before = repr(self.world.snapshot())
-        error = self.assertRaises(deletion_errors.CannotDelete, self.delete,
+        error = self.assertRaises(exceptions.CannotDelete, self.delete,
                                   self.without_lock(self.a))
         self.assertIsInstance(error, exception.VolumeIsBusy)
         self.volume.status = 'available'
@@ -124,7 +123,7 @@ class DeletionTest(testtools.TestCase):
             self.a.lvs.clear()
             raise exceptions.Busy(what=name, host=A, seconds=20)
         self.assertRaises(
-            deletion_errors.CannotDelete, self.delete, types.SimpleNamespace(
+            exceptions.CannotDelete, self.delete, types.SimpleNamespace(
                 node=dataclasses.replace(self.a.node, lock=lock)))
 
     def test_what_was_begun_with_is_not_called_available(self):
@@ -136,10 +135,10 @@ class DeletionTest(testtools.TestCase):
             lv = self.volume.name
             self.assertIn(lv, home.lvs)
             kept = home.lvs.pop(lv)
-            self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+            self.assertRaises(exceptions.HalfDeleted, self.delete,
                               self.without_lock(home))
             home.opened.add(names.handle(self.volume.id))
-            self.assertRaises(deletion_errors.HalfDeleted, self.delete, home)
+            self.assertRaises(exceptions.HalfDeleted, self.delete, home)
             home.opened.clear()
             home.lvs[lv] = kept
 
@@ -194,7 +193,7 @@ class DeletionTest(testtools.TestCase):
             with mock.patch.object(
                     worlds.SimStack, effect, side_effect=(
                         exceptions.CommandTimeout(command='c', seconds=30))):
-                self.assertRaises(deletion_errors.HalfDeleted, self.delete)
+                self.assertRaises(exceptions.HalfDeleted, self.delete)
             self.assertIs(Phase.MIGRATING, self.shadow().phase)
         self.delete()
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
@@ -204,8 +203,8 @@ class DeletionTest(testtools.TestCase):
         for effect in ('remove_handle', 'remove_lv'):
             with mock.patch.object(worlds.SimStack, effect,
                                    side_effect=hangs):
-                self.assertRaises(deletion_errors.HalfDeleted, self.delete)
-                self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                self.assertRaises(exceptions.HalfDeleted, self.delete)
+                self.assertRaises(exceptions.HalfDeleted, self.delete,
                                   self.without_lock(self.a))
         self.delete()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
@@ -221,7 +220,7 @@ class DeletionTest(testtools.TestCase):
         self.assertNotEqual(name, left)
         self.assertTrue(names.is_doomed(left, B))
         self.assertEqual({}, self.b.devices)
-        removal.remove_doomed(self.b.node)
+        cleanup.remove_doomed(self.b.node)
         self.assertEqual({}, self.b.lvs)
 
     def test_thick_one_that_is_being_overwritten(self):
@@ -230,9 +229,9 @@ class DeletionTest(testtools.TestCase):
         fails = exceptions.CommandFailed(command='dd', code=1, stderr='')
         node = dataclasses.replace(
             self.a.node, clear=mock.Mock(side_effect=fails))
-        self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+        self.assertRaises(exceptions.HalfDeleted, self.delete,
                           types.SimpleNamespace(node=node))
-        self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+        self.assertRaises(exceptions.HalfDeleted, self.delete,
                           self.without_lock(self.a))
         self.delete()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
@@ -241,21 +240,21 @@ class DeletionTest(testtools.TestCase):
         """Nothing is removed before."""
         hangs = exceptions.CommandTimeout(command='lvchange', seconds=30)
         with mock.patch.object(worlds.SimStack, 'mark', side_effect=hangs):
-            self.assertRaises(deletion_errors.CannotDelete, self.delete)
+            self.assertRaises(exceptions.CannotDelete, self.delete)
         self.assertIn(self.stale.name, self.a.lvs)
 
     def test_what_does_not_end_with_its_session(self):
         self.a.move(self.volume, B)
         self.b.opened.add(names.handle(self.volume.id))
         self.b.node.sessions.end_if_down = lambda _move: True
-        with mock.patch.object(deletion, 'CLOSING', 0):
-            self.assertRaises(deletion_errors.CannotDelete, self.delete)
+        with mock.patch.object(delete, 'CLOSING', 0):
+            self.assertRaises(exceptions.CannotDelete, self.delete)
         self.assertNotIn(names.DELETING,
                          self.b.disk.tags.get(self.volume.name, ()))
 
     def test_half_deleted_is_not_busy(self):
         """Cinder's manager takes what is busy for available again."""
-        self.assertFalse(issubclass(deletion_errors.HalfDeleted,
+        self.assertFalse(issubclass(exceptions.HalfDeleted,
                                     exception.VolumeIsBusy))
 
     def test_what_waits_for_a_source_that_is_gone(self):
@@ -301,8 +300,8 @@ class DeletionTest(testtools.TestCase):
     def test_the_volume_is_locked(self):
         """From before its row is read again until it is gone."""
         self.volume.status = 'deleting'
-        deletion.delete(locked.node(self.a, self.volume.id, ('volume',)),
-                        None, self.stale)
+        delete.delete(locked.node(self.a, self.volume.id, ('volume',)),
+                      None, self.stale)
         self.assertEqual([{}, {}, set()], [
             self.a.lvs, self.a.devices, self.a.held])
 

@@ -6,10 +6,10 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import hydration
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import destination
-from cinder_localclone import passing
-from cinder_localclone import tops
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import remote_attachment
 from tests import specs
 
 
@@ -19,7 +19,7 @@ class HomeOfBeforeTest(testtools.TestCase):
     def can_do_without(self, users, away):
         self.node = specs.node()
         self.node.sessions.is_away.return_value = away
-        with mock.patch.object(tops, 'users', return_value=users):
+        with mock.patch.object(devices, 'users', return_value=users):
             return destination._can_do_without_home(
                 self.node, mock.Mock(volume_id='v'))
 
@@ -70,7 +70,7 @@ class SwapTest(testtools.TestCase):
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.stack.ensure_handle_on_clone.return_value = changed
         move = mock.Mock(extra_bytes=0)
-        with mock.patch.object(passing, 'end_after_swap') as ended:
+        with mock.patch.object(remote_attachment, 'end_after_swap') as ended:
             self.assertEqual(changed, destination._put_on_clone(
                 node, move, ''))
         ended.assert_called_once_with(node, move.volume_id)
@@ -82,7 +82,7 @@ class OrderTest(testtools.TestCase):
 
     def test_session_ends_before_it_is_asked_whether_it_is_away(self):
         node = specs.node()
-        with mock.patch.object(destination.tops, 'users', return_value=0):
+        with mock.patch.object(destination.devices, 'users', return_value=0):
             destination._can_do_without_home(node, mock.Mock())
         self.assertEqual(['end_passed', 'is_away'], [
             call[0] for call in node.sessions.method_calls])
@@ -100,7 +100,7 @@ class OrderTest(testtools.TestCase):
         node, move = specs.node(), mock.Mock(extra_bytes=0)
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.sessions.is_away.return_value = False
-        with mock.patch.object(passing, 'end_after_swap') as ended:
+        with mock.patch.object(remote_attachment, 'end_after_swap') as ended:
             node.stack.attach_mock(ended, 'end_after_swap')
             destination._put_on_clone(node, move, 'disk')
         self.assertEqual(

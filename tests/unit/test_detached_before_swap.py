@@ -27,8 +27,9 @@ class DetachedBeforeSwapTest(test_follow_edges.Case):
            then on.
         4. C's service is back. It would swap the handle, which nobody has
            open, but waits for that session
-           (:func:`.moves.destination._put_on_clone`, SourceUnreachable).
-           Nothing ever ends it: :func:`.passing.look` waits for the swap.
+           (:func:`.destination._put_on_clone`, SourceUnreachable).
+           Nothing ever ends it: :func:`.remote_attachment.look` waits for the
+           swap.
 
         Each attach fails, on whichever node; nothing is copied. The same if
         B is rebooted between 2 and 4: it does not export it again.

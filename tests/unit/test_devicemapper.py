@@ -8,11 +8,11 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone.dm import ioctl as ioctls
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import while_suspended
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import while_suspended
 from tests.unit import commands
 from tests.unit import dm_kernel
 
@@ -37,14 +37,14 @@ class SurveyTest(commands.Case):
         self.assertEqual([
             (H, 'LOCALCLONE-' + H, '253:7', 2, False, TABLE),
             ('luks', crypt, '253:8', 0, True, '0 8 crypt x :1 0 253:7 0')],
-            devicemapper.survey(30))
+            dmsetup.survey(30))
         self.assertRan()
 
     def test_some(self):
         for name in (H, C):
             self.kernel.add(name, table=TABLE)
         self.kernel.add('g-root', uuid='LVM-6ahSeYfolA67')
-        self.assertEqual([H], [each[0] for each in devicemapper.survey(
+        self.assertEqual([H], [each[0] for each in dmsetup.survey(
             30, [H, 'g-root', 'x'])])
         self.assertNotIn('table ' + C, self.kernel.asked)
 
@@ -53,11 +53,11 @@ class SurveyTest(commands.Case):
         self.kernel.add(C[:-1] + '9')  # it has no table yet
         self.kernel.add(H, status='0 8 linear')
         self.assertEqual({C: '0 8 clone Fail'},
-                         devicemapper.clone_statuses(30))
+                         dmsetup.clone_statuses(30))
 
     def test_clone(self):
         self.commands.answer('ioctl status', '0 8 clone Fail')
-        self.assertEqual('0 8 clone Fail', devicemapper.status(C, 30))
+        self.assertEqual('0 8 clone Fail', dmsetup.status(C, 30))
         self.assertRan('ioctl status ' + C)
 
 
@@ -65,7 +65,7 @@ class SwapTableTest(commands.Case):
     """A handle under a guest is never left suspended."""
 
     def swap(self):
-        devicemapper.swap_table(H, TABLE, 30)
+        dmsetup.swap_table(H, TABLE, 30)
 
     def test_load_and_resume(self):
         self.swap()
@@ -110,7 +110,7 @@ class DiskTest(commands.Case):
     def setUp(self):
         super().setUp()
         self.serial = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.block, 'serial', autospec=True,
+            dmsetup.block, 'serial', autospec=True,
             side_effect=self.look)).mock
         self.found = 'the volume'
 
@@ -121,14 +121,14 @@ class DiskTest(commands.Case):
     def acts(self):
         loaded = "dmsetup load %s --table '%s'"
         return (
-            (lambda: devicemapper.create(
+            (lambda: dmsetup.create(
                 H, 'LOCALCLONE-' + H, TABLE, 30, False, self.DISK),
              ["dmsetup create %s --uuid LOCALCLONE-%s --table '%s'" % (
                  H, H, TABLE)], [], ['dmsetup remove --retry ' + H]),
-            (lambda: devicemapper.swap_table(H, TABLE, 30, self.DISK),
+            (lambda: dmsetup.swap_table(H, TABLE, 30, self.DISK),
              [loaded % (H, TABLE)], ['dmsetup resume ' + H],
              ['dmsetup clear ' + H]),
-            (lambda: devicemapper.replace_suspended(
+            (lambda: dmsetup.replace_suspended(
                 C, TABLE, 30, False, self.DISK),
              ['dmsetup clear ' + C, 'dmsetup suspend ' + C,
               loaded % (C, TABLE)], ['dmsetup resume ' + C],
@@ -159,7 +159,7 @@ class ReplaceSuspendedTest(commands.Case):
              'dmsetup resume ' + C)
 
     def replace(self):
-        devicemapper.replace_suspended(C, TABLE, 30)
+        dmsetup.replace_suspended(C, TABLE, 30)
 
     def test_suspended_while_loaded(self):
         self.replace()
@@ -175,7 +175,7 @@ class ReplaceSuspendedTest(commands.Case):
                 ('0 8 clone Error', self.LINES[3:])):
             del self.commands.ran[:]
             self.commands.answer(look, status + '\n', times=1)
-            devicemapper.replace_suspended(C, TABLE, 30, True)
+            dmsetup.replace_suspended(C, TABLE, 30, True)
             self.assertEqual([*self.LINES[:2], look, *lines],
                              self.commands.ran)
 
@@ -207,15 +207,15 @@ class PathTest(commands.Case):
     def setUp(self):
         super().setUp()
         self.mapped = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.sysfs, 'mapped_name')).mock
+            dmsetup.sysfs, 'mapped_name')).mock
         self.device = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.sysfs, 'mapped_device', return_value='dm-7')).mock
+            dmsetup.sysfs, 'mapped_device', return_value='dm-7')).mock
         self.os = self.useFixture(fixtures.MockPatchObject(
-            devicemapper, 'os')).mock
+            dmsetup, 'os')).mock
 
     def test_right(self):
         self.mapped.return_value = H
-        self.assertFalse(devicemapper.mend_path(H))
+        self.assertFalse(dmsetup.mend_path(H))
         self.mapped.assert_called_once_with('/dev/mapper/' + H)
         self.assertEqual([], self.os.mock_calls)
 
@@ -223,7 +223,7 @@ class PathTest(commands.Case):
         for found in ('crypt-x', ''):
             self.mapped.return_value = found
             self.os.reset_mock()
-            self.assertTrue(devicemapper.mend_path(H))
+            self.assertTrue(dmsetup.mend_path(H))
             new = '/dev/mapper/.%s.new' % H
             self.assertEqual([
                 mock.call.unlink(new), mock.call.symlink('../dm-7', new),
@@ -233,42 +233,42 @@ class PathTest(commands.Case):
 
     def test_no_such_device(self):
         self.mapped.return_value = self.device.return_value = ''
-        self.assertRaises(exceptions.WrongDevice, devicemapper.mend_path, H)
+        self.assertRaises(exceptions.WrongDevice, dmsetup.mend_path, H)
         self.assertEqual([], self.os.mock_calls)
 
 
 class CommandsTest(commands.Case):
 
     def test_create(self):
-        devicemapper.create(H, 'LOCALCLONE-' + H, TABLE, 30)
+        dmsetup.create(H, 'LOCALCLONE-' + H, TABLE, 30)
         self.assertRan(
             "dmsetup create %s --uuid LOCALCLONE-%s --table '%s'" % (
                 H, H, TABLE))
 
     def test_remove(self):
-        self.assertTrue(devicemapper.remove(H, 30))
+        self.assertTrue(dmsetup.remove(H, 30))
         self.assertRan('dmsetup remove --retry ' + H)
 
     def test_what_is_gone_is_removed(self):
         self.commands.answer('dmsetup remove', code=1,
                              err='Device h not found: No such device')
-        self.assertFalse(devicemapper.remove(H, 30))
+        self.assertFalse(dmsetup.remove(H, 30))
 
     def test_what_is_in_use_is_not_removed(self):
         self.commands.answer('dmsetup remove', code=1,
                              err='Device or resource busy')
-        self.assertRaises(exceptions.CommandFailed, devicemapper.remove,
+        self.assertRaises(exceptions.CommandFailed, dmsetup.remove,
                           H, 30)
 
     def test_message(self):
-        devicemapper.message(C, 'hydration_threshold 32', 30)
+        dmsetup.message(C, 'hydration_threshold 32', 30)
         self.assertRan('dmsetup message %s 0 hydration_threshold 32' % C)
 
     def test_targets_without_modules(self):
         # They may be built in.
         self.commands.answer('modprobe', code=1, times=1)
         self.commands.answer('dmsetup targets', 'clone v1.0.0')
-        self.assertEqual('clone v1.0.0', devicemapper.targets(30))
+        self.assertEqual('clone v1.0.0', dmsetup.targets(30))
         self.assertRan('modprobe -q dm-clone', 'modprobe -q dm-thin-pool',
                        'modprobe -q dm-crypt', 'modprobe -q dm-flakey',
                        'dmsetup targets')
@@ -282,7 +282,7 @@ class SwapFlushedTest(commands.Case):
     LOOK = 'dmsetup info -c --noheadings -o attr ' + H
 
     def swap(self, disk='/dev/sdb'):
-        devicemapper.swap_flushed(H, TABLE, disk, 30)
+        dmsetup.swap_flushed(H, TABLE, disk, 30)
 
     def test_one_process_while_a_guest_waits(self):
         self.swap()
@@ -322,24 +322,24 @@ class ForeignTest(commands.Case):
     def test_nothing_but_the_drivers_own(self):
         """LVM's devices, and others', are nobody's business here."""
         for name in ('g-root', 'localclone-x', H + 'x', 'x' + H, '', H + '\n'):
-            for act, more in ((devicemapper.create,
+            for act, more in ((dmsetup.create,
                                ('LOCALCLONE-' + name, TABLE)),
-                              (devicemapper.swap_table, (TABLE,)),
-                              (devicemapper.replace_suspended, (TABLE,)),
-                              (devicemapper.swap_flushed, (TABLE, '')),
-                              (devicemapper.message, ('x',)),
-                              (devicemapper.remove, ())):
+                              (dmsetup.swap_table, (TABLE,)),
+                              (dmsetup.replace_suspended, (TABLE,)),
+                              (dmsetup.swap_flushed, (TABLE, '')),
+                              (dmsetup.message, ('x',)),
+                              (dmsetup.remove, ())):
                 self.assertRaises(exceptions.Foreign, act, name, *more, 30)
-            self.assertRaises(exceptions.Foreign, devicemapper.mend_path,
+            self.assertRaises(exceptions.Foreign, dmsetup.mend_path,
                               name)
-        self.assertRaises(exceptions.Foreign, devicemapper.create, H, 'x',
+        self.assertRaises(exceptions.Foreign, dmsetup.create, H, 'x',
                           TABLE, 30)
         self.assertEqual([], self.commands.ran)
 
     def test_all_of_the_drivers_own(self):
         for name in (names.handle, names.clone, names.absent_source):
             own = name('00000001-0000-4000-8000-000000000000')
-            devicemapper.create(own, names.device_uuid(own), TABLE, 30)
+            dmsetup.create(own, names.device_uuid(own), TABLE, 30)
         self.assertEqual(3, len(self.commands.ran))
 
 
@@ -356,18 +356,18 @@ class SendTest(commands.Case):
             if C.encode() in data:
                 raise OSError(errno.ENXIO, 'No such device or address')
         self.useFixture(fixtures.MockPatchObject(
-            devicemapper.fcntl, 'ioctl', ioctl))
-        self.assertEqual([C], devicemapper.send(
+            dmsetup.fcntl, 'ioctl', ioctl))
+        self.assertEqual([C], dmsetup.send(
             [(C, 'x 1'), (H, 'x 2')], 30))
         open_.assert_called_once_with('/dev/mapper/control', 'r+b',
                                       buffering=0)
         self.assertEqual([
-            (ioctls.TARGET_MSG, ioctls.message(C, 'x 1')),
-            (ioctls.TARGET_MSG, ioctls.message(H, 'x 2'))], sent)
+            (dm_ioctl.TARGET_MSG, dm_ioctl.message(C, 'x 1')),
+            (dm_ioctl.TARGET_MSG, dm_ioctl.message(H, 'x 2'))], sent)
         open_.return_value.__exit__.assert_called_once()
         self.assertEqual([], self.commands.ran)
         del sent[:]
-        self.assertRaises(exceptions.Foreign, devicemapper.send,
+        self.assertRaises(exceptions.Foreign, dmsetup.send,
                           [(H, 'x 1'), ('g-root', 'x 1')], 30)
         self.assertEqual([], sent)
 
@@ -377,7 +377,7 @@ class SendTest(commands.Case):
         self.addCleanup(hangs.set)
         self.useFixture(fixtures.MockPatch('builtins.open', mock.mock_open()))
         self.useFixture(fixtures.MockPatchObject(
-            devicemapper.fcntl, 'ioctl', lambda *_all: hangs.wait(60)))
+            dmsetup.fcntl, 'ioctl', lambda *_all: hangs.wait(60)))
         error = self.assertRaises(exceptions.CommandTimeout,
-                                  devicemapper.send, [(C, 'x 1')], 0.1)
+                                  dmsetup.send, [(C, 'x 1')], 0.1)
         self.assertIn('0.1 s', str(error))

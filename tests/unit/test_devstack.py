@@ -163,9 +163,9 @@ class Phases:
                 if 'image_volume_cache' not in each))
         self.assertEqual([
             'osapi_volume_extension = cinder.api.contrib.standard_extensions',
-            'osapi_volume_extension = cinder_localclone.messages.load'], [
-                each for each in self.options('DEFAULT')
-                if each.startswith('osapi_volume_extension')])
+            'osapi_volume_extension = cinder_localclone.service.messages.'
+            'load'], [each for each in self.options('DEFAULT')
+                      if each.startswith('osapi_volume_extension')])
         self.assertIn('cross_az_attach = True',
                       self.machine.read('etc/nova/nova.conf'))
         for source, target in (
@@ -339,7 +339,7 @@ class Phases:
         services = 'key,c-api,c-sch'
         self.stack(ENABLED_SERVICES=services)
         self.assertIn(
-            'osapi_volume_extension = cinder_localclone.messages.load',
+            'osapi_volume_extension = cinder_localclone.service.messages.load',
             self.options('DEFAULT'))
         self.assertEqual({}, self.machine.volume_groups)
         self.assertNotIn('modprobe', self.machine.read('log'))

@@ -9,15 +9,15 @@ from unittest import mock
 
 import testtools
 
-from cinder_localclone.cmd import figures
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import sources
-from cinder_localclone import events
-from cinder_localclone import notices
-from cinder_localclone import peer
-from cinder_localclone import privileged
-from cinder_localclone.privileged import secrets
-from cinder_localclone import state
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import events
+from cinder_localclone.core import state
+from cinder_localclone.service import notifications
+from cinder_localclone.service import rpc
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
 from tests.unit import test_privileged
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
@@ -63,12 +63,12 @@ class CommandPageTest(testtools.TestCase):
 class UpgradePageTest(testtools.TestCase):
 
     def test_calls_by_version(self):
-        lines = peer_table.rst(peer.METHODS, peer.VERSION)
+        lines = peer_table.rst(rpc.METHODS, rpc.VERSION)
         rows = dict(zip(lines[6:-1:2], lines[7:-1:2]))
         self.assertIn('``prepare``', rows['   * - 1.0'])
-        self.assertIn('   * - ' + peer.VERSION, rows)
+        self.assertIn('   * - ' + rpc.VERSION, rows)
         self.assertEqual(
-            {each.name for each in peer.METHODS.values()},
+            {each.name for each in rpc.METHODS.values()},
             {name for row in rows.values()
              for name in re.findall('``(.*?)``', row)})
 
@@ -76,22 +76,22 @@ class UpgradePageTest(testtools.TestCase):
 class SecurityPageTest(testtools.TestCase):
 
     def test_every_privileged_entry_point_says_what_it_allows(self):
-        package = pathlib.Path(privileged.__file__).parent
+        package = pathlib.Path(privsep.__file__).parent
         found = list(privileged_table.entry_points(package))
         self.assertEqual(
             {(module, name) for module in test_privileged.ENTRY_POINTS
              for name in test_privileged.entry_points(module)},
             {(module, name) for _daemon, module, name, _allows in found})
         self.assertEqual([], [each for each in found if not each[-1]])
-        for daemon, context in (('default', privileged.default),
-                                ('secrets', secrets.context)):
+        for daemon, context in (('default', privsep.default),
+                                ('secrets', cryptsetup_keys.context)):
             self.assertIn('.. privileged-calls:: %s\n' % daemon, (
                 DOC / 'admin/security.rst').read_text())
             rows = '\n'.join(privileged_table.rst(package, daemon))
             for _daemon, module, name, allows in found:
                 self.assertEqual(
                     context.is_entrypoint(getattr(importlib.import_module(
-                        'cinder_localclone.privileged.' + module), name)),
+                        'cinder_localclone.storage.privsep.' + module), name)),
                     '   * - ``%s.%s``\n     - %s\n' % (
                         module, name, allows) in rows + '\n')
 
@@ -126,13 +126,13 @@ class MonitoringPageTest(testtools.TestCase):
 
     def test_every_notification_is_listed(self):
         for milestone in state.Milestone:
-            self.assertIn('* - ``%s``' % notices.event_type(milestone),
+            self.assertIn('* - ``%s``' % notifications.event_type(milestone),
                           self.page)
 
     def test_what_a_notification_says_is_listed(self):
         token = state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8))
-        for key in notices.payload(state.Move(
+        for key in notifications.payload(state.Move(
                 'v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1),
                 mock.Mock()):
             self.assertIn('``%s``' % key, self.page)

@@ -12,24 +12,24 @@ from oslo_db import exception as db_exception
 import testtools
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd import doctor
-from cinder_localclone.cmd import encryption_checks
-from cinder_localclone.cmd import lasting
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone.privileged import folders
-from cinder_localclone import queue
-from cinder_localclone import secret_care
-from cinder_localclone import stack as stacks
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import status_records
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import doctor
+from cinder_localclone.cmd.doctor import encryption
+from cinder_localclone.cmd.doctor import stuck
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import copies
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import interrupted
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.storage import clone
+from cinder_localclone.storage.privsep import folders
 
 A, B = 'a@l', 'b@l'
 _isdir = os.path.isdir
@@ -42,16 +42,16 @@ class DoctorTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.targets = self.patch(
-            'privileged.devicemapper.targets',
+            'storage.privsep.dmsetup.targets',
             return_value='clone v1\nthin-pool v1\n')
         self.run = self.patch(
-            'privileged.process.run',
+            'storage.privsep.process.run',
             return_value='use_devicesfile=1\ncryptsetup 2.6.1 flags: UDEV')
-        self.free = self.patch('privileged.lvm.free')
-        self.hanging = self.patch('privileged.configfs.hanging',
+        self.free = self.patch('storage.privsep.lvm.free')
+        self.hanging = self.patch('storage.privsep.lio_configfs.hanging',
                                   return_value=[])
         self.root = self.patch('cmd.backend.act_as_root')
-        self.patch('cmd.checks.rules', return_value=[])
+        self.patch('cmd.doctor.checks.rules', return_value=[])
         self.useFixture(fixtures.MockPatchObject(
             doctor.shutil, 'which', side_effect='/sbin/'.__add__))
         self.useFixture(fixtures.MockPatchObject(
@@ -80,18 +80,18 @@ class DoctorTest(testtools.TestCase):
             return answer, problem
         self.backend.ask.side_effect = ask
         self.stack = mock.create_autospec(
-            stacks.Stack, instance=True, group='g', metadata_group='g',
+            clone.Stack, instance=True, group='g', metadata_group='g',
             pool='g-pool', timeout=30)
         self.backend.stack.return_value = self.stack
-        self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
+        self.stack.lvs.return_value = {'g-pool': lvm_reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
         self.stack.pool_transactions.return_value = 7, 7
         self.stack.survey.return_value = survey.Survey({}, {})
-        self.patch('privileged.lvm.physical_volumes', return_value=[])
+        self.patch('storage.privsep.lvm.physical_volumes', return_value=[])
         self.backend.records.unended.return_value = []
         self.backend.records.secrets_in_use.return_value = set()
         self.backend.records.is_encryption_offered.return_value = False
-        self.stack.free_space.return_value = reports.FreeSpace(
+        self.stack.free_space.return_value = lvm_reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
         self.app.backend.return_value = self.backend
@@ -124,7 +124,7 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual({'header backups'}, set(self.rows()))
         self.assertIn('key manager', self.names)
         self.backend.keys().check.side_effect = (
-            encryption_errors.KeyUnavailable(reason='no route'))
+            encryption_exceptions.KeyUnavailable(reason='no route'))
         self.backend.conf.localclone_header_backup_dir = '/'
         wrong = self.rows()
         self.assertEqual({'key manager'}, set(wrong))
@@ -150,14 +150,14 @@ class DoctorTest(testtools.TestCase):
         for path, verdict in (('/', checks.OK), ('/nowhere', checks.WARN),
                               (None, checks.WARN)):
             with mock.patch.object(os.path, 'isdir', '/'.__eq__):
-                found, = encryption_checks.header_backups(path)
+                found, = encryption.header_backups(path)
             self.assertEqual(verdict, found.verdict)
 
     def test_header_backups_on_the_disk_of_the_volumes(self):
         for disks, verdict in (({'sda'}, checks.WARN), ({'sdb'}, checks.OK),
                                (set(), checks.OK)):
             with mock.patch.object(os.path, 'isdir', '/'.__eq__):
-                found, = encryption_checks.header_backups(
+                found, = encryption.header_backups(
                     '/', disks, lambda number: {'sda', 'sdc'})
             self.assertEqual((verdict, verdict == checks.WARN), (
                 found.verdict, 'sda' in found.details))
@@ -181,13 +181,13 @@ class DoctorTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             os.path, 'isdir', _isdir))
         for number in ('8:0', '8:1', '9:0', '253:0'):
-            self.assertEqual({'sda'}, encryption_checks.disks_below(
+            self.assertEqual({'sda'}, encryption.disks_below(
                 number, root), number)
-        self.assertEqual(set(), encryption_checks.disks_below('0:5', root))
+        self.assertEqual(set(), encryption.disks_below('0:5', root))
 
     def test_former_directories(self):
-        self.assertEqual([], encryption_checks.former([]))
-        found, = encryption_checks.former(['/a', '/b'])
+        self.assertEqual([], encryption.former([]))
+        found, = encryption.former(['/a', '/b'])
         self.assertEqual(checks.WARN, found.verdict)
         self.assertIn('/a, /b', found.details)
 
@@ -195,18 +195,18 @@ class DoctorTest(testtools.TestCase):
         for which, tpm, verdict in ((True, True, checks.OK),
                                     (True, False, checks.WARN),
                                     (False, True, checks.WARN)):
-            found, = encryption_checks.key_cache(
+            found, = encryption.key_cache(
                 '/keys', lambda name: which and '/bin/' + name, lambda: tpm)
             self.assertEqual((verdict, verdict != checks.OK), (
                 found.verdict, bool(found.fix)))
-        self.assertEqual([], encryption_checks.key_cache('', None, None))
+        self.assertEqual([], encryption.key_cache('', None, None))
         self.backend.conf.localclone_key_cache = 'systemd-creds'
         self.rows()
         self.assertIn('key cache', self.names)
 
     def test_locked_volumes(self):
-        with mock.patch.object(unlocking, 'locked', return_value=[
-                unlocking.Outcome('v%d' % number, '', 'locked', 'no key')
+        with mock.patch.object(unlock, 'locked', return_value=[
+                unlock.Outcome('v%d' % number, '', 'locked', 'no key')
                 for number in range(7)]):
             row = self.rows()['locked volumes']
         self.assertEqual(checks.FAIL, row[1])
@@ -217,10 +217,10 @@ class DoctorTest(testtools.TestCase):
     def test_locked_volume_that_lacks_the_end_of_a_re_encryption(self):
         """What must not be done comes first; the reason is there, too."""
         volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
-        for kind, end in ((encryption_errors.NotRecovered, 'by itself.'),
-                          (encryption_errors.NotEnded, 'is missing. No')):
-            found, = encryption_checks.locked([unlocking.Outcome(
-                volume, 'lv', unlocking.LOCKED, str(kind(
+        for kind, end in ((encryption_exceptions.NotRecovered, 'by itself.'),
+                          (encryption_exceptions.NotEnded, 'is missing. No')):
+            found, = encryption.locked([unlock.Outcome(
+                volume, 'lv', unlock.LOCKED, str(kind(
                     path=names.handle_path(volume),
                     reason='only its last step is missing')))])
             self.assertIn(volume + ': Do not restore', found.details)
@@ -243,13 +243,13 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('secrets without volume', self.rows())
         # Nobody is asked twice who did not answer.
         self.backend.keys().check.side_effect = (
-            encryption_errors.KeyUnavailable(reason='no route'))
+            encryption_exceptions.KeyUnavailable(reason='no route'))
         self.rows()
         self.assertNotIn('secrets without volume', self.names)
 
     def test_what_is_left_is_told_with_bounds(self):
-        found, = encryption_checks.left([secret_care.Left(
-            secret_care.SECRET, 'k%d' % number, 'v', True)
+        found, = encryption.left([leftovers.Left(
+            leftovers.SECRET, 'k%d' % number, 'v', True)
             for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)
@@ -261,17 +261,17 @@ class DoctorTest(testtools.TestCase):
                 ('cryptsetup 2.4.3', checks.WARN),
                 ('cryptsetup 3.0.0', checks.OK), ('', checks.WARN),
                 ('cryptsetup 2.3.7', checks.WARN)):
-            found, = encryption_checks.version(text)
+            found, = encryption.version(text)
             self.assertEqual((verdict, not found.fix), (
                 found.verdict, verdict == checks.OK), text)
 
     def test_kernel_that_cannot_encrypt(self):
-        found, = encryption_checks.modules('dm_crypt'.__eq__)
+        found, = encryption.modules('dm_crypt'.__eq__)
         self.assertEqual(checks.WARN, found.verdict)
         self.assertIn('CONFIG_DM_FLAKEY', found.fix)
         self.assertNotIn('dm_crypt', found.details)
         for authenticates in (False, True):
-            found, = encryption_checks.modules(
+            found, = encryption.modules(
                 lambda name: name != 'dm_integrity', authenticates)
             self.assertEqual(
                 'CONFIG_DM_INTEGRITY' if authenticates else '',
@@ -279,7 +279,8 @@ class DoctorTest(testtools.TestCase):
 
     def test_copies(self):
         def entry(number, **more):
-            return queue.Entry('s%d' % number, 'v', A, B, began=number, **more)
+            return copies.Entry(
+                's%d' % number, 'v', A, B, began=number, **more)
         self.backend.records.copies.return_value = [
             entry(n) for n in range(5)]
         self.assertEqual({}, self.rows())
@@ -295,19 +296,19 @@ class DoctorTest(testtools.TestCase):
     def test_copies_are_counted(self):
         nodes = {A: True, B: True}
         self.backend.records.copies.return_value = [
-            queue.Entry('s%d' % n, 'v', A, B) for n in range(5)]
+            copies.Entry('s%d' % n, 'v', A, B) for n in range(5)]
         found, = doctor._copies(self.backend, nodes)
         self.assertEqual('2 run, 3 wait for their turn', found.details)
         self.backend.conf.localclone_max_copies_in = 1
         found, = doctor._copies(self.backend, nodes)
         self.assertEqual('1 run, 4 wait for their turn', found.details)
         self.backend.records.copies.return_value.append(
-            queue.Entry('r', 'v', 'c@l', B, attached=True))
+            copies.Entry('r', 'v', 'c@l', B, attached=True))
         found, = doctor._copies(self.backend, nodes)  # there is no c
         self.assertEqual('1 run, 5 wait for their turn', found.details)
 
     def test_without_a_configuration(self):
-        self.app.backend.side_effect = base.CommandError('no backend')
+        self.app.backend.side_effect = errors.CommandError('no backend')
         wrong = self.rows()
         self.assertEqual({'cinder.conf', 'storage, peers'}, set(wrong))
         self.assertEqual(checks.FAIL, wrong['cinder.conf'][1])
@@ -374,12 +375,13 @@ class DoctorTest(testtools.TestCase):
     def test_storage(self):
         self.stack.metadata_group = 'fast'
         self.free.side_effect = lambda groups, timeout: None
-        self.stack.free_space.return_value = reports.FreeSpace(
+        self.stack.free_space.return_value = lvm_reports.FreeSpace(
             GIB, 5 << 20, False)
         self.assertEqual(checks.WARN,
                          self.rows()['space for move metadata'][1])
         self.assertIn('volume group fast', self.names)
-        self.stack.free_space.return_value = reports.FreeSpace(GIB, 0, False)
+        self.stack.free_space.return_value = lvm_reports.FreeSpace(
+            GIB, 0, False)
         self.assertEqual(checks.FAIL,
                          self.rows()['space for move metadata'][1])
         self.stack.lvs.return_value = {}
@@ -403,7 +405,8 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual([name], list(self.rows()))
 
     def test_stripes(self):
-        free = self.patch('privileged.lvm.free_of_disks', return_value=[1])
+        free = self.patch('storage.privsep.lvm.free_of_disks',
+                          return_value=[1])
         self.assertNotIn('stripes', self.rows())
         self.backend.conf.localclone_thick_stripes = 2
         self.assertIn('has no effect', self.rows()['stripes'][2])
@@ -419,13 +422,13 @@ class DoctorTest(testtools.TestCase):
     def test_doomed(self):
         first, second = (names.doomed('a@l', str(number) * 12)
                          for number in (1, 2))
-        self.stack.lvs.return_value.update({
-            name: reports.LogicalVolume('g', name, 2 * GIB, '9:9', frozenset(),
-                                        opened=name == first)
-            for name in (first, second)})
+        self.stack.lvs.return_value.update(
+            {name: lvm_reports.LogicalVolume(
+                'g', name, 2 * GIB, '9:9', frozenset(), opened=name == first)
+             for name in (first, second)})
         self.assertEqual(checks.WARN, self.rows()['LV ' + first][1])
         self.assertIn('doomed LVs', self.names)
-        found, held = lasting.doomed(self.stack.lvs(), ['other', 'l'])
+        found, held = stuck.doomed(self.stack.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)
         self.assertIn('open', held.details)
@@ -433,14 +436,14 @@ class DoctorTest(testtools.TestCase):
     def test_doomed_of_a_backend_that_is_no_more(self):
         """Its section was renamed: no service overwrites it."""
         name = names.doomed('a@renamed', '1' * 12)
-        self.stack.lvs.return_value[name] = reports.LogicalVolume(
+        self.stack.lvs.return_value[name] = lvm_reports.LogicalVolume(
             'g', name, 2 * GIB, '9:9', frozenset())
         found = self.rows()['LV ' + name]
         self.assertEqual(checks.WARN, found[1])
         self.assertIn('lvremove g/' + name, found[3])
 
     def test_suspended(self):
-        self.stack.lvs.return_value['volume-x'] = reports.LogicalVolume(
+        self.stack.lvs.return_value['volume-x'] = lvm_reports.LogicalVolume(
             'g', 'volume-x', GIB, '9:9', frozenset(), suspended=True)
         found = self.rows()
         self.assertEqual(['LV volume-x'], list(found))
@@ -448,8 +451,8 @@ class DoctorTest(testtools.TestCase):
 
     def test_statuses_that_nobody_ends(self):
         self.backend.records.unended.return_value = [
-            status_records.Unended(what, 'v-%d' % number, status, A, 3601,
-                                   attached)
+            interrupted.Unended(what, 'v-%d' % number, status, A, 3601,
+                                attached)
             for number, (what, status, attached) in enumerate((
                 ('volume', 'extending', True), ('volume', 'reverting', False),
                 ('snapshot', 'restoring', False),
@@ -469,7 +472,7 @@ class DoctorTest(testtools.TestCase):
                 ('move v-5', 'completing', 'cinder-localclone repair v-5')):
             self.assertIn(details, found[name][2])
             self.assertIn(fix, found[name][3])
-        self.backend.records.unended.assert_called_with('l', lasting.PATIENCE)
+        self.backend.records.unended.assert_called_with('l', stuck.PATIENCE)
 
     def test_thick(self):
         self.stack.pool = None
@@ -530,7 +533,7 @@ class DoctorTest(testtools.TestCase):
 
     def test_volumes_that_no_record_names(self):
         self.stack.lvs.return_value.update({
-            name: reports.LogicalVolume(
+            name: lvm_reports.LogicalVolume(
                 'g', name, GIB, '', frozenset(names.tags(volume=volume)))
             for name, volume in (
                 ('home', 'v1'), ('from', 'v2'), ('to', 'v3'), ('lost', 'v4'),

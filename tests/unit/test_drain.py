@@ -12,15 +12,15 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import drain
+from cinder_localclone.cmd import drain_plan
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves
-from cinder_localclone import draining
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import migration
-from cinder_localclone import opts
-from cinder_localclone import state
-from cinder_localclone.state import Asked
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Asked
+from cinder_localclone.service import options
+from cinder_localclone.volumes import migrate
 from tests.unit import test_move
 from tests.unit import test_remains
 from tests.unit import world as worlds
@@ -55,7 +55,7 @@ class Base(test_move.Base):
         self.backend = mock.MagicMock()
         self.backend.name = 'l'
         self.backend.conf = types.SimpleNamespace(**{
-            each.dest: each.default for each in opts.localclone_opts})
+            each.dest: each.default for each in options.localclone_opts})
         self.backend.records = Rows(self.world.nodes[A])
         self.backend.nodes.side_effect = lambda: {
             host: found.up for host, found in self.world.services.items()}
@@ -85,8 +85,8 @@ class Base(test_move.Base):
                 return asked_by.node.peers.describe(None, host), ''
             if method == 'depart':
                 volume_id, peer = arguments
-                migration.depart(node.node, None, volume_id, peer,
-                                 Asked.DRAIN)
+                migrate.depart(node.node, None, volume_id, peer,
+                               Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
                 not move.is_over for move in self.backend.records.moves()))
@@ -136,7 +136,8 @@ class DrainTest(Base):
         own, other = world.create_volume(A), world.create_volume(B)
         with mock.patch.object(Rows, 'volumes_of',
                                lambda _own, _host: [own, other]):
-            self.assertEqual([own], draining.at_home(self.backend.records, A))
+            self.assertEqual(
+                [own], drain_plan.at_home(self.backend.records, A))
 
     def test_in_words(self):
         self.drain(json_=False)
@@ -257,8 +258,8 @@ class DrainTest(Base):
         """Its copy is not waited for without end, nor does it hold others."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         stuck = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, stuck.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, stuck.id, B,
+                       Asked.DRAIN)
         self.die(B)
         others = self.volumes(3)
         (volume_id, what, why), = self.drain('--at-once', '1', code=1)
@@ -271,8 +272,8 @@ class DrainTest(Base):
     def test_node_that_dies_itself(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
         sleep = drain.time.sleep
         self.useFixture(fixtures.MockPatchObject(
             drain.time, 'sleep', lambda seconds: (
@@ -284,8 +285,8 @@ class DrainTest(Base):
     def test_destination_that_comes_back(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
         self.die(B)
         sleep = drain.time.sleep
 
@@ -301,8 +302,8 @@ class DrainTest(Base):
     def test_nothing_departs_twice(self):
         """Run again, it goes on where it was."""
         volume = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
         self.assertEqual([], self.drain())
         self.assertEqual([], self.departed)
         self.assertEqual({}, self.world.nodes[A].lvs)
@@ -324,8 +325,8 @@ class DrainTest(Base):
 
     def test_copies_under_way(self):
         volume = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
         (volume_id, what, why), = self.drain('--seconds', '0', code=1)
         self.assertEqual((volume.id, 'copied from it'), (volume_id, what))
         self.assertIn('to %s (migrating)' % B, why)
@@ -359,8 +360,8 @@ class DrainTest(Base):
 
     def test_what_arrives_departs_then(self):
         volume = self.volumes(host=B)
-        migration.depart(self.world.nodes[B].node, None, volume.id, A,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[B].node, None, volume.id, A,
+                       Asked.DRAIN)
         (_id, what, _why), = self.drain('--seconds', '0', code=1)
         self.assertEqual('copied to it', what)
         self.assertEqual([], self.drain('--to', C))
@@ -387,7 +388,7 @@ class DrainTest(Base):
         self.backend.records.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
-        found, = draining.holders(self.backend.records, A, 0)
+        found, = drain_plan.holders(self.backend.records, A, 0)
         self.assertEqual('about to come', found.what)
 
     def overwriting(self, ends):
@@ -427,8 +428,8 @@ class DrainTest(Base):
         """Each time that would take as long as an answer may."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migration.depart(self.world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
         self.die(A)
         work = drain.Draining(self.backend, A, None, 1)
         self.backend.ask.reset_mock()
@@ -483,8 +484,8 @@ class DrainTest(Base):
             move, = records.moves()
             records.advance(move, state.Event.FAILED)
         else:
-            migration.depart(self.world.nodes[B].node, None, other.id, A,
-                             Asked.DRAIN)
+            migrate.depart(self.world.nodes[B].node, None, other.id, A,
+                           Asked.DRAIN)
         self.volumes()
         waited = mock.Mock(side_effect=InterruptedError)
         self.useFixture(fixtures.MockPatchObject(drain.time, 'sleep', waited))
@@ -540,12 +541,12 @@ class ChoiceTest(testtools.TestCase):
 
     def test_room_counts_what_is_on_its_way(self):
         def room(gib):
-            return reports.FreeSpace(gib * GIB, GIB, False)
-        targets = {host: draining.Target(host, room(gib), 'nova')
+            return lvm_reports.FreeSpace(gib * GIB, GIB, False)
+        targets = {host: drain_plan.Target(host, room(gib), 'nova')
                    for host, gib in ((B, 9), (C, 8))}
 
         def choose(size, **more):
-            return draining.choose(
+            return drain_plan.choose(
                 types.SimpleNamespace(size=size, availability_zone='nova',
                                       provider_id=more.get('provider_id')),
                 worlds.GEOMETRY, targets, more.get('to'),

@@ -13,21 +13,21 @@ import fixtures
 from oslo_config import cfg
 import testtools
 
-from cinder_localclone import assembly
-from cinder_localclone import capabilities
-from cinder_localclone import connections
-from cinder_localclone import deletion_errors
-from cinder_localclone import driver
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import listing
-from cinder_localclone.lvm import reports
-from cinder_localclone import messages
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import node
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.driver import driver
+from cinder_localclone.driver import stats
 from cinder_localclone.moves import source
-from cinder_localclone import opts
-from cinder_localclone import records
-from cinder_localclone import state
+from cinder_localclone.service import assembly
+from cinder_localclone.service import messages
+from cinder_localclone.service import options
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import create as create_module
 
 HOST = 'n1@l'
 
@@ -55,18 +55,18 @@ class Case(testtools.TestCase):
         self.node.records.move_of.return_value = None
         self.node.stack.pool = 'pool'
         self.node.snapshots.wanted_encryption.return_value = None
-        self.node.listing = listing.Listing(
+        self.node.listing = node.Listing(
             lambda: self.node.stack.lvs())
-        self.node.stack.lvs.return_value = {'pool': reports.LogicalVolume(
+        self.node.stack.lvs.return_value = {'pool': lvm_reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
-        self.node.stack.space.return_value = None, reports.Capacity(
+        self.node.stack.space.return_value = None, lvm_reports.Capacity(
             1 << 30, 1 << 30, 0, 0)
         self.directory = mock.MagicMock()
         self.reconciler = mock.MagicMock(node=self.node)
         self.driver.service = assembly.Service(
             backend_name='p', node=self.node, stack=self.node.stack,
             reconciler=self.reconciler,
-            connections=connections.Connections(
+            connections=connect.Connections(
                 self.reconciler, self.directory.find), addresses=['192.0.2.1'])
 
     def reserved(self, attachment, home=HOST):
@@ -88,7 +88,7 @@ class DriverTest(Case):
                                    volume_driver.VolumeDriverCore))
 
     def extended(self, home):
-        return mock.patch.object(driver.extending, 'extend',
+        return mock.patch.object(driver.extend, 'extend',
                                  return_value=home)
 
     def test_extended_here(self):
@@ -152,7 +152,7 @@ class DriverTest(Case):
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
-        self.node.stack.space.return_value = None, reports.Capacity(
+        self.node.stack.space.return_value = None, lvm_reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(
@@ -310,7 +310,7 @@ class DriverTest(Case):
 
     def test_an_operators_goodness_comes_first(self):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
-        self.assertEqual(capabilities.GOODNESS, pool['goodness_function'])
+        self.assertEqual(stats.GOODNESS, pool['goodness_function'])
         self.assertIsNone(pool['filter_function'])
         self.driver.configuration.goodness_function = '7'
         self.addCleanup(setattr, self.driver.configuration,
@@ -334,17 +334,17 @@ class DriverTest(Case):
         self.assertEqual('up', pool['backend_state'])
 
     def test_a_new_volume_that_the_driver_encrypts(self):
-        wanted = encryption_types.Encryption()
+        wanted = volume_types.Encryption()
         self.node.snapshots.wanted_encryption.return_value = wanted
-        with mock.patch.object(driver.encryption, 'create') as create:
+        with mock.patch.object(create_module, 'create_encrypted') as create:
             self.driver.create_volume(volume())
         create.assert_called_once_with(self.node, mock.ANY, wanted)
         self.node.stack.create_lv.assert_not_called()
 
-    @ddt.data((encryption_types.InvalidType,
-               encryption_errors.InvalidEncryptionType, 'ENCRYPTION_TYPE'),
-              (encryption_types.InvalidPace,
-               encryption_errors.InvalidPaceType, 'PACE_TYPE'))
+    @ddt.data((volume_types.InvalidType,
+               encryption_exceptions.InvalidEncryptionType, 'ENCRYPTION_TYPE'),
+              (volume_types.InvalidPace,
+               encryption_exceptions.InvalidPaceType, 'PACE_TYPE'))
     @ddt.unpack
     def test_types_of_which_no_volume_can_be(self, found, error, told):
         self.node.snapshots.wanted_encryption.side_effect = found('no')
@@ -356,10 +356,10 @@ class DriverTest(Case):
 
     def test_owner_is_told_why_a_type_cannot_be_changed(self):
         with mock.patch.object(messages, 'api') as api, mock.patch.object(
-                driver.migration, 'retype', side_effect=(
-                    encryption_errors.EncryptionChange(volume='v'))):
+                driver.migrate, 'retype', side_effect=(
+                    encryption_exceptions.EncryptionChange(volume='v'))):
             self.assertRaises(
-                encryption_errors.EncryptionChange, self.driver.retype,
+                encryption_exceptions.EncryptionChange, self.driver.retype,
                 'context', volume(), mock.Mock(extra_specs={}), {}, {})
         self.assertEqual(messages.DETAILS['ENCRYPTION_CHANGE'],
                          api.API().create.call_args.kwargs['detail'])
@@ -389,16 +389,16 @@ class DriverTest(Case):
             self.node, 'v', move.token.nonce)
 
     def test_delete(self):
-        with mock.patch.object(driver, 'deletion') as deletion:
+        with mock.patch.object(driver, 'delete') as deletion:
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
             self.node, self.reconciler.context, mock.ANY)
 
     def test_the_owner_is_told_why_it_is_not_deleted(self):
         for error, key in (
-                (deletion_errors.CannotDelete(volume='v', reason='r'),
+                (exceptions.CannotDelete(volume='v', reason='r'),
                  'NOT_DELETED'),
-                (deletion_errors.HalfDeleted(volume='v', reason='r'),
+                (exceptions.HalfDeleted(volume='v', reason='r'),
                  'HALF_DELETED'),
                 # Of a peer that is older.
                 (exception.VolumeIsBusy(volume_name='v'), 'NOT_DELETED'),
@@ -407,7 +407,7 @@ class DriverTest(Case):
                  'DELETE_FAILED'),
                 (exceptions.CommandFailed(command='c', code=1, stderr=''),
                  'DELETE_FAILED')):
-            with mock.patch.object(driver, 'deletion') as deletion, \
+            with mock.patch.object(driver, 'delete') as deletion, \
                     mock.patch.object(messages.api, 'API') as api:
                 deletion.delete.side_effect = error
                 self.assertRaises(type(error), self.driver.delete_volume,
@@ -419,8 +419,8 @@ class DriverTest(Case):
     def test_delete_when_it_could_not_be_created(self):
         """Cinder has taken the host off the row, and asked another one."""
         failed = volume(host=None, status='creating')
-        with mock.patch.object(driver, 'deletion') as deletion, \
-                mock.patch.object(driver, 'creation') as creation:
+        with mock.patch.object(driver, 'delete') as deletion, \
+                mock.patch.object(driver, 'create') as creation:
             self.driver.delete_volume(failed)
         deletion.delete.assert_not_called()
         creation.give_up.assert_called_once_with(self.node, failed)
@@ -457,7 +457,7 @@ class DriverTest(Case):
     def test_shadow_is_never_deleted_by_itself(self):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
-        self.assertTrue(records.is_shadow(shadow))
+        self.assertTrue(rows.is_shadow(shadow))
         self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
         self.assertEqual([], self.node.stack.mock_calls)
@@ -480,22 +480,26 @@ class StartTest(testtools.TestCase):
         self.driver = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
-        self.open_group = self.patch('assembly.brick_lvm.LVM')
+        self.open_group = self.patch('service.assembly.brick_lvm.LVM')
         self.open_group.return_value.vg_thin_pool = 'pool'
-        self.targets = self.patch('assembly.devicemapper.targets')
+        self.targets = self.patch('service.assembly.dmsetup.targets')
         self.targets.return_value = 'clone v1.0.0'
-        self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
-        self.patch('stack.Stack.release_map')
-        self.patch('cryptsetup.Cryptsetup.note_directories').return_value = []
-        self.patch('stack.Stack.own_block').return_value = 512
-        self.patch('stack.Stack.lvs').return_value = {
-            'pool': reports.LogicalVolume(
+        self.patch('storage.iscsi_initiator.Sessions.'
+                   'initiator').return_value = 'iqn.x'
+        self.patch('storage.clone.Stack.release_map')
+        self.patch(
+            'storage.cryptsetup.Cryptsetup.note_directories').return_value = []
+        self.patch('storage.clone.Stack.own_block').return_value = 512
+        self.patch('storage.clone.Stack.lvs').return_value = {
+            'pool': lvm_reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
-        self.converge = self.patch('reconcile.Reconciler.converge_node')
+        self.converge = self.patch(
+            'volumes.reconcile.Reconciler.converge_node')
         self.end = self.patch(
-            'migration_records.MigrationRecords.end_interrupted')
-        self.server = self.patch('peer.rpc.get_server')
-        self.loops = self.patch('assembly.loopingcall.DynamicLoopingCall')
+            'db.interrupted.MigrationRecords.end_interrupted')
+        self.server = self.patch('service.rpc.rpc.get_server')
+        self.loops = self.patch(
+            'service.assembly.loopingcall.DynamicLoopingCall')
 
     def patch(self, name):
         return self.useFixture(fixtures.MockPatch(
@@ -549,11 +553,11 @@ class OptionsTest(testtools.TestCase):
 
     def geometry(self, **values):
         conf = cfg.ConfigOpts()
-        conf.register_opts(opts.localclone_opts)
+        conf.register_opts(options.localclone_opts)
         conf([])
         for name, value in values.items():
             conf.set_override('localclone_' + name, value)
-        return opts.geometry(conf)
+        return options.geometry(conf)
 
     def test_defaults(self):
         found = self.geometry()
@@ -567,7 +571,7 @@ class OptionsTest(testtools.TestCase):
         self.assertRaises(ValueError, self.geometry, region_size=kib)
 
     def test_every_option_has_help(self):
-        for _group, found in opts.list_opts():
+        for _group, found in options.list_opts():
             for option in found:
                 self.assertTrue(option.help, option.name)
 
@@ -614,7 +618,7 @@ class LateTest(Case):
                 'two' if late else 'one')
         self.node.records.volume.return_value = self.attached('one')
         self.node.lock.return_value.__enter__.side_effect = enter
-        with mock.patch.object(connections.removal,
+        with mock.patch.object(connect.cleanup,
                                'stop_serving') as stopped:
             self.driver.terminate_connection(self.attached('one'), self.ON)
         self.assertEqual(

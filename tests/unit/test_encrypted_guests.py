@@ -10,18 +10,17 @@ from cinder import exception
 import ddt
 import oslo_messaging
 
-from cinder_localclone import deletion
-from cinder_localclone import deletion_errors
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import extending
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import peer
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import state
+from cinder_localclone.service import rpc
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import extend
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_connections
 from tests.unit import test_follow
 from tests.unit import test_move
@@ -272,7 +271,7 @@ class ConnectionsTest(Case):
         self.assertIn(self.volume.id, self.b.disk.sealed)
         self.unserve(self.a, connector)
         with self.b.node.lock(self.volume.id):
-            passing.end(self.b.node, self.volume.id)
+            remote_attachment.end(self.b.node, self.volume.id)
         self.assertEqual({}, self.b.disk.sealed)
 
     def test_detached_while_the_node_was_down(self):
@@ -283,7 +282,7 @@ class ConnectionsTest(Case):
         self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
         self.b.devices.clear()
         with self.b.node.lock(self.volume.id):
-            passing.end(self.b.node, self.volume.id)
+            remote_attachment.end(self.b.node, self.volume.id)
         self.assertEqual([{}, {}], [self.b.disk.sealed, self.b.disk.passed])
 
     def test_header_of_another_volume(self):
@@ -294,7 +293,7 @@ class ConnectionsTest(Case):
                 header.tokens['0'], **change)
             with mock.patch.object(crypt.SimKeys, 'get') as asked:
                 self.assertRaises(
-                    encryption_errors.ForeignHeader, self.serve,
+                    encryption_exceptions.ForeignHeader, self.serve,
                     test_connections.ON_A)
             asked.assert_not_called()
             self.assertNotIn('luks', names.facts(self.tags()))
@@ -304,13 +303,13 @@ class ConnectionsTest(Case):
         self.serve(test_connections.ON_A)
         del self.a.devices[self.crypt]
         self.world.headers[self.volume.id].uuid = 'another'
-        error = self.assertRaises(encryption_errors.ForeignHeader, self.serve,
-                                  test_connections.ON_A)
+        error = self.assertRaises(encryption_exceptions.ForeignHeader,
+                                  self.serve, test_connections.ON_A)
         self.assertIn('another', str(error))
 
     def test_row_that_names_no_secret(self):
         self.volume.provider_id = crypt.recorded('')
-        self.assertRaises(encryption_errors.ForeignHeader, self.serve,
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.serve,
                           test_connections.ON_A)
 
     def test_what_is_noted_where_it_is_passed_through(self):
@@ -322,7 +321,7 @@ class ConnectionsTest(Case):
                          self.b.disk.passed)
         self.unserve(self.a, connector)
         with self.b.node.lock(self.volume.id):
-            passing.end(self.b.node, self.volume.id)
+            remote_attachment.end(self.b.node, self.volume.id)
         self.assertNotIn(self.crypt, self.b.devices)
         self.assertEqual({}, self.b.disk.passed)
 
@@ -364,16 +363,16 @@ class ConnectionsTest(Case):
         self.world.settle()
         self.assertIn(self.crypt, self.a.devices)
 
-    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
-              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
+              (crypt.REFUSES, encryption_exceptions.KeyRefused))
     @ddt.unpack
     def test_no_key_at_home(self, state, error):
         self.world.secrets.state = state
         self.assertRaises(error, self.serve, test_connections.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
 
-    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
-              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
+              (crypt.REFUSES, encryption_exceptions.KeyRefused))
     @ddt.unpack
     def test_no_key_elsewhere_and_nothing_moves(self, state, error):
         self.world.pool = 'pool'
@@ -392,27 +391,27 @@ class ConnectionsTest(Case):
     def test_wrong_key_and_nothing_moves(self):
         self.world.pool = 'pool'
         self.world.headers[self.volume.id].slots = {'0': b'another'}
-        self.assertRaises(encryption_errors.WrongKey, self.serve,
+        self.assertRaises(encryption_exceptions.WrongKey, self.serve,
                           test_connections.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
     def test_header_that_cannot_be_read_and_nothing_moves(self):
         self.a.headers_unreadable = True
-        self.assertRaises(encryption_errors.HeaderDamaged, self.serve,
+        self.assertRaises(encryption_exceptions.HeaderDamaged, self.serve,
                           test_connections.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
     @ddt.data('reserved', 'in-use', 'available', 'downloading')
     def test_hosts_without_the_backend(self, status):
         self.attach(status)
-        self.assertRaises((encryption_errors.NotThere, exceptions.Refused),
+        self.assertRaises((encryption_exceptions.NotThere, exceptions.Refused),
                           self.serve, test_connections.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)
 
     def test_restore_to_what_nobody_has_written(self):
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
         self.attach('restoring-backup')
-        self.assertRaises(encryption_errors.WouldReadNoise, self.serve,
+        self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
                           test_connections.ON_A)
         self.assertIn(names.FRESH, self.tags())
 
@@ -422,7 +421,7 @@ class ConnectionsTest(Case):
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
         self.a.reconciler.online_extend = True
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        extend.extend(self.a.reconciler, self.volume.id, 2)
         self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_extended_without_a_key_manager(self):
@@ -431,10 +430,10 @@ class ConnectionsTest(Case):
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
         self.world.secrets.state = crypt.AWAY
-        self.assertRaises(encryption_errors.KeyUnavailable, extending.extend,
+        self.assertRaises(encryption_exceptions.KeyUnavailable, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
         self.world.secrets.state = ''
-        extending.extend(self.a.reconciler, self.volume.id, 2)  # again
+        extend.extend(self.a.reconciler, self.volume.id, 2)  # again
         self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_extended_with_the_key_that_the_node_keeps(self):
@@ -444,7 +443,7 @@ class ConnectionsTest(Case):
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
         self.world.secrets.state = crypt.AWAY
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        extend.extend(self.a.reconciler, self.volume.id, 2)
         self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_extended_with_a_kept_key_that_is_not_its_own(self):
@@ -455,21 +454,21 @@ class ConnectionsTest(Case):
         self.volume.status = 'extending'
         kept = dict(self.a.disk.sealed)
         for answer, sealed, error in (
-                (crypt.REFUSES, kept, encryption_errors.KeyRefused),
+                (crypt.REFUSES, kept, encryption_exceptions.KeyRefused),
                 (crypt.AWAY, {self.volume.id: ('other', b'x')},
-                 encryption_errors.KeyUnavailable),
+                 encryption_exceptions.KeyUnavailable),
                 (crypt.AWAY, {self.volume.id: (self.key, b'x')},
-                 encryption_errors.KeyUnavailable)):
+                 encryption_exceptions.KeyUnavailable)):
             self.world.secrets.state = answer
             self.a.disk.sealed = sealed
-            self.assertRaises(error, extending.extend, self.a.reconciler,
+            self.assertRaises(error, extend.extend, self.a.reconciler,
                               self.volume.id, 2)
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_what_a_peer_says_of_keys_is_kept(self):
-        error = peer._as_own(oslo_messaging.RemoteError(
+        error = rpc._as_own(oslo_messaging.RemoteError(
             'KeyUnavailable', 'as it was'))
-        self.assertIsInstance(error, encryption_errors.KeyUnavailable)
+        self.assertIsInstance(error, encryption_exceptions.KeyUnavailable)
         self.assertEqual('as it was', str(error))
 
 
@@ -478,7 +477,7 @@ class DeletedTest(Case):
     def delete(self, node):
         self.volume.status = 'deleting'
         self.world.going.add(self.volume.id)
-        deletion.delete(node.node, None, self.volume)
+        delete.delete(node.node, None, self.volume)
 
     def test_while_it_is_being_copied(self):
         """No key opens what the source has of it, either."""
@@ -507,7 +506,7 @@ class DeletedTest(Case):
         """Nobody opens it any more: it is not called available."""
         header = self.moved()
         with self.hanging('detach'):
-            self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+            self.assertRaises(exceptions.HalfDeleted, self.delete,
                               self.b)
         self.assertEqual({}, header.slots)
 
@@ -515,14 +514,14 @@ class DeletedTest(Case):
             raise exceptions.Busy(what=name, host='b@l', seconds=20)
         locked = types.SimpleNamespace(
             node=dataclasses.replace(self.b.node, lock=lock))
-        self.assertRaises(deletion_errors.HalfDeleted, self.delete, locked)
+        self.assertRaises(exceptions.HalfDeleted, self.delete, locked)
         self.delete(self.b)  # an administrator has it deleted again
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_session_that_does_not_end_before_they_go(self):
         header = self.moved()
         with self.hanging('end_if_down'):
-            self.assertRaises(deletion_errors.CannotDelete, self.delete,
+            self.assertRaises(exceptions.CannotDelete, self.delete,
                               self.b)
         self.assertTrue(header.slots)
 
@@ -551,7 +550,7 @@ class DeletedTest(Case):
         self.world.going.update((left.id, self.volume.id))
         self.volume.host, self.volume.name_id = 'x@lvm#p', left.id
         self.volume.name = 'volume-' + left.id
-        deletion.delete(self.a.node, None, left)
+        delete.delete(self.a.node, None, left)
         self.assertEqual([{}, {}], [self.a.lvs, header.slots])
 
     def test_what_is_open(self):
@@ -625,6 +624,6 @@ class SnapshotTest(SnapshotCase):
         self.assertEqual((True, False, True), opened.call_args.args[3:])
 
     def test_on_no_other_host(self):
-        self.assertRaises(encryption_errors.NotThere, self.serve,
+        self.assertRaises(encryption_exceptions.NotThere, self.serve,
                           test_connections.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)

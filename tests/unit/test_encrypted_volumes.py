@@ -11,23 +11,23 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone import encryption
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import lvm_errors
-from cinder_localclone import migration
-from cinder_localclone import names
-from cinder_localclone import rows
-from tests.unit import test_rooms
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import policy
+from cinder_localclone.volumes import create
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import migrate as migration
+from tests.unit import test_layers
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import effects
 
 A, B = 'a@l', 'b@l'
-HEADER = encryption_types.HEADER_BYTES
+HEADER = volume_types.HEADER_BYTES
 TYPE = {'localclone:encryption': 'luks2'}
 
 
@@ -44,13 +44,13 @@ class Case(testtools.TestCase):
 
     def create(self, volume):
         node = self.a.node
-        encryption.create(node, node.records.volume(volume.id),
-                          encryption.wanted(node, volume))
+        create.create_encrypted(node, node.records.volume(volume.id),
+                                policy.wanted(node, volume))
 
     def delete(self, volume):
         volume.status = 'deleting'
         self.world.going.add(volume.id)
-        deletion.delete(self.a.node, None, volume)
+        delete.delete(self.a.node, None, volume)
 
     def assertWhole(self, volume):
         """It opens with the secret that its row, header and LV name."""
@@ -121,14 +121,14 @@ class CreateTest(Case):
             make(own, volume_id, wanted, key)
             self.world.headers[volume_id].key_bits //= 2
         with mock.patch.object(crypt.SimCrypt, 'format', otherwise):
-            self.assertRaises(encryption_errors.ForeignHeader, self.create,
+            self.assertRaises(encryption_exceptions.ForeignHeader, self.create,
                               volume)
         self.assertIsNone(rows.recorded(volume).pin)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
 
     def test_secret_of_the_type_is_not_that_of_an_earlier_try(self):
         volume = self.row(key='type:ours')
-        volume.provider_id = str(encryption_types.Recorded(HEADER, 'old'))
+        volume.provider_id = str(volume_types.Recorded(HEADER, 'old'))
         self.world.secrets.kept.update(old=('n', b'old'), ours=('n', b'ours'))
         self.create(volume)
         self.assertEqual('ours', rows.recorded(volume).key)
@@ -171,7 +171,8 @@ class CreateTest(Case):
         self.world.pool = 'pool'
         theirs, volume = self.row(), self.row(key='type:theirs')
         self.world.secrets.kept['theirs'] = names.secret(theirs.id), b'K'
-        self.assertRaises(encryption_errors.KeyRefused, self.create, volume)
+        self.assertRaises(
+            encryption_exceptions.KeyRefused, self.create, volume)
         self.assertEqual(({}, {}, set()), (
             self.a.lvs, self.a.devices, self.world.secrets.consumers))
 
@@ -214,10 +215,10 @@ class CreateTest(Case):
         volume.provider_id = str(dataclasses.replace(
             recorded, becoming=dataclasses.replace(
                 recorded.pin, digest='anew')))
-        refused = encryption_errors.KeyRefused(key='k', reason='403')
+        refused = encryption_exceptions.KeyRefused(key='k', reason='403')
         with mock.patch.object(crypt.SimKeys, 'release',
                                side_effect=refused):
-            self.assertRaises(encryption_errors.KeyRefused, self.create,
+            self.assertRaises(encryption_exceptions.KeyRefused, self.create,
                               volume)
         self.assertEqual('', rows.recorded(volume).key)
         self.create(volume)
@@ -238,8 +239,8 @@ class CreateTest(Case):
     def test_key_manager(self, state):
         volume, self.world.secrets.state = self.row(), state
         self.assertRaises(
-            encryption_errors.KeyUnavailable if state == crypt.AWAY
-            else encryption_errors.KeyRefused, self.create, volume)
+            encryption_exceptions.KeyUnavailable if state == crypt.AWAY
+            else encryption_exceptions.KeyRefused, self.create, volume)
         self.assertEqual({}, self.a.lvs)
         self.world.secrets.state = ''
         self.create(volume)
@@ -249,7 +250,7 @@ class CreateTest(Case):
         self.world.pool = 'pool'
         volume = self.row()
         self.a.headers_unreadable = True
-        self.assertRaises(encryption_errors.HeaderDamaged, self.create,
+        self.assertRaises(encryption_exceptions.HeaderDamaged, self.create,
                           volume)
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
         self.a.headers_unreadable = False
@@ -269,7 +270,7 @@ class CreateTest(Case):
         def otherwise(own, volume_id, options, key):
             made(own, volume_id, options, b'cut off')
         with mock.patch.object(crypt.SimCrypt, 'format', otherwise):
-            self.assertRaises(encryption_errors.WrongKey, self.create,
+            self.assertRaises(encryption_exceptions.WrongKey, self.create,
                               self.row())
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
@@ -278,20 +279,20 @@ class CreateTest(Case):
         self.a.headers_unreadable = True
         with mock.patch.object(self.a.node.stack, 'remove_handle',
                                side_effect=OSError):
-            self.assertRaises(encryption_errors.HeaderDamaged, self.create,
+            self.assertRaises(encryption_exceptions.HeaderDamaged, self.create,
                               self.row())
 
     def test_zeros_for_another_length(self):
         self.world.pool = 'pool'
         with mock.patch.object(crypt.SimCrypt, 'size', return_value=1):
-            self.assertRaises(encryption_errors.OddSize, self.create,
+            self.assertRaises(encryption_exceptions.OddSize, self.create,
                               self.row(zeroed='true'))
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
     @ddt.data(
         ([exceptions.CommandFailed(command='c', code=5, stderr='busy')] * 9,
-         encryption.TRIES), ([OSError, None], 2),
-        ([encryption_errors.HeaderDamaged(path='p', reason='none')], 1))
+         policy.TRIES), ([OSError, None], 2),
+        ([encryption_exceptions.HeaderDamaged(path='p', reason='none')], 1))
     @ddt.unpack
     def test_erasing(self, results, tried):
         """A few attempts; whatever becomes of them, the volume goes."""
@@ -308,14 +309,14 @@ class CreateTest(Case):
         volume = self.row()
         self.create(volume)
         self.a.lvs[volume.name][1] = 'data'
-        self.assertRaises(lvm_errors.AlreadyThere, self.create, volume)
+        self.assertRaises(exceptions.AlreadyThere, self.create, volume)
         self.assertWhole(volume)
         self.assertIn('data', self.a.lvs[volume.name])
 
     def test_types_that_cannot_be(self):
         for specs in ({'cipher': 'rot13'}, {'integrity': 'hmac-sha256',
                                             'moves': 'cold'}):
-            self.assertRaises(encryption_errors.InvalidEncryptionType,
+            self.assertRaises(encryption_exceptions.InvalidEncryptionType,
                               self.create, self.row(**specs))
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
 
@@ -378,7 +379,7 @@ class StopsTest(Case):
                 stopped, self.a.dead = self.a.dead, False
                 before = copy.deepcopy(self.a.lvs)
                 if before:
-                    self.assertRaises(lvm_errors.AlreadyThere, self.create,
+                    self.assertRaises(exceptions.AlreadyThere, self.create,
                                       volume)
                     self.assertEqual(before, self.a.lvs)
                 else:
@@ -429,12 +430,12 @@ class FreshTest(Case):
 
     def check(self, volume, status='restoring-backup'):
         volume.status = status
-        encryption.check_not_fresh(self.a.node, volume, 'h')
+        policy.check_not_fresh(self.a.node, volume, 'h')
 
     def test_restore_would_leave_noise(self):
         volume = self.row()
         self.create(volume)
-        self.assertRaises(encryption_errors.WouldReadNoise, self.check,
+        self.assertRaises(encryption_exceptions.WouldReadNoise, self.check,
                           volume)
         self.check(volume, 'reserved')
         self.a.disk.tags[volume.name] -= {names.FRESH}
@@ -452,7 +453,7 @@ class FreshTest(Case):
 class RetypeTest(Case):
 
     def check(self, volume, **specs):
-        encryption.check_retype(self.a.node, volume, {
+        policy.check_retype(self.a.node, volume, {
             'localclone:' + name: value for name, value in specs.items()})
 
     @ddt.data({}, {'discards': 'true'}, {'zeroed': 'true'},
@@ -467,7 +468,7 @@ class RetypeTest(Case):
     def test_what_is_in_a_header(self, specs):
         volume = self.row()
         self.create(volume)
-        self.assertRaises(encryption_errors.EncryptionChange, self.check,
+        self.assertRaises(encryption_exceptions.EncryptionChange, self.check,
                           volume, encryption='luks2', **specs)
 
     def test_to_and_from_plain(self):
@@ -475,9 +476,9 @@ class RetypeTest(Case):
         self.create(volume)
         self.check(plain)
         for each, specs in ((volume, {}), (plain, {'encryption': 'luks2'})):
-            self.assertRaises(encryption_errors.EncryptionChange, self.check,
-                              each, **specs)
-        self.assertRaises(encryption_errors.InvalidEncryptionType,
+            self.assertRaises(encryption_exceptions.EncryptionChange,
+                              self.check, each, **specs)
+        self.assertRaises(encryption_exceptions.InvalidEncryptionType,
                           self.check, plain, encryption='luks9')
 
     def test_its_own_type_was_changed_since(self):
@@ -485,8 +486,8 @@ class RetypeTest(Case):
         self.create(volume)
         for specs in ({}, {'localclone:encryption': 'rot13'}):
             volume.extra_specs = specs
-            self.assertRaises(encryption_errors.EncryptionChange, self.check,
-                              volume, encryption='luks2')
+            self.assertRaises(encryption_exceptions.EncryptionChange,
+                              self.check, volume, encryption='luks2')
 
 
 @ddt.ddt
@@ -507,7 +508,7 @@ class CopiedByCinderTest(Case):
         def migrate(volume):
             return migration.migrate(self.a.node, None, volume.id,
                                      self.ELSEWHERE)
-        self.assertRaises(encryption_errors.EncryptionChange, migrate,
+        self.assertRaises(encryption_exceptions.EncryptionChange, migrate,
                           self.volume)
         self.assertEqual((False, None), migrate(self.plain))
 
@@ -519,54 +520,55 @@ class CopiedByCinderTest(Case):
         copy = self.world.create_volume(A)
         for each in (self.volume, self.plain):
             each.host = host + '#pool'
-        self.assertRaises(encryption_errors.EncryptionChange,
-                          encryption.check_copy, self.a.node, self.volume,
+        self.assertRaises(encryption_exceptions.EncryptionChange,
+                          policy.check_copy, self.a.node, self.volume,
                           copy)
-        encryption.check_copy(self.a.node, self.plain, copy)
+        policy.check_copy(self.a.node, self.plain, copy)
 
     def test_into_an_encrypted_volume(self):
         """Else Cinder copies plain text to where all is taken for encrypted.
         """
-        self.assertRaises(encryption_errors.EncryptionChange,
-                          encryption.check_copy, self.a.node, self.plain,
+        self.assertRaises(encryption_exceptions.EncryptionChange,
+                          policy.check_copy, self.a.node, self.plain,
                           self.row())
 
     def test_without_being_asked(self):
         """A retype, or a forced migration, connects the volume at once."""
-        self.assertRaises(encryption_errors.EncryptionChange,
-                          encryption.check_connected, self.a.node,
+        self.assertRaises(encryption_exceptions.EncryptionChange,
+                          policy.check_connected, self.a.node,
                           self.volume)
-        encryption.check_connected(self.a.node, self.plain)
+        policy.check_connected(self.a.node, self.plain)
         # Cinder's own attachment, by which it copies, is no guest's.
         self.volume.volume_attachment = [mock.Mock(instance_uuid=None)]
-        self.assertRaises(encryption_errors.EncryptionChange,
-                          encryption.check_connected, self.a.node,
+        self.assertRaises(encryption_exceptions.EncryptionChange,
+                          policy.check_connected, self.a.node,
                           self.volume)
         self.volume.volume_attachment = [mock.Mock(instance_uuid='i')]
-        encryption.check_connected(self.a.node, self.volume)
+        policy.check_connected(self.a.node, self.volume)
         self.volume.volume_attachment = []
         self.volume.migration_status = None
-        encryption.check_connected(self.a.node, self.volume)
+        policy.check_connected(self.a.node, self.volume)
 
 
 class SourceTest(testtools.TestCase):
     """What the code has, and has not, wherever it may be."""
 
-    TEXTS = {str(path.relative_to(test_rooms.ROOT)): path.read_text()
-             for _name, path in test_rooms.modules(test_rooms.PACKAGE)}
+    TEXTS = {str(path.relative_to(test_layers.ROOT)): path.read_text()
+             for _name, path in test_layers.modules(test_layers.PACKAGE)}
 
     def found(self, pattern):
-        return sorted(name.removeprefix(test_rooms.PACKAGE + '/')
+        return sorted(name.removeprefix(test_layers.PACKAGE + '/')
                       for name, text in self.TEXTS.items()
                       for _each in re.findall(pattern, text))
 
     def test_headers_are_made_in_one_place_for_each_way(self):
-        self.assertEqual(['encryption.py'], self.found(r'\.crypt\.format\('))
-        self.assertEqual(['front_end.py'],
+        self.assertEqual(['volumes/create.py'],
+                         self.found(r'\.crypt\.format\('))
+        self.assertEqual(['volumes/create.py'],
                          self.found(r'\.crypt\.format_luks1\('))
-        self.assertEqual(['cryptsetup.py'] * 2,
-                         self.found(r'secrets\.format_luks\d\('))
-        self.assertEqual(['privileged/secrets.py'] * 2,
+        self.assertEqual(['storage/cryptsetup.py'] * 2,
+                         self.found(r'cryptsetup_keys\.format_luks\d\('))
+        self.assertEqual(['storage/privsep/cryptsetup_keys.py'] * 2,
                          self.found(r"'luksFormat'"))
 
     def test_nobody_asks_for_the_keys_of_a_table(self):

@@ -14,10 +14,10 @@ from cinder.volume import configuration
 from cinder.volume import volume_types
 import ddt
 
-from cinder_localclone import driver
-from cinder_localclone import exceptions
-from cinder_localclone import messages
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.driver import driver
+from cinder_localclone.service import messages
 from tests.unit import database
 
 
@@ -37,7 +37,7 @@ class EncryptedTypeTest(database.TestCase):
         self.driver.service = mock.MagicMock()
         self.node = self.driver.service.node
         self.node.snapshots.wanted_encryption.return_value = None
-        self.api = self.patch('cinder_localclone.messages.api').API()
+        self.api = self.patch('cinder_localclone.service.messages.api').API()
 
     def type(self, encrypted):
         """:param encrypted: the provider, if it is"""
@@ -97,7 +97,7 @@ class EncryptedTypeTest(database.TestCase):
     @ddt.data('create_volume_from_snapshot', 'create_cloned_volume')
     def test_what_is_made_of_another(self, how):
         image = mock.Mock(id='image', encryption_key_id='k')
-        with mock.patch('cinder_localclone.image_driver.births') as births:
+        with mock.patch('cinder_localclone.driver.snapshots.clone') as births:
             getattr(self.driver, how)(
                 self.volume('luks', **self.KEY), image)
             self.assertEqual(1, len(births.mock_calls))

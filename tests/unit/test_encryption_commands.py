@@ -12,9 +12,9 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import encryption
-from cinder_localclone.cmd import recovery
+from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.cmd.encryption import status
+from cinder_localclone.cmd import errors
 from tests.unit import test_docs
 
 sys.path.insert(0, str(test_docs.DOC / '_ext'))
@@ -57,8 +57,8 @@ class CommandsTest(testtools.TestCase):
         found = {'done': 1 << 30, 'total': 4 << 30, 'status': 'running',
                  'cipher': 'c'}
         self.assertEqual('25.0 % running, to c',
-                         encryption.reencryption(found))
-        self.assertEqual('', encryption.reencryption(
+                         status.reencryption(found))
+        self.assertEqual('', status.reencryption(
             dict(found, status='none')))
 
     def test_unknown_keys(self):
@@ -66,7 +66,7 @@ class CommandsTest(testtools.TestCase):
                       shares_key=True)
         self.assertEqual(
             ['open', 'has the secret of its source',
-             'unknown key in slot 3'], list(encryption.remarks(answer)))
+             'unknown key in slot 3'], list(status.remarks(answer)))
 
     @ddt.data('rotate', 'header-backup')
     def test_all_and_one(self, name):
@@ -137,26 +137,26 @@ class HereTest(testtools.TestCase):
         _printed, code = sample.run(['encryption', name, sample.ENCRYPTED])
         self.assertEqual(0, code)
 
-    @ddt.data(recovery.Add, recovery.Remove, recovery.HeaderRestore)
+    @ddt.data(keys.Add, keys.Remove, keys.HeaderRestore)
     def test_only_by_root(self, kind):
         command = kind(mock.MagicMock(), None)
         with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
-            self.assertRaises(base.CommandError, command.here,
+            self.assertRaises(errors.CommandError, command.here,
                               sample.ENCRYPTED)
 
     def test_locks_are_the_services_own(self):
         """Files of root's would lock it out."""
         directory = self.useFixture(fixtures.TempDir()).path
-        found = recovery.owner_of_locks('file://' + directory)
+        found = keys.owner_of_locks('file://' + directory)
         self.assertEqual((os.getuid(), os.getgid()), found)
-        self.assertIsNone(recovery.owner_of_locks('etcd3+http://host'))
+        self.assertIsNone(keys.owner_of_locks('etcd3+http://host'))
         done = []
         with mock.patch.multiple(
-                recovery.os, seteuid=lambda each: done.append(('u', each)),
+                keys.os, seteuid=lambda each: done.append(('u', each)),
                 setegid=lambda each: done.append(('g', each))):
-            with recovery.acting_as((7, 8)):
+            with keys.acting_as((7, 8)):
                 done.append('made')
-            with recovery.acting_as(None), recovery.acting_as((0, 0)):
+            with keys.acting_as(None), keys.acting_as((0, 0)):
                 done.append('made')
         self.assertEqual([('g', 8), ('u', 7), 'made', ('u', 0), ('g', 0),
                           'made'], done)
@@ -168,8 +168,8 @@ class TypedTest(testtools.TestCase):
         typed = mock.Mock(spec=sys.stdin)
         typed.isatty.return_value = True
         self.useFixture(fixtures.MockPatchObject(
-            recovery.sys, 'stdin', typed))
-        with mock.patch.object(recovery.getpass, 'getpass', autospec=True,
+            keys.sys, 'stdin', typed))
+        with mock.patch.object(keys.getpass, 'getpass', autospec=True,
                                return_value='unseen'):
-            self.assertEqual('unseen', recovery._read('-'))
+            self.assertEqual('unseen', keys._read('-'))
         typed.read.assert_not_called()

@@ -3,10 +3,10 @@
 
 from unittest import mock
 
-from cinder_localclone import exceptions
-from cinder_localclone import operations
-from cinder_localclone import rows
-from cinder_localclone import snapshots
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import operations
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_encrypted_volumes

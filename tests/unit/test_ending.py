@@ -16,17 +16,17 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import copies
-from cinder_localclone.luks import ending
-from cinder_localclone.luks import headers
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import header_lock
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import runner
-from cinder_localclone.privileged import secrets
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_binary
+from cinder_localclone.core.formats import luks_ending
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import header_lock
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import reencrypt_process
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import luks_headers
 from tests.unit import needs
 from tests.unit import test_privileged_crypt
@@ -48,7 +48,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.format(self.path)
         # cryptsetup re-encrypts one of a UUID at a time.
         own = str(uuid.uuid4())
-        crypt.set_uuid(self.path, own, 60)
+        cryptsetup.set_uuid(self.path, own, 60)
         self.addCleanup(pathlib.Path(
             header_lock.DIRECTORY, 'LN_LUKS2-reencryption-' + own).unlink,
             missing_ok=True)
@@ -81,26 +81,26 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.assertNotEqual(0, self.go_on(
             '-o', '/dev/null', '-e',
             'inject=write:signal=KILL:when=%d' % write))
-        self.sequence = copies.newest(self.bytes())[2]
+        self.sequence = luks_binary.newest(self.bytes())[2]
 
     def bytes(self):
         return pathlib.Path(self.path).read_bytes()
 
     def metadata(self):
-        return json.loads(crypt.dump(self.path, 60))
+        return json.loads(cryptsetup.dump(self.path, 60))
 
     def end(self, key=KEY):
         with self.through_the_cache():
-            secrets.end_reencryption(self.path, key, 60)
+            cryptsetup_keys.end_reencryption(self.path, key, 60)
 
     def would_end(self, key=KEY):
         with self.through_the_cache():
-            secrets.test_ended(self.path, key, 60)
+            cryptsetup_keys.test_ended(self.path, key, 60)
 
     def opens(self, key=KEY):
         try:
-            secrets.test(self.path, key, 60)
-        except encryption_errors.WrongKey:
+            cryptsetup_keys.test(self.path, key, 60)
+        except encryption_exceptions.WrongKey:
             return False
         return True
 
@@ -108,7 +108,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.assertTrue(self.opens())
         self.assertFalse(self.opens(NEW_KEY))
         self.assertEqual(self.done, self.metadata())  # as cryptsetup's own
-        self.assertEqual([], copies.problems(self.bytes()))
+        self.assertEqual([], luks_binary.problems(self.bytes()))
 
     def test_killed_at_each_write(self):
         seen = {}
@@ -123,7 +123,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             if not found.complete:
                 for end in self.end, self.would_end:
                     error = self.assertRaises(
-                        encryption_errors.NotEnded, end)
+                        encryption_exceptions.NotEnded, end)
                     self.assertIn('not all is encrypted anew', str(error))
                 self.assertTrue(self.opens(), write)
                 self.assertEqual(before, self.bytes())
@@ -131,7 +131,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             seen.setdefault(self.opens(), []).append(write)
             self.assertEqual(found.key_bits, self.header().key_bits)
             for end in self.end, self.would_end:
-                self.assertRaises(encryption_errors.WrongKey, end, NEW_KEY)
+                self.assertRaises(encryption_exceptions.WrongKey, end, NEW_KEY)
             self.would_end()
             self.assertEqual(before, self.bytes())
             self.end()
@@ -150,20 +150,21 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                 pathlib.Path(self.path).write_bytes(whole)
                 self.end_cut_short(run, count, torn)
                 self.assertEqual(count == 2 or torn, bool(
-                    copies.problems(self.bytes())))
+                    luks_binary.problems(self.bytes())))
                 self.assertTrue(self.header())
                 if self.header().reencryption:
                     self.end()
                 else:
-                    crypt.dump(self.path, 60, True)  # who may write mends it
+                    # who may write mends it
+                    cryptsetup.dump(self.path, 60, True)
                 self.assertOver()
 
     def test_second_copy_could_not_be_written(self):
         """Who was to end it as well writes that."""
         self.kill(self.writes - 6)
         self.end_cut_short(process.run, 2, False)
-        self.assertTrue(copies.problems(self.bytes()))
-        self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
+        self.assertTrue(luks_binary.problems(self.bytes()))
+        self.assertRaises(encryption_exceptions.WrongKey, self.end, NEW_KEY)
         self.end()
         self.assertOver()
 
@@ -207,10 +208,11 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         """A boot and the volume service: it is the same to both."""
         self.kill(self.writes - 6)
         with self.through_the_cache(), futures.ThreadPoolExecutor() as pool:
-            for done in [pool.submit(secrets.end_reencryption, self.path, KEY,
-                                     60) for _one in range(3)]:
+            for done in [pool.submit(cryptsetup_keys.end_reencryption,
+                                     self.path, KEY, 60) for _one in range(3)]:
                 self.assertIsNone(done.result())
-        self.assertEqual(1 + self.sequence, copies.newest(self.bytes())[2])
+        self.assertEqual(1 + self.sequence,
+                         luks_binary.newest(self.bytes())[2])
         self.assertOver()
 
     def test_while_others_write_to_it(self):
@@ -218,17 +220,20 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         before = self.bytes()
         with open(self.path) as other:
             fcntl.flock(other, fcntl.LOCK_SH)
-            self.assertRaises(encryption_errors.HeaderInUse,
-                              secrets.end_reencryption, self.path, KEY, 0.2)
-        with mock.patch.object(runner, 'processes', return_value=['1']):
-            self.assertRaises(encryption_errors.HeaderInUse, self.end)
+            self.assertRaises(
+                encryption_exceptions.HeaderInUse,
+                cryptsetup_keys.end_reencryption, self.path, KEY, 0.2)
+        with mock.patch.object(reencrypt_process, 'processes',
+                               return_value=['1']):
+            self.assertRaises(encryption_exceptions.HeaderInUse, self.end)
         self.assertEqual(before, self.bytes())
 
     def test_path_that_is_turned_elsewhere_meanwhile(self):
         """What is read and written is what was locked."""
         real, other = self.path + '.real', self.path + '.other'
         pathlib.Path(other).write_bytes(self.begun)
-        for module, name in (runner, 'processes'), (secrets, '_prove'):
+        for module, name in (reencrypt_process, 'processes'), (
+                cryptsetup_keys, '_prove'):
             self.kill(self.writes - 6)
             act = getattr(module, name)
 
@@ -245,12 +250,12 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def test_header_in_memory_is_for_one_command_alone(self):
         """Other commands that the daemon runs just then don't inherit it."""
         self.kill(self.writes - 6)
-        run, seen = secrets._run, []
+        run, seen = cryptsetup_keys._run, []
 
         def noting(*args, pass_fds=(), **more):
             seen.extend(os.get_inheritable(each) for each in pass_fds)
             return run(*args, pass_fds=pass_fds, **more)
-        with mock.patch.object(secrets, '_run', noting):
+        with mock.patch.object(cryptsetup_keys, '_run', noting):
             self.end()
         self.assertEqual([False], seen)
 
@@ -274,7 +279,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                 raise failed
             return run(*words, **kwargs)
         with mock.patch.object(process, 'run', fails):
-            error = self.assertRaises(encryption_errors.NotEnded, self.end)
+            error = self.assertRaises(encryption_exceptions.NotEnded, self.end)
         self.assertTrue(str(error).startswith('Do not restore'))
 
     def test_it_is_over_already(self):
@@ -432,7 +437,7 @@ class LockTest(testtools.TestCase):
 @ddt.ddt
 class EndingTest(testtools.TestCase):
 
-    SALTS = [b'1' * ending.SALT, b'2' * ending.SALT]
+    SALTS = [b'1' * luks_ending.SALT, b'2' * luks_ending.SALT]
 
     def setUp(self):
         super().setUp()
@@ -443,19 +448,19 @@ class EndingTest(testtools.TestCase):
         self.parts = dict(segments=segments, data=data)
 
     def end(self):
-        return ending.end(luks_headers.head(self.metadata), self.SALTS)
+        return luks_ending.end(luks_headers.head(self.metadata), self.SALTS)
 
     def refused(self):
         self.assertRaises(ValueError, self.end)
 
     def test_it_is_over(self):
-        self.assertTrue(ending.is_complete(self.metadata))
-        self.assertTrue(headers.parse(
+        self.assertTrue(luks_ending.is_complete(self.metadata))
+        self.assertTrue(luks_header.parse(
             json.dumps(self.metadata)).reencryption.complete)
         (second, its), (first, copy) = self.end()
         self.assertEqual((0, 16 << 10), (first, second))
-        self.assertEqual([], copies.problems(copy + its))
-        self.assertEqual((0, 16 << 10, 8), copies.newest(copy + its))
+        self.assertEqual([], luks_binary.problems(copy + its))
+        self.assertEqual((0, 16 << 10, 8), luks_binary.newest(copy + its))
         self.assertEqual(self.SALTS, [copy[104:168], its[104:168]])
         self.assertEqual([0, 16 << 10], [
             int.from_bytes(each[256:264], 'big') for each in (copy, its)])
@@ -467,7 +472,7 @@ class EndingTest(testtools.TestCase):
                 if each.get('flags') == ['backup-previous'])
         segments[old]['encryption'] = 'serpent-xts-plain64'
         for gone in False, True:
-            found = headers.parse(json.dumps(self.metadata))
+            found = luks_header.parse(json.dumps(self.metadata))
             self.assertEqual('aes-xts-plain64', found.cipher)
             self.assertEqual(found.reencryption.key_bits, found.key_bits)
             self.assertEqual(2 - gone, len(found.keyslots))
@@ -484,15 +489,15 @@ class EndingTest(testtools.TestCase):
     def test_one_that_is_over(self):
         """It is only written if a copy says something else."""
         head = luks_headers.head(self.metadata)
-        (begin, copy), _other = ending.end(head, self.SALTS)
+        (begin, copy), _other = luks_ending.end(head, self.SALTS)
         late = head[:begin] + copy + head[begin + len(copy):]
-        self.assertEqual(1, len(copies.problems(late)))
-        found = ending.end(late, self.SALTS)
+        self.assertEqual(1, len(luks_binary.problems(late)))
+        found = luks_ending.end(late, self.SALTS)
         self.assertEqual([0, 16 << 10], [at for at, _what in found])
         _first, (_begin, second) = sorted(found)
-        self.assertEqual(json.loads(ending.text(late)),
-                         json.loads(ending.text(found[0][1] + second)))
-        self.assertEqual([], ending.end(found[0][1] + second, self.SALTS))
+        self.assertEqual(json.loads(luks_ending.text(late)),
+                         json.loads(luks_ending.text(found[0][1] + second)))
+        self.assertEqual([], luks_ending.end(found[0][1] + second, self.SALTS))
         self.metadata = json.loads(luks_headers.PLAIN)
         self.assertEqual([], self.end())
 
@@ -504,7 +509,7 @@ class EndingTest(testtools.TestCase):
         self.refused()
         head = bytearray(luks_headers.head(self.metadata))
         head[200] ^= 255
-        self.assertRaises(ValueError, ending.end, bytes(head), self.SALTS)
+        self.assertRaises(ValueError, luks_ending.end, bytes(head), self.SALTS)
 
     def test_one_copy_is_torn(self):
         """All is made of the other: a header has its UUID in each."""
@@ -512,13 +517,13 @@ class EndingTest(testtools.TestCase):
         for begin in (0, 16 << 10):
             torn = bytearray(whole)
             torn[begin + 168] ^= 255
-            for at, copy in ending.end(bytes(torn), self.SALTS):
+            for at, copy in luks_ending.end(bytes(torn), self.SALTS):
                 self.assertEqual(whole[168:208], copy[168:208], (begin, at))
 
     @ddt.data(luks_headers.KILLED, luks_headers.PAUSED)
     def test_what_is_not_complete(self, text):
         self.metadata = json.loads(text)
-        self.assertFalse(ending.is_complete(self.metadata))
+        self.assertFalse(luks_ending.is_complete(self.metadata))
         self.refused()
 
     @ddt.data({'encryption': 'null'}, {'offset': '8388608'},
@@ -579,7 +584,7 @@ class EndingTest(testtools.TestCase):
             def end(metadata, more=more):
                 metadata.clear()
                 metadata['more'] = 'x' * more
-            with mock.patch.object(ending, '_end', end):
+            with mock.patch.object(luks_ending, '_end', end):
                 if goes:
                     self.end()
                 else:  # there would be no end of the text
@@ -591,7 +596,7 @@ class EndingTest(testtools.TestCase):
         old, = (each for each in self.parts['segments'].values()
                 if each.get('flags') == ['backup-previous'])
         old.update(change)
-        self.assertFalse(ending.is_complete(self.metadata))
+        self.assertFalse(luks_ending.is_complete(self.metadata))
         self.refused()
 
     def test_what_comes_is_something_else(self):
@@ -634,13 +639,13 @@ class EndingTest(testtools.TestCase):
     def test_a_larger_header(self):
         for size in (32 << 10, 256 << 10):
             data = luks_headers.head(self.metadata, size=size)
-            (second, its), (first, copy) = ending.end(data, self.SALTS)
+            (second, its), (first, copy) = luks_ending.end(data, self.SALTS)
             self.assertEqual((0, size), (first, second))
             self.assertEqual([size, size], [len(copy), len(its)])
-            self.assertEqual([], copies.problems(copy + its))
+            self.assertEqual([], luks_binary.problems(copy + its))
 
     def test_one_salt(self):
-        self.assertRaises(ValueError, ending.end,
+        self.assertRaises(ValueError, luks_ending.end,
                           luks_headers.head(self.metadata), self.SALTS[:1])
 
     def test_other_letters(self):
@@ -648,9 +653,10 @@ class EndingTest(testtools.TestCase):
         self.metadata['tokens']['9'] = {
             'type': 'x', 'keyslots': [], 'text': '\xe9' * 4000}
         data = luks_headers.head(self.metadata)
-        _second, (_begin, copy) = ending.end(data, self.SALTS)
+        _second, (_begin, copy) = luks_ending.end(data, self.SALTS)
         self.assertIn('\xe9'.encode() * 4000, copy)
 
     def test_no_copy(self):
-        self.assertRaises(ValueError, ending.end, bytes(32 << 10), self.SALTS)
-        self.assertRaises(ValueError, ending.end, b'', self.SALTS)
+        self.assertRaises(
+            ValueError, luks_ending.end, bytes(32 << 10), self.SALTS)
+        self.assertRaises(ValueError, luks_ending.end, b'', self.SALTS)

@@ -12,13 +12,13 @@ import fixtures
 from oslo_log import formatters
 import testtools
 
-from cinder_localclone import events
-from cinder_localclone import handlers
-from cinder_localclone import messages
+from cinder_localclone.core import events
+from cinder_localclone.core import state
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone import notices
-from cinder_localclone import state
+from cinder_localclone.service import handlers
+from cinder_localclone.service import messages
+from cinder_localclone.service import notifications
 from tests import specs
 from tests.unit import world as worlds
 
@@ -84,13 +84,13 @@ class EventsTest(testtools.TestCase):
         found = collections.defaultdict(list)
         for name, given in said():
             found[name].append(given)
-        # notices.py says what it finds in a table.
+        # notifications.py says what it finds in a table.
         self.assertEqual({'volume', 'source', 'destination', 'asked_by',
                           'shadow'}, *found.pop('LINES[milestone]'))
         for name, event in vars(events).items():
             if not isinstance(event, events.Event):
                 continue
-            if event in notices.LINES.values():
+            if event in notifications.LINES.values():
                 self.assertEqual({'volume', 'source', 'destination',
                                   'asked_by', 'shadow'}, facts(event))
                 continue
@@ -162,10 +162,10 @@ class NoticesTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.notifier = self.useFixture(fixtures.MockPatchObject(
-            notices.rpc, 'get_notifier')).mock
+            notifications.rpc, 'get_notifier')).mock
         self.records = specs.port('records')
         self.log = self.useFixture(fixtures.FakeLogger())
-        self.notices = notices.Notices(A, self.records)
+        self.notices = notifications.Notices(A, self.records)
 
     def test_each_milestone(self):
         for milestone, event_type in (
@@ -176,7 +176,7 @@ class NoticesTest(testtools.TestCase):
             self.notices.tell(milestone, MOVE)
             self.notifier.assert_called_with('volume', A)
             self.notifier().prepare.assert_called_with(
-                retry=notices.RESENDS)
+                retry=notifications.RESENDS)
             context, what, payload = (
                 self.notifier().prepare().info.call_args.args)
             self.assertTrue(context.is_admin)
@@ -185,18 +185,18 @@ class NoticesTest(testtools.TestCase):
                 payload[key] for key in (
                     'volume_id', 'move_id', 'source_host',
                     'destination_host')))
-            self.assertIn(notices.LINES[milestone].id, self.log.output)
+            self.assertIn(notifications.LINES[milestone].id, self.log.output)
 
     def test_nothing_of_a_connection_is_told(self):
         volume = mock.Mock(host=A + '#p', provider_auth='CHAP u secret')
-        said = notices.payload(MOVE, volume)
+        said = notifications.payload(MOVE, volume)
         self.assertNotIn('secret', str(said))
         for secret in ('auth', 'connect', 'attachment', 'key'):
             self.assertFalse([key for key in said if secret in key], secret)
         self.assertEqual(volume.host, said['host'])
 
     def test_of_a_volume_that_is_gone(self):
-        self.assertEqual(3, notices.payload(MOVE, None)['size'])
+        self.assertEqual(3, notifications.payload(MOVE, None)['size'])
 
     def test_what_is_not_to_be_told_costs_no_query(self):
         self.notifier.return_value = ''  # Cinder's DO_NOTHING

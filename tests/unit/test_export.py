@@ -11,14 +11,14 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import iscsi_names
-from cinder_localclone import iscsi_target
-from cinder_localclone import names
-from cinder_localclone import node
-from cinder_localclone import reconcile
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
+from cinder_localclone.moves import source_export
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.volumes import reconcile
 
 VOLUME = '6f0a3ef4-5b4f-4fd0-9a3e-2f1f0d8f7a11'
 INITIATOR = 'iqn.2026-11.org.example:node1'
@@ -29,7 +29,7 @@ SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
 HANDLE = names.handle(VOLUME)
 DEVICE = names.source(SHADOW)
 SOURCE = 'iqn.x:localclone-' + SHADOW
-REMOTE = iscsi_names.remote_iqn('iqn.x:', VOLUME, INITIATOR)
+REMOTE = iscsi.remote_iqn('iqn.x:', VOLUME, INITIATOR)
 MOVE = state.Move(
     VOLUME, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                                 state.Geometry(128, 32, 8)), False, 'a@l',
@@ -59,12 +59,12 @@ class ServedTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.lio = self.useFixture(
-            fixtures.MockPatchObject(export, 'lio')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio')).mock
         self.configfs = self.useFixture(
-            fixtures.MockPatchObject(export, 'configfs')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio_configfs')).mock
         self.serve()
         self.unused()
-        self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260)
 
     def unused(self, *stores):
         self.configfs.unused_backstores.return_value = json.dumps(stores)
@@ -115,7 +115,7 @@ class ServedTest(testtools.TestCase):
               '[FD00:0db8::0011]', 'fd00:0db8:0000:0000:0000:0000:0000:0011')
     def test_ipv6_in_every_form(self, address):
         """Of target_ip_address: one for the kernel, one for initiators."""
-        exports = export.Exports('iqn.x:', address, 3260)
+        exports = iscsi_target.Exports('iqn.x:', address, 3260)
         self.assertEqual('[fd00:db8::11]:3260', exports.portal)
         self.assertEqual('[fd00:db8::11]:3260,1 %s 0' % SOURCE,
                          exports.source_location(SHADOW))
@@ -125,7 +125,7 @@ class ServedTest(testtools.TestCase):
 
     def test_a_prefix_with_capitals(self):
         """rtslib makes names without: nobody would find these."""
-        exports = export.Exports('iqn.X:', '192.0.2.12', 3260)
+        exports = iscsi_target.Exports('iqn.X:', '192.0.2.12', 3260)
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          exports.source_location(SHADOW))
         exports.offered()
@@ -156,11 +156,11 @@ class ServedTest(testtools.TestCase):
 
     def test_what_is_passed_through_has_a_name_of_its_own(self):
         """Each logs out of its own, and nobody of the other's."""
-        exports = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
+        exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
         found = [exports.offer_volume(
             VOLUME, INITIATOR, 'CHAP user secret', **how)['target_iqn']
             for how in ({'passed': True}, {'passed': False}, {})]
-        self.assertEqual([iscsi_names.pass_iqn(
+        self.assertEqual([iscsi.pass_iqn(
             'iqn.x:', VOLUME, INITIATOR, HOST), REMOTE, REMOTE], found)
         self.assertEqual(found, [
             call.args[0] for call in self.lio.export.mock_calls])
@@ -214,8 +214,8 @@ class ServedTest(testtools.TestCase):
         self.lio.unexport.assert_called_once_with(REMOTE, HANDLE)
 
     def test_volume_is_withdrawn_from_all_but_destinations(self):
-        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
-        strange = iscsi_names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        other = iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = iscsi.remote_iqn('iqn.x:', SHADOW, INITIATOR)
         self.serve((SOURCE, []), (REMOTE, []), (strange, []), (other, []))
         self.lio.unexport.side_effect = [False, True]
         self.assertTrue(self.exports.withdraw_volume(VOLUME, None))
@@ -226,7 +226,7 @@ class ServedTest(testtools.TestCase):
 
     def test_one_that_hangs_does_not_keep_the_others(self):
         """It is asked first each time, and may hang for days."""
-        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        other = iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
         first, second = sorted((REMOTE, other))
         self.serve((first, []), (second, []))
         for withdraw in (
@@ -278,7 +278,7 @@ class ServedTest(testtools.TestCase):
         self.serve((SOURCE, []), (other, []))
         self.lio.unexport.side_effect = [
             exceptions.TargetTimeout(seconds=20), True]
-        with mock.patch.object(export, 'LOG') as log:
+        with mock.patch.object(iscsi_target, 'LOG') as log:
             self.assertEqual([VOLUME], self.exports.withdraw_strays(
                 lambda shadow_id: False))
         self.assertIn(SOURCE, str(log.error.call_args.args))
@@ -291,7 +291,7 @@ class ServedTest(testtools.TestCase):
         self.lio.unexport.return_value = True
         for error in (OSError(5, 'I/O error'), exceptions.LocalCloneError()):
             getattr(self.configfs, look).side_effect = error
-            with mock.patch.object(export, 'LOG') as log:
+            with mock.patch.object(iscsi_target, 'LOG') as log:
                 self.assertEqual(
                     [] if look == 'exports' else [SHADOW],
                     self.exports.withdraw_strays(lambda shadow_id: False))
@@ -304,13 +304,13 @@ class ServedTest(testtools.TestCase):
         self.assertEqual(
             'its iSCSI target hangs: a change of %s, %s waits for a device '
             'that does not answer' % (SOURCE, REMOTE), self.exports.problem())
-        self.configfs.hanging.assert_called_with(export.PROBE_TIMEOUT)
+        self.configfs.hanging.assert_called_with(iscsi_target.PROBE_TIMEOUT)
         self.configfs.hanging.return_value = ['iqn.x:of-others']
         self.assertEqual('', self.exports.problem())
 
     def test_the_last_that_is_served(self):
-        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
-        strange = iscsi_names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        other = iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = iscsi.remote_iqn('iqn.x:', SHADOW, INITIATOR)
         for served, last in (
                 ([], ()), ([SOURCE, strange], ()),
                 ([SOURCE, REMOTE], (INITIATOR, None)),
@@ -363,23 +363,23 @@ class ServedAgainTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.lio = self.useFixture(
-            fixtures.MockPatchObject(export, 'lio')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio')).mock
         self.configfs = self.useFixture(
-            fixtures.MockPatchObject(export, 'configfs')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio_configfs')).mock
         self.configfs.targets.return_value = '[]'
         self.configfs.exports.return_value = '[]'
         self.configfs.unfinished.return_value = '[]'
         self.configfs.unused_backstores.return_value = '[]'
         self.lio.export.return_value = True
-        self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260)
 
     def connect(self):
         return self.exports.offer_volume(
-            VOLUME, INITIATOR, iscsi_target.new_credentials())
+            VOLUME, INITIATOR, source_export.new_credentials())
 
     def rebooted(self):
         self.lio.export.reset_mock()
-        self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260)
 
     def test_as_before(self):
         properties = self.connect()
@@ -394,12 +394,12 @@ class ServedAgainTest(testtools.TestCase):
     @ddt.unpack
     def test_as_before_though_this_node_has_another_name(self, prefix, host):
         """After ``update_host``, or with another ``target_prefix``."""
-        before = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
+        before = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
         properties = before.offer_volume(
             VOLUME, INITIATOR, 'CHAP user secret', passed=True)
         served = self.lio.export.call_args
         self.lio.export.reset_mock()
-        after = export.Exports(prefix, '192.0.2.12', 3260, host)
+        after = iscsi_target.Exports(prefix, '192.0.2.12', 3260, host)
         self.assertTrue(after.offer_again(VOLUME, INITIATOR, properties))
         self.assertEqual([served], self.lio.export.call_args_list)
         # What the kernel has of it is this node's to see, and to end.
@@ -413,7 +413,7 @@ class ServedAgainTest(testtools.TestCase):
         self.assertFalse(after.offer_again(VOLUME, INITIATOR, properties))
 
     def test_the_source_of_a_move_keeps_its_name(self):
-        after = export.Exports('iqn.y:', '192.0.2.12', 3260)
+        after = iscsi_target.Exports('iqn.y:', '192.0.2.12', 3260)
         after.offer_source(MOVE)
         self.assertEqual(SOURCE, self.lio.export.call_args.args[0])
         self.configfs.targets.return_value = json.dumps([SOURCE])
@@ -436,8 +436,8 @@ class ServedAgainTest(testtools.TestCase):
     @ddt.unpack
     def test_where_it_was_told_as_long_as_it_can(self, told, own, portal):
         """A node has another ``target_ip_address``."""
-        exports = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST,
-                                 own.__contains__)
+        exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260, HOST,
+                                       own.__contains__)
         self.assertEqual(portal, exports.portal_for(told))
         self.assertIs(portal == told and bool(own) or told == exports.portal,
                       exports.has_portal(told))
@@ -456,9 +456,9 @@ class ServedAgainTest(testtools.TestCase):
                          self.lio.export.call_args.args[5:7])
 
     def test_what_addresses_the_kernel_has(self):
-        self.assertTrue(export.has_address('127.0.0.1'))
+        self.assertTrue(iscsi_target.has_address('127.0.0.1'))
         for address in ('192.0.2.254', '255.255.255.255', 'a name', ''):
-            self.assertFalse(export.has_address(address), address)
+            self.assertFalse(iscsi_target.has_address(address), address)
 
     def test_a_second_address_of_a_network(self):
         """The kernel would send to it from the first."""
@@ -466,11 +466,11 @@ class ServedAgainTest(testtools.TestCase):
         with open(routes, 'w') as file:
             file.write(ROUTES)
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.export.ROUTES', routes))
+            'cinder_localclone.storage.iscsi_target.ROUTES', routes))
         for address in ('192.0.2.11', '192.0.2.31'):
-            self.assertTrue(export.has_address(address), address)
+            self.assertTrue(iscsi_target.has_address(address), address)
         for address in ('192.0.2.0', '192.0.2.1', '192.0.2.3', '192.0.2.255'):
-            self.assertFalse(export.has_address(address), address)
+            self.assertFalse(iscsi_target.has_address(address), address)
 
     def test_not_to_another_initiator(self):
         properties = self.connect()
@@ -516,8 +516,8 @@ class ServedAgainTest(testtools.TestCase):
     def test_what_was_ended_is_forgotten_in_time(self):
         properties = self.connect()
         self.exports.withdraw_volume(VOLUME, INITIATOR)
-        later = export.time.monotonic() + export.ENDING + 1
-        with mock.patch.object(export.time, 'monotonic', lambda: later):
+        later = iscsi_target.time.monotonic() + iscsi_target.ENDING + 1
+        with mock.patch.object(iscsi_target.time, 'monotonic', lambda: later):
             self.assertTrue(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume('another', INITIATOR)
@@ -525,9 +525,9 @@ class ServedAgainTest(testtools.TestCase):
                              list(self.exports._ended._noted))
 
     def reconciler(self):
-        self.node = node.Node(**{
+        self.node = Node(**{
             each.name: mock.MagicMock() for each in dataclasses.fields(
-                node.Node)} | {'host': HOST, 'exports': self.exports})
+                Node)} | {'host': HOST, 'exports': self.exports})
         self.node.records.moves_of.return_value = []
         self.node.records.move_of.return_value = None
         survey = self.node.stack.survey.return_value
@@ -554,7 +554,7 @@ class ServedAgainTest(testtools.TestCase):
         self.volume(properties, {'host': 'n1', 'initiator': INITIATOR})
         reconciler.converge_node()
         self.assertEqual(
-            iscsi_names.remote_iqn('iqn.x:', VOLUME, INITIATOR),
+            iscsi.remote_iqn('iqn.x:', VOLUME, INITIATOR),
             self.lio.export.call_args.args[0])
         self.configfs.targets.return_value = json.dumps(
             [properties['target_iqn']])

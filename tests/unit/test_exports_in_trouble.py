@@ -8,17 +8,17 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import iscsi_names
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone.privileged import configfs
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import lio
-from cinder_localclone import stack as stacks
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.moves import cleanup
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import lio
+from cinder_localclone.storage.privsep import lio_configfs
 from tests import specs
 from tests.unit import commands
 from tests.unit import test_lio
@@ -37,12 +37,12 @@ class AbsentTest(testtools.TestCase):
         self.commands = self.useFixture(commands.Commands())
 
     def test_created(self):
-        devicemapper.create(ABSENT, names.device_uuid(ABSENT), '0 8 error',
-                            30)
+        dmsetup.create(ABSENT, names.device_uuid(ABSENT), '0 8 error',
+                       30)
 
     def test_clone_is_removed(self):
         self.commands.answer('dmsetup remove', code=1, err='No such device')
-        stack = stacks.Stack('g', 'p', 'g', 30, 'h')
+        stack = clone.Stack('g', 'p', 'g', 30, 'h')
         stack.remove_clone(S)
 
 
@@ -54,36 +54,36 @@ class StopServingTest(testtools.TestCase):
         self.node = specs.node(host=test_served.E)
         self.node.records.move_of.return_value = test_served.moving(
             state.Phase.MIGRATING, True)
-        self.exports = export.Exports('iqn.x:', '192.0.2.1', 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports
         self.served, self.opened = [], 1
         self.node.stack.devices.side_effect = lambda _only: {
-            names.handle(V): tables.Device(
+            names.handle(V): dm_tables.Device(
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(
             self.exports, 'offered', lambda: {
-                iscsi_names.remote_iqn('iqn.x:', V, each)
+                iscsi.remote_iqn('iqn.x:', V, each)
                 for each in self.served}))
         self.useFixture(fixtures.MockPatchObject(
-            export, '_unused', lambda: set()))
+            iscsi_target, '_unused', lambda: set()))
         self.lio = self.useFixture(
-            fixtures.MockPatchObject(export, 'lio')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio')).mock
 
     def test_reader_at_home_ends_while_a_remote_guest_goes_on(self):
         """Nothing is withdrawn, but D's guest loses the source."""
         self.served, self.opened = ['iqn.D'], 1
-        removal.stop_serving(self.node, V, 'iqn.E')
+        cleanup.stop_serving(self.node, V, 'iqn.E')
         self.lio.unexport.assert_not_called()
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_old_host_of_a_live_migration_between_remote_hosts(self):
         self.served, self.opened = ['iqn.D1', 'iqn.D2'], 1
-        removal.stop_serving(self.node, V, 'iqn.D1')
+        cleanup.stop_serving(self.node, V, 'iqn.D1')
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_guest_that_migrated_from_a_remote_host_to_here(self):
         self.served, self.opened = ['iqn.D'], 2
-        removal.stop_serving(self.node, V, 'iqn.D')
+        cleanup.stop_serving(self.node, V, 'iqn.D')
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_trouble_with_the_initiator_leaves_no_export(self):
@@ -91,11 +91,11 @@ class StopServingTest(testtools.TestCase):
         self.node.sessions.end_if_down.side_effect = (
             exceptions.CommandFailed(command='iscsiadm', code=20, stderr=''))
         try:
-            removal.stop_serving(self.node, V, 'iqn.D')
+            cleanup.stop_serving(self.node, V, 'iqn.D')
         except exceptions.CommandFailed:
             pass
         self.lio.unexport.assert_called_once_with(
-            iscsi_names.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
+            iscsi.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
 
 
 class OldKernelTest(test_lio.Case):
@@ -136,7 +136,7 @@ class HangingTest(test_lio.Case):
 
     def test_description_comes_in_time(self):
         """Troubles keep no move from a node; nor does looking for them."""
-        iqns = [iscsi_names.move_iqn(
+        iqns = [iscsi.move_iqn(
             'iqn.x:', '%08d-0000-4000-8000-000000000000' % n)
             for n in range(lio.MOST_HANGING)]
         for iqn in iqns:
@@ -152,11 +152,11 @@ class HangingTest(test_lio.Case):
             raise exceptions.CommandTimeout(command='cat', seconds=timeout)
         limits = []
         self.useFixture(fixtures.MockPatchObject(
-            configfs.process, 'run', run))
-        self.assertIn(iqns[0], export.Exports(
+            lio_configfs.process, 'run', run))
+        self.assertIn(iqns[0], iscsi_target.Exports(
             'iqn.x:', '192.0.2.1', 3260).problem())
         self.assertEqual(
-            [export.PROBE_TIMEOUT] * (1 + lio.MOST_HANGING), limits)
+            [iscsi_target.PROBE_TIMEOUT] * (1 + lio.MOST_HANGING), limits)
 
 
 class HydrationTest(test_reconcile.Base):

@@ -11,19 +11,19 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import extending
-from cinder_localclone import handlers
-from cinder_localclone import late_requests
-from cinder_localclone import migration
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import reencryption_errors
-from cinder_localclone import restore
-from cinder_localclone import snapshots
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
-from cinder_localclone import unended
+from cinder_localclone.core import attachments
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.service import handlers
+from cinder_localclone.service import options
+from cinder_localclone.volumes import extend
+from cinder_localclone.volumes import interrupted as unended
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import snapshots
 from tests import sampling
 from tests.unit import test_connections
 from tests.unit import test_move
@@ -33,7 +33,7 @@ from tests.unit.world import disks
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
 #: Of the module; most tests have one part zeroed at a time.
-HELD = extending.HELD
+HELD = extend.HELD
 
 
 @ddt.ddt
@@ -46,7 +46,7 @@ class ExtendingTest(testtools.TestCase):
         self.volume = self.world.create_volume(A)
         self.data = ['%s%d' % (self.volume.id[:4], n) for n in range(4)]
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.extending.HELD', -1))
+            'cinder_localclone.volumes.extend.HELD', -1))
         #: Pauses of the zeroing, with the locks held then.
         self.pauses = []
         self.useFixture(fixtures.MonkeyPatch(
@@ -60,9 +60,9 @@ class ExtendingTest(testtools.TestCase):
         """What the driver does, and Cinder then."""
         node = node or self.world.home(self.volume)
         before, self.volume.status = self.volume.status, 'extending'
-        home = extending.extend(node.reconciler, self.volume.id, gib)
+        home = extend.extend(node.reconciler, self.volume.id, gib)
         if home != node.host:
-            extending.extend_at(node.reconciler, home, self.volume.id, gib)
+            extend.extend_at(node.reconciler, home, self.volume.id, gib)
         self.volume.size, self.volume.status = gib, before
 
     def content(self, regions=8):
@@ -86,14 +86,14 @@ class ExtendingTest(testtools.TestCase):
             asked = []
 
             def begin(_this, _context, host, _volume_id, properties, told):
-                self.assertEqual(late_requests.attachments(self.volume), told)
+                self.assertEqual(attachments.of_request(self.volume), told)
                 asked.append((properties['size_gib'], self.shown()))
                 if fault:
                     raise fault
             self.useFixture(fixtures.MonkeyPatch(
                 'tests.unit.world.peers.SimPeers.begin_passing', begin))
             self.useFixture(fixtures.MonkeyPatch(
-                'cinder_localclone.passing.passed_from',
+                'cinder_localclone.core.node.passed_from',
                 lambda _node, _volume: [(B, types.SimpleNamespace(
                     properties={}))]))
             if fault:
@@ -162,7 +162,7 @@ class ExtendingTest(testtools.TestCase):
         """What is left is tried again."""
         self.volume.group_id, self.volume.status = 'g', 'in-use'
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.passing.passed_from',
+            'cinder_localclone.core.node.passed_from',
             lambda _node, _volume: [(B, types.SimpleNamespace(
                 properties={}))]))
         busy = exceptions.Busy(what='v', host=B, seconds=20)
@@ -178,12 +178,12 @@ class ExtendingTest(testtools.TestCase):
         now = [0.0]
 
         def zeroed(this, name, start=0, _seconds=0):
-            now[0] += 0.9 * extending.PATIENCE
+            now[0] += 0.9 * extend.PATIENCE
             return disks.Disk.zero_part(this.node.disk, name, start)
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.extending.time', types.SimpleNamespace(
+            'cinder_localclone.volumes.extend.time', types.SimpleNamespace(
                 monotonic=lambda: now[0], sleep=lambda _seconds: None)))
         self.lock_busy({2, 4})
         self.extend()
@@ -199,15 +199,15 @@ class ExtendingTest(testtools.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.extend()
-        self.assertEqual([extending.HELD] * 5, turns)
-        wait, = (each.default for each in opts.localclone_opts
+        self.assertEqual([extend.HELD] * 5, turns)
+        wait, = (each.default for each in options.localclone_opts
                  if each.name == 'localclone_lock_timeout')
         self.assertLess(HELD, wait / 5)
-        self.assertLess(10 * wait, extending.PATIENCE)
+        self.assertLess(10 * wait, extend.PATIENCE)
 
     def test_lock_that_is_never_given_back(self):
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.extending.PATIENCE', -1))
+            'cinder_localclone.volumes.extend.PATIENCE', -1))
         self.lock_busy(range(1, 1000))
         self.assertRaises(exceptions.Busy, self.extend)
         self.assertEqual(GIB, self.shown())
@@ -220,13 +220,13 @@ class ExtendingTest(testtools.TestCase):
     def test_volume_that_is_gone_while_others_have_the_lock(self):
         """Nobody waits for it any more."""
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.extending.PATIENCE', 5))
+            'cinder_localclone.volumes.extend.PATIENCE', 5))
         self.useFixture(fixtures.MonkeyPatch(
             'time.sleep', lambda _seconds: self.world.volumes.pop(
                 self.volume.id, None)))
         self.lock_busy(range(1, 10 ** 9))
         self.volume.status = 'extending'
-        self.assertRaises(exceptions.StaleMove, extending.extend,
+        self.assertRaises(exceptions.StaleMove, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
 
     def zeroed_parts(self):
@@ -268,7 +268,7 @@ class ExtendingTest(testtools.TestCase):
         parts = self.zeroed_parts()
         self.volume.status = 'extending'
         for _ in range(2):
-            self.assertFalse(extending.extend_part(
+            self.assertFalse(extend.extend_part(
                 self.a.reconciler, self.volume.id, 2))
         self.a.stop(power=True)
         self.world.recover()
@@ -320,7 +320,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_volume_that_is_gone_when_its_home_is_asked(self):
         del self.world.volumes[self.volume.id]
-        self.assertRaises(exceptions.StaleMove, extending.extend_at,
+        self.assertRaises(exceptions.StaleMove, extend.extend_at,
                           self.b.reconciler, A, self.volume.id, 2)
 
     def test_went_elsewhere_while_it_was_zeroed(self):
@@ -332,7 +332,7 @@ class ExtendingTest(testtools.TestCase):
         self.volume.status = 'extending'
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
-        self.assertRaises(exceptions.StaleMove, extending.extend,
+        self.assertRaises(exceptions.StaleMove, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
         self.assertEqual(GIB, self.a.sim_stack.lvs()[self.volume.name].shown)
 
@@ -359,7 +359,7 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('beyond 2 GiB', str(error))
         self.a.stop(power=True)
         self.world.settle()
-        plan, = restore.plan(self.a.sim_stack.survey())
+        plan, = boot_plan.plan(self.a.sim_stack.survey())
         self.assertEqual(3 * GIB, plan.size)
         self.assertRaises(exceptions.LongerThanRecorded, self.a.move,
                           self.volume, B)
@@ -371,9 +371,9 @@ class ExtendingTest(testtools.TestCase):
     def test_late_part_of_an_extension_to_less(self):
         """It comes after a later request, before Cinder writes that down."""
         self.volume.status = 'extending'
-        extending.extend(self.a.reconciler, self.volume.id, 3)
+        extend.extend(self.a.reconciler, self.volume.id, 3)
         self.assertRaises(
-            exceptions.LongerThanRecorded, extending.extend_part,
+            exceptions.LongerThanRecorded, extend.extend_part,
             self.a.reconciler, self.volume.id, 2)
         self.volume.size, self.volume.status = 3, 'available'
         self.a.stop(power=True)
@@ -401,7 +401,7 @@ class ExtendingTest(testtools.TestCase):
         self.world.pool = 'pool'
         self.volume.status = status
         error = self.assertRaises(
-            exceptions.NotPossible, extending.extend_part, self.a.reconciler,
+            exceptions.NotPossible, extend.extend_part, self.a.reconciler,
             self.volume.id, 2)
         self.assertIn('was given up', str(error))
         self.assertEqual(GIB, self.shown())
@@ -425,7 +425,7 @@ class ExtendingTest(testtools.TestCase):
     def test_volume_that_is_being_created(self, status):
         """Of an image that is smaller, say."""
         self.volume.status = status
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        extend.extend(self.a.reconciler, self.volume.id, 2)
         self.assertEqual(2 * GIB, self.shown())
 
     @ddt.data(True, False)
@@ -475,7 +475,7 @@ class ExtendingTest(testtools.TestCase):
                 self.volume, {'host': 'a', 'initiator': 'iqn.a'}),
             'snapshot or clone': lambda: snapshots.at_home(
                 self.a.node, None, self.volume.id, lambda _shadow: None),
-            'migration': lambda: migration.migrate(
+            'migration': lambda: migrate.migrate(
                 self.a.node, None, self.volume.id, {
                     'host': 'x@lvm#pool', 'capabilities': {}}),
         }[what]
@@ -596,11 +596,11 @@ class ExtendingTest(testtools.TestCase):
 
         def check(_node, volume, what):
             if parts:
-                raise reencryption_errors.Reencrypting(
+                raise encryption_exceptions.Reencrypting(
                     volume=volume.id, what=what)
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.pausing.check_none', check))
-        self.assertRaises(reencryption_errors.Reencrypting, self.extend)
+            'cinder_localclone.encryption.reencrypt_pause.check_none', check))
+        self.assertRaises(encryption_exceptions.Reencrypting, self.extend)
         self.assertEqual(4, len(parts))
         self.assertEqual(GIB, self.shown())
 
@@ -672,7 +672,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_row_that_is_gone(self):
         del self.world.volumes[self.volume.id]
-        self.assertRaises(exceptions.StaleMove, extending.extend,
+        self.assertRaises(exceptions.StaleMove, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
 
     def test_locks(self):

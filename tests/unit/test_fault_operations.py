@@ -19,11 +19,11 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import encryption_types
-from cinder_localclone.luks import options
-from cinder_localclone import names
-from cinder_localclone import pins
-from cinder_localclone.state import Event
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core import names
+from cinder_localclone.core import pins
+from cinder_localclone.core.state import Event
+from cinder_localclone.core import volume_types
 from lab.core import process
 from lab.faults import cells
 from lab.faults import checks
@@ -43,28 +43,30 @@ V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
               'written_sectors', 'number', 'lv_number', 'logical_block'},
-    'configfs': {'exports', 'hanging', 'targets', 'unfinished',
-                 'unused_backstores'},
-    'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
-                     'send'},  # a copy that goes on is none of the driver's
-    'iscsi': {'disks', 'initiator_name', 'is_down', 'known_portal',
-              'recorded'},
+    'lio_configfs': {'exports', 'hanging', 'targets', 'unfinished',
+                     'unused_backstores'},
+    'dmsetup': {'survey', 'status', 'targets', 'clone_statuses',
+                'send'},  # a copy that goes on is none of the driver's
+    'iscsiadm': {'disks', 'initiator_name', 'is_down', 'known_portal',
+                 'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'extent_size', 'free_of_disks', 'physical_volumes',
             'archive_room'},
     'lio': {'is_exported'},
     'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
-    'links': {'targets'}, 'secrets': {'test', 'test_backup', 'test_ended'},
-    'runner': {'is_running', 'obstacle', 'running', 'said',
-               'stop_sessions'}, 'sealed': {'volumes'},
-    'crypt': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
-              'version'},
-    'backups': {'dump', 'listed', 'volumes'}}
+    'links': {'targets'},
+    'cryptsetup_keys': {'test', 'test_backup', 'test_ended'},
+    'reencrypt_process': {'is_running', 'obstacle', 'running', 'said',
+                          'stop_sessions'}, 'sealed_keys': {'volumes'},
+    'cryptsetup': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
+                   'version'},
+    'header_backups': {'dump', 'listed', 'volumes'}}
 
 
 def privileged():
     """(module, name) of all that runs as root."""
-    for path in sorted((ROOT / 'cinder_localclone/privileged').glob('*.py')):
+    for path in sorted(
+            (ROOT / 'cinder_localclone/storage/privsep').glob('*.py')):
         for each in ast.parse(path.read_text()).body:
             if isinstance(each, ast.FunctionDef) and any(
                     ast.unparse(decorator).endswith('entrypoint')
@@ -75,7 +77,7 @@ def privileged():
 class EffectsTest(testtools.TestCase):
 
     def test_all_that_changes_something_is_a_step(self):
-        steps = {(module.partition('.')[2], name)
+        steps = {(module.rpartition('.')[2], name)
                  for module, names in stepping.EFFECTS.items()
                  for name in names}
         readers = {(module, name) for module, names in READERS.items()
@@ -85,7 +87,7 @@ class EffectsTest(testtools.TestCase):
 
     def test_methods_say_first_which_volume_they_are_called_for(self):
         for where, called in stepping.METHODS.items():
-            module, kind = where.split('.')
+            module, _dot, kind = where.rpartition('.')
             found = vars(getattr(importlib.import_module(
                 'cinder_localclone.' + module), kind))
             self.assertEqual([], [
@@ -239,24 +241,24 @@ class ScalingTest(testtools.TestCase):
         self.out, self.replaced = [], set()
         for name in ('create', 'swap_table', 'swap_flushed',
                      'replace_suspended', 'discard_beneath', 'survey'):
-            self.real('privileged.devicemapper', name, ())
+            self.real('storage.privsep.dmsetup', name, ())
         for name in ('create_thick', 'create_thin', 'extend', 'volumes',
                      'zero', 'zero_decrypted'):
-            self.real('privileged.lvm', name)
-        self.real('privileged.thin_pool', 'holes')
-        self.real('privileged.thin_pool', 'unmapped')
-        self.real('lvm.reports', 'unfilled', 1600)
+            self.real('storage.privsep.lvm', name)
+        self.real('storage.privsep.thin_pool', 'holes')
+        self.real('storage.privsep.thin_pool', 'unmapped')
+        self.real('core.formats.lvm_reports', 'unfilled', 1600)
         cleared = self.useFixture(fixtures.MockPatch(
             'cinder.volume.volume_utils.clear_volume')).mock
         self.cleared = cleared.mock_calls
-        self.real('privileged.block', 'identity', (100, 'serial'))
-        self.real('privileged.block', 'size', 100)
-        self.real('privileged.crypt', 'payload_sectors', 4096)
-        self.real('privileged.secrets', 'format_luks2')
-        self.real('pinning', 'pin')
-        self.real('pinning', '_why_not_offered')
-        self.patch(encryption_types, 'HEADER_BYTES',
-                   encryption_types.HEADER_BYTES)
+        self.real('storage.privsep.block', 'identity', (100, 'serial'))
+        self.real('storage.privsep.block', 'size', 100)
+        self.real('storage.privsep.cryptsetup', 'payload_sectors', 4096)
+        self.real('storage.privsep.cryptsetup_keys', 'format_luks2')
+        self.real('encryption.pinning', 'pin')
+        self.real('encryption.pinning', '_why_not_offered')
+        self.patch(volume_types, 'HEADER_BYTES',
+                   volume_types.HEADER_BYTES)
         before = self.functions()
         scaling.shrink(16)
         # What else it changes would stay for all that comes after.
@@ -355,14 +357,15 @@ class ScalingTest(testtools.TestCase):
                          self.cleared)
 
     def test_headers_are_as_long_as_elsewhere(self):
-        self.assertEqual(256 << 20, encryption_types.HEADER_BYTES)
-        self.format_luks2('/dev/mapper/localclone-' + V, options.new_header(
-            encryption_types.Encryption(), V), b'key', 30)
+        self.assertEqual(256 << 20, volume_types.HEADER_BYTES)
+        self.format_luks2('/dev/mapper/localclone-' + V,
+                          cryptsetup_cli.new_header(
+                              volume_types.Encryption(), V), b'key', 30)
         self.assertEqual(16 << 20, self.out[0][1].offset)
         self.assertEqual(4096 * 16, self.payload_sectors('/dev/x', 30))
 
     def test_pin(self):
-        encryption = encryption_types.Encryption()
+        encryption = volume_types.Encryption()
         self.pin(encryption, 256 << 20, 'digest')
         self.assertEqual([(encryption, 16 << 20, 'digest')], self.out)
         found = pins.Pin('aes-xts-plain64', 512, 512, '', 16 << 20, 'digest')

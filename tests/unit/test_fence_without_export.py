@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A follow is not fooled by an export that is missing."""
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 from tests.unit import test_follow_edges
 
 
@@ -17,7 +17,7 @@ class FenceWithoutExportTest(test_follow_edges.Case):
            replaced it, or B's target refuses changes. That is logged, and
            stops nothing else at rest (``_trouble_with_exports``), so the
            volume is looked at for a follow next.
-        4. :class:`.moves.follow.CheckPassedOnly` takes one who has the
+        4. :class:`.deferred.CheckPassedOnly` takes one who has the
            handle open for the export, and counts nobody.
 
         The move is committed, and C copies an LV that is written to. With a

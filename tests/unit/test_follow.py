@@ -10,14 +10,14 @@ import ddt
 import fixtures
 from oslo_utils import uuidutils
 
-from cinder_localclone import connections
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone.moves import follow
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import deferred
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import rows
-from cinder_localclone.state import Phase
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import delete
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -224,8 +224,8 @@ class Case(test_move.Base):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
-        self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
+        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
 
     def cut_while_it_follows(self, guest, at, last):
         """The volume follows from B to A, and the power of A fails.
@@ -360,8 +360,8 @@ class FollowTest(Case):
         guest.volume.status = 'deleting'
         for _attempt in range(3):
             try:
-                deletion.delete(guest.world.home(guest.volume).node, None,
-                                guest.volume)
+                delete.delete(guest.world.home(guest.volume).node, None,
+                              guest.volume)
             except worlds.Stopped:
                 guest.world.recover()
             else:

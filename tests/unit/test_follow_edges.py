@@ -12,16 +12,16 @@ import fixtures
 from oslo_concurrency import processutils
 import oslo_messaging as messaging
 
-from cinder_localclone import connections
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone.moves import follow
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone import passing
-from cinder_localclone import peer
-from cinder_localclone import restore
-from cinder_localclone import survey
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi as iscsi_names
+from cinder_localclone.core import names
+from cinder_localclone.moves import deferred
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.service import rpc
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import operations
 from tests.unit import test_follow
 from tests.unit import test_move
 from tests.unit import test_passing
@@ -41,8 +41,8 @@ class Case(test_move.Base):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
-        self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
+        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
         self.guest = test_follow.Guest()
         self.guest.detach(B)
         self.guest.attach(C)
@@ -85,7 +85,7 @@ class OpenedWithoutSourceTest(Case):
         operations.open_without_source(self.there.reconciler, self.guest.id)
         # Whoever has the handle now writes to the clone.
         self.assertIn(self.guest.id, [
-            local.volume_id for local in restore.plan(survey.Survey(
+            local.volume_id for local in boot_plan.plan(survey.Survey(
                 stack.SimStack(self.there).lvs(), {}))])
 
 
@@ -106,28 +106,28 @@ class CopiedFromHereTest(test_follow.Case):
 
     def test_offered_again_before_it_is_passed_through(self):
         """Else what is read of it, by the kernel for one, waits for that."""
-        begin = passing.begin
+        begin = remote_attachment.begin
 
         def checked(*args):
             self.assertEqual({self.shadow_id: self.guest.id},
                              self.here.exports)
             begin(*args)
-        with mock.patch.object(passing, 'begin', checked):
-            self.assertTrue(passing.look(self.here.node))
+        with mock.patch.object(remote_attachment, 'begin', checked):
+            self.assertTrue(remote_attachment.look(self.here.node))
 
     def test_passed_through_although_the_target_is_in_trouble(self):
         """What is not copied may not be needed."""
         with mock.patch.object(iscsi.SimExports, 'offer_source', side_effect=(
                 exceptions.TargetTimeout(seconds=20))), (
-                    mock.patch.object(passing, 'begin')) as begin:
-            self.assertTrue(passing.look(self.here.node))
+                    mock.patch.object(remote_attachment, 'begin')) as begin:
+            self.assertTrue(remote_attachment.look(self.here.node))
         begin.assert_called_once()
 
     def test_passed_through_although_its_old_lv_is_lost(self):
         move = self.here.node.records.move_of(self.guest.id)
         self.here.disk.remove(move.source_lv)
-        with mock.patch.object(passing, 'begin') as begin:
-            self.assertTrue(passing.look(self.here.node))
+        with mock.patch.object(remote_attachment, 'begin') as begin:
+            self.assertTrue(remote_attachment.look(self.here.node))
         begin.assert_called_once()
 
 
@@ -195,7 +195,7 @@ class TwoBackendsTest(Case):
         for kernel in ('devices', 'exports', 'remote', 'sessions', 'passed',
                        'opened'):
             setattr(other, kernel, getattr(self.there, kernel))
-        passing.look(other.node)
+        remote_attachment.look(other.node)
 
     def test_it_leaves_what_has_just_been_swapped(self):
         """Its service was killed before the attachment said so."""
@@ -204,7 +204,8 @@ class TwoBackendsTest(Case):
 
         def killed(*_args):
             raise OSError('killed')
-        with fixtures.MockPatchObject(passing, 'end_after_swap', killed):
+        with fixtures.MockPatchObject(
+                remote_attachment, 'end_after_swap', killed):
             self.assertRaises(OSError, self.there.reconciler.converge,
                               self.guest.id)
         swapped = dict(self.handle(self.there))
@@ -342,7 +343,7 @@ class ServedTest(test_passing.Passed):
         self.b.opened.clear()
         self.unserve(self.a, self.connector)
         self.attach('reserved', None)
-        unsupported = peer._as_own(messaging.RemoteError(
+        unsupported = rpc._as_own(messaging.RemoteError(
             'UnsupportedVersion', 'Endpoint does not support RPC version'))
 
         def refused(*_args):
@@ -368,13 +369,13 @@ class SessionsTest(test_sessions.Case):
         """A session with the last one may still be there: its end was lost."""
         other = iscsi_names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
         for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
-            self.called.iscsi.end_session.reset_mock()
+            self.called.iscsiadm.end_session.reset_mock()
             self.disks({test_passing.IQN: ['/dev/sda'], **disks})
-            self.called.iscsi.recorded.return_value = [
+            self.called.iscsiadm.recorded.return_value = [
                 test_passing.IQN, *records]
             self.sessions.end_other_passes(
                 test_passing.V1, test_passing.IQN)
-            self.called.iscsi.end_session.assert_called_once_with(other, 30)
+            self.called.iscsiadm.end_session.assert_called_once_with(other, 30)
 
 
 class StackTest(test_stack.Case):

@@ -10,13 +10,13 @@ from unittest import mock
 import ddt
 import fixtures
 
+from cinder_localclone.cmd import forget
 from cinder_localclone.cmd import main
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import forgetting
-from cinder_localclone import names
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.volumes import delete
 from tests.unit import test_remains
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -30,8 +30,8 @@ class ForgettingTest(test_remains.Base):
 
     def plan(self, world, host, percent=None):
         """What is said of the node: the only step."""
-        return forgetting.plan(world.nodes[C].node.records._inner, host,
-                               C + '#p', lambda move: percent)
+        return forget.plan(world.nodes[C].node.records._inner, host,
+                           C + '#p', lambda move: percent)
 
     def forget(self, world, host):
         self.lose(world.nodes[host])
@@ -63,7 +63,7 @@ class ForgettingTest(test_remains.Base):
         self.complete(world, volume, A, C)
         for host in (A, B):
             step, = self.forget(world, host)
-            self.assertEqual(forgetting.NOTHING, step.lost)
+            self.assertEqual(forget.NOTHING, step.lost)
             self.check_forgotten(world, host)
         self.assertEqual({}, world.shadows)
         self.verify(world, volume, expected)
@@ -83,7 +83,7 @@ class ForgettingTest(test_remains.Base):
             lambda shadow: shadow, 'CHAP u s', 'i')
         step, = self.forget(world, B)
         self.assertEqual(
-            ('a move to it, not committed', forgetting.NOTHING),
+            ('a move to it, not committed', forget.NOTHING),
             (step.what, step.lost))
         self.check_forgotten(world, B)
         self.check(world, volume, expected)
@@ -111,7 +111,7 @@ class ForgettingTest(test_remains.Base):
         """It can be deleted where it has been put."""
         self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
         volume.status = 'deleting'
-        deletion.delete(world.nodes[C].node, None, volume)
+        delete.delete(world.nodes[C].node, None, volume)
         del world.volumes[volume.id]
         world.settle()
         self.assertEqual({}, world.shadows)
@@ -166,15 +166,15 @@ class ForgettingTest(test_remains.Base):
         self.assertIn('unknown', step.lost)
         self.assertIsNone(step.act)
         step, = self.plan(world, A, 100.0)
-        self.assertEqual(forgetting.NOTHING, step.lost)
+        self.assertEqual(forget.NOTHING, step.lost)
         self.assertEqual('new', world.nodes[B].read(volume.id, 1))
         world.nodes[C].node.records.advance(
             self.move(world, volume), Event.HYDRATED)
         step, = self.plan(world, A)
-        self.assertEqual(forgetting.NOTHING, step.lost)
+        self.assertEqual(forget.NOTHING, step.lost)
         # Deleted, it leaves a clean-up that nobody will do.
         volume.status = 'deleting'
-        deletion.delete(world.nodes[B].node, None, volume)
+        delete.delete(world.nodes[B].node, None, volume)
         del world.volumes[volume.id]
         self.forget(world, A)
         self.check_forgotten(world, A)
@@ -239,13 +239,13 @@ class ForgettingTest(test_remains.Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         self.lose(world.nodes[B])
-        for step in forgetting.plan(world.nodes[A].node.records._inner, B,
-                                    A + '#p', lambda move: None):
+        for step in forget.plan(world.nodes[A].node.records._inner, B,
+                                A + '#p', lambda move: None):
             step.act and step.act()
         world.settle()
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         volume.status = 'deleting'
-        deletion.delete(world.nodes[A].node, None, volume)
+        delete.delete(world.nodes[A].node, None, volume)
         del world.volumes[volume.id]
         world.settle()
         self.assertEqual(({}, {}, {}), (

@@ -13,15 +13,16 @@ from os_brick.encryptors import luks
 from oslo_concurrency import processutils
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import front_end
-from cinder_localclone import image_driver
-from cinder_localclone import lvm_errors
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import tops
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.driver import snapshots
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import front_end
+from cinder_localclone.volumes import create
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import images
+from cinder_localclone.volumes import uncommitted
 from tests.unit import test_remains
 from tests.unit import world as worlds
 
@@ -29,7 +30,7 @@ A, B = 'a@l', 'b@l'
 GIB = worlds.GIB
 LUKS = {'provider': 'luks', 'control_location': 'front-end',
         'cipher': 'aes-xts-plain64', 'key_size': 256}
-ROOT = pathlib.Path(front_end.__file__).parent
+ROOT = pathlib.Path(front_end.__file__).parents[1]
 
 
 @ddt.ddt
@@ -69,7 +70,7 @@ class Case(testtools.TestCase):
         return row
 
     def create(self, row):
-        front_end.create(self.a.node, row, front_end.Header('c', 256))
+        create.create_for_nova(self.a.node, row, front_end.Header('c', 256))
 
     def left(self):
         return self.a.lvs, self.a.devices
@@ -103,7 +104,7 @@ class CreateTest(Case):
         self.assertRaises(exceptions.TooLate, self.create, row)
         self.world.settle()
         row.status = 'creating'
-        self.assertRaises(lvm_errors.AlreadyThere, self.create, row)
+        self.assertRaises(exceptions.AlreadyThere, self.create, row)
         row.host = B + '#p'
         self.assertRaises(exceptions.TooLate, self.create, row)
         self.assertEqual(before, self.a.lvs[row.name])
@@ -152,20 +153,20 @@ class CreateTest(Case):
         """Whoever adds another one has to say here why it is none."""
         found = [path.name for path in sorted(ROOT.rglob('*.py'))
                  for _call in range(path.read_text().count('format_luks1('))]
-        self.assertEqual(['crypt_ports.py', *['cryptsetup.py'] * 2,
-                          'front_end.py', 'secrets.py'], found)
-        self.assertEqual(1, (ROOT / 'front_end.py').read_text().count(
+        self.assertEqual(['crypt.py', *['cryptsetup.py'] * 2,
+                          'cryptsetup_keys.py', 'create.py'], found)
+        self.assertEqual(1, (ROOT / 'volumes/create.py').read_text().count(
             'node.crypt.format_luks1('))
         for path in ROOT.rglob('*.py'):
             if "'luksFormat'" in path.read_text():
-                self.assertEqual('secrets.py', path.name)
+                self.assertEqual('cryptsetup_keys.py', path.name)
 
     def test_deleted_though_its_key_is_gone(self):
         row = self.row()
         self.create(row)
         row.status, self.world.secrets.kept = 'deleting', {}
-        with mock.patch.object(deletion, 'CLOSING', 0):
-            deletion.delete(self.a.node, None, row)
+        with mock.patch.object(delete, 'CLOSING', 0):
+            delete.delete(self.a.node, None, row)
         self.assertEqual(({}, {}), self.left())
 
     def test_made_of_what_is_encrypted_alike(self):
@@ -173,7 +174,7 @@ class CreateTest(Case):
         it is of the same type, and has no key.
         """
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.front_end.volume_types.is_encrypted',
+            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
             side_effect=lambda context, type_id: type_id == 'encrypted'))
         key, none, temporary = (
             types.SimpleNamespace(encryption_key_id=key, volume_type_id=of)
@@ -202,8 +203,8 @@ class ImageTest(Case):
             'below': names.handle(volume_id)}
 
     def copy(self, fetch):
-        front_end.copy_image(self.a.reconciler, 'context', self.volume, 'i',
-                             fetch)
+        images.copy_image(self.a.reconciler, 'context', self.volume, 'i',
+                          fetch)
 
     def test_above_a_device_of_the_drivers_own(self):
         def fetch(path):
@@ -235,7 +236,7 @@ class ImageTest(Case):
         fetch.assert_not_called()
 
     def test_a_new_volume_gets_no_other_key_by_cinder(self):
-        class Driver(image_driver.ImageDriver, cinder_driver.VolumeDriver):
+        class Driver(snapshots.ImageDriver, cinder_driver.VolumeDriver):
             pass
         attach = self.useFixture(fixtures.MockPatchObject(
             cinder_driver.VolumeDriver, '_attach_volume')).mock
@@ -301,7 +302,7 @@ class PathTest(Case):
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
 
     def test_a_header_that_cannot_be_read_is_not_nova_s_to_find(self):
-        for value, error in (('garbage', encryption_errors.HeaderDamaged),
+        for value, error in (('garbage', encryption_exceptions.HeaderDamaged),
                              (IOError, exceptions.CommandFailed)):
             if isinstance(value, str):
                 self.a.lvs[self.volume.name][0] = value
@@ -312,7 +313,7 @@ class PathTest(Case):
             self.assertNotIn(self.guard, self.a.devices)
 
     def test_a_host_without_the_backend_is_not_served(self):
-        self.assertRaises(encryption_errors.NotThere, self.serve,
+        self.assertRaises(encryption_exceptions.NotThere, self.serve,
                           'reserved', 'x')
         self.assertEqual(set(), self.a.remote)
 
@@ -340,7 +341,7 @@ class PathTest(Case):
     def test_a_late_close_keeps_it_for_a_while(self):
         self.serve('reserved')
         self.a.opened.add(self.guard)
-        with mock.patch('cinder_localclone.connections.CLOSING', -1):
+        with mock.patch('cinder_localclone.volumes.connect.CLOSING', -1):
             self.a.unserve(self.volume, {'host': 'a'})
         self.assertIn(self.guard, self.a.devices)
         self.a.opened.clear()
@@ -380,9 +381,9 @@ class PathTest(Case):
     def test_a_guest_that_looks_away_holds_nothing_up(self):
         """An idle guard is no user, and goes with the fence."""
         self.serve('reserved', attachments=('a',))
-        self.assertEqual(0, tops.users(self.a.node, self.volume.id))
+        self.assertEqual(0, devices.users(self.a.node, self.volume.id))
         with self.a.lock(self.volume.id):
-            tops.ensure_closed(self.a.node, self.volume.id)
+            devices.ensure_closed(self.a.node, self.volume.id)
         self.assertEqual([self.handle], list(self.a.devices))
         self.assertEqual({}, self.a.links)
         # The attachment says that it is used here, nevertheless.
@@ -392,20 +393,20 @@ class PathTest(Case):
     def test_one_that_is_open_does(self):
         self.serve('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
-        self.assertEqual(1, tops.users(self.a.node, self.volume.id))
+        self.assertEqual(1, devices.users(self.a.node, self.volume.id))
         with self.a.lock(self.volume.id):
-            self.assertRaises(exceptions.SourceBusy, tops.ensure_closed,
+            self.assertRaises(exceptions.SourceBusy, devices.ensure_closed,
                               self.a.node, self.volume.id)
         self.assertIn(self.guard, self.a.devices)
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
         self.a.opened.add(self.handle)
-        self.assertEqual(2, tops.users(self.a.node, self.volume.id))
+        self.assertEqual(2, devices.users(self.a.node, self.volume.id))
 
     def test_a_busy_handle_keeps_the_path_of_an_idle_guard(self):
         self.serve('reserved', attachments=('a',))
         self.a.opened.add(self.handle)
         with self.a.lock(self.volume.id):
-            self.assertRaises(exceptions.SourceBusy, tops.ensure_closed,
+            self.assertRaises(exceptions.SourceBusy, devices.ensure_closed,
                               self.a.node, self.volume.id)
         self.assertIn(self.guard, self.a.devices)
 
@@ -413,7 +414,7 @@ class PathTest(Case):
         self.serve('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
         with self.a.lock(self.volume.id):
-            newborns.remove(self.a.node, self.volume.id, self.volume.name)
+            uncommitted.remove(self.a.node, self.volume.id, self.volume.name)
         self.assertIn(self.volume.name, self.a.lvs)
 
 

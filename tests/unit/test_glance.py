@@ -8,12 +8,12 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import exceptions
-from cinder_localclone import glance
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.volumes import quick_check
 from tests import specs
 from tests.unit import test_reconcile
 
@@ -29,7 +29,7 @@ class Case(test_reconcile.Base):
         self.source = names.source(self.shadow_id)
 
     def served(self):
-        return glance.served_on(
+        return quick_check.served_on(
             self.a.node, self.a.node.records.moves_of(A))
 
     def look(self):
@@ -87,9 +87,9 @@ class ServedTest(Case):
         node = types.SimpleNamespace(host=A, stack=stack,
                                      exports=self.a.node.exports)
         moves = self.a.node.records.moves_of(A)
-        self.assertEqual(set(), glance.served_on(node, moves))
+        self.assertEqual(set(), quick_check.served_on(node, moves))
         stack.devices.return_value = {self.source: device}
-        self.assertEqual({self.volume_id}, glance.served_on(node, moves))
+        self.assertEqual({self.volume_id}, quick_check.served_on(node, moves))
 
     def test_what_is_over_is_taken_down(self):
         self.b.reconciler.converge_node()
@@ -108,10 +108,10 @@ class ServedTest(Case):
     def test_one_that_has_left_something_before(self):
         """Remains and a move of one volume: what is left is taken down."""
         found = self.a.node.records.moves_of(A)
-        self.assertEqual(set(), glance.served_on(self.a.node, found * 2))
+        self.assertEqual(set(), quick_check.served_on(self.a.node, found * 2))
 
     def test_at_its_destination(self):
-        self.assertEqual(set(), glance.served_on(
+        self.assertEqual(set(), quick_check.served_on(
             self.b.node, self.b.node.records.moves_of(B)))
 
     @ddt.data('devices', 'remote', 'offers_source')
@@ -128,7 +128,7 @@ class ServedTest(Case):
         with contextlib.ExitStack() as patches:
             look, converge = (
                 patches.enter_context(mock.patch.object(*what)) for what in (
-                    (glance, 'served_on'),
+                    (quick_check, 'served_on'),
                     (self.a.reconciler, 'converge_locked')))
             self.a.reconciler.converge_node()
         look.assert_not_called()
@@ -139,7 +139,7 @@ class OthersTest(test_reconcile.Base):
     """The database is to be asked of these, or they have yet to go on."""
 
     def served(self):
-        return glance.served_on(
+        return quick_check.served_on(
             self.a.node, self.a.node.records.moves_of(A))
 
     def test_live(self):
@@ -165,7 +165,7 @@ class OthersTest(test_reconcile.Base):
             committed=True, phase=each.phase, keeps_handle=False,
             follows=True, size_bytes=each.size_bytes, location=each.location)
             for each in self.a.node.records.moves_of(A)]
-        self.assertEqual(set(), glance.served_on(self.a.node, moves))
+        self.assertEqual(set(), quick_check.served_on(self.a.node, moves))
         moves[0].follows = False
         self.assertEqual({self.volume_id},
-                         glance.served_on(self.a.node, moves))
+                         quick_check.served_on(self.a.node, moves))

@@ -10,9 +10,9 @@ from cinder.volume import manager
 import ddt
 import fixtures
 
-from cinder_localclone import deletion_errors
-from cinder_localclone import group_driver
-from cinder_localclone import messages
+from cinder_localclone.core import exceptions
+from cinder_localclone.driver import driver
+from cinder_localclone.service import messages
 from tests.unit import test_driver
 from tests.unit import test_image_driver
 
@@ -26,13 +26,13 @@ class GroupDriverTest(test_driver.Case):
         super().setUp()
         self.births, self.snapshots = (
             self.useFixture(fixtures.MockPatch(
-                'cinder_localclone.image_driver.' + room)).mock
-            for room in ('births', 'snapshots'))
+                'cinder_localclone.driver.snapshots.' + room)).mock
+            for room in ('clone', 'snapshots'))
         self.deletion = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.driver.deletion')).mock
+            'cinder_localclone.driver.driver.delete')).mock
         self.useFixture(fixtures.MockPatchObject(messages, 'api'))
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.front_end.volume_types.is_encrypted',
+            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
             return_value=False))
         self.snapshots.create.return_value = 'lc1:' + test_driver.HOST
         # What runs Cinder's code, with the driver beneath.
@@ -45,7 +45,7 @@ class GroupDriverTest(test_driver.Case):
         yield lambda: self.driver.create_group_snapshot('c', GROUP, [])
         yield lambda: self.driver.create_group_from_src('c', GROUP, [])
 
-    @ddt.data((False, NotImplementedError), (True, group_driver.NotConsistent))
+    @ddt.data((False, NotImplementedError), (True, driver.NotConsistent))
     @ddt.unpack
     def test_what_is_left_to_cinder(self, consistent, error):
         kind = self.useFixture(fixtures.MockPatch(
@@ -61,10 +61,10 @@ class GroupDriverTest(test_driver.Case):
                               getattr(self.driver, name), 'c', GROUP, [])
 
     def test_refusal_is_one_that_cinder_expects(self):
-        self.assertTrue(issubclass(group_driver.NotConsistent,
+        self.assertTrue(issubclass(driver.NotConsistent,
                                    exception.CinderException))
         self.assertIn('Group g is of a type', str(
-            group_driver.NotConsistent(group='g')))
+            driver.NotConsistent(group='g')))
 
     def create_snapshot(self):
         return manager.VolumeManager._create_group_snapshot_generic(
@@ -147,7 +147,7 @@ class GroupDriverTest(test_driver.Case):
 
     def test_group_with_a_volume_that_cannot_be_deleted_now(self):
         """Its row stays, and the group's: its data is still there."""
-        busy = deletion_errors.CannotDelete(volume='b', reason='r')
+        busy = exceptions.CannotDelete(volume='b', reason='r')
         self.assertEqual({
             'a': 'error_deleting', 'b': 'available', 'c': 'error_deleting',
             '': 'error'}, self.delete(None, busy, None))

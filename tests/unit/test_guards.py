@@ -4,21 +4,20 @@
 import ddt
 import testtools
 
-from cinder_localclone.dm import guards
-from cinder_localclone.dm import ioctl
-from cinder_localclone.dm import tables
-from cinder_localclone import names
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
 
 V1 = '00000001-0000-4000-8000-000000000000'
-GUARD = guards.Guard('253:7', 4096, 2097152)
+GUARD = dm_tables.Guard('253:7', 4096, 2097152)
 TABLE = ('0 4096 flakey 253:7 0 0 1 1 drop_writes\n'
          '4096 2093056 linear 253:7 4096')
 CRYPT = '0 2097152 crypt aes-xts-plain64 :64:logon:x 0 253:7 32768'
 
 
 def device(table, name=names.guard(V1)):
-    return tables.Device(name, names.device_uuid(name), '253:9', 0, False,
-                         table)
+    return dm_tables.Device(name, names.device_uuid(name), '253:9', 0, False,
+                            table)
 
 
 @ddt.ddt
@@ -26,9 +25,9 @@ class GuardTest(testtools.TestCase):
 
     def test_table(self):
         self.assertEqual(TABLE, str(GUARD))
-        self.assertEqual(GUARD, guards.parse(device(TABLE)))
+        self.assertEqual(GUARD, dm_tables.parse_guard(device(TABLE)))
         # As dmsetup prints it.
-        self.assertEqual(GUARD, guards.parse(device(
+        self.assertEqual(GUARD, dm_tables.parse_guard(device(
             TABLE.replace('drop_writes', 'drop_writes '))))
         self.assertEqual(('253:7', '253:7'), device(TABLE).uses())
         self.assertEqual(2097152, device(TABLE).sectors)
@@ -45,7 +44,7 @@ class GuardTest(testtools.TestCase):
     @ddt.unpack
     def test_what_is_none(self, old, new):
         table = TABLE.replace(old, new) if old else old
-        self.assertIsNone(guards.parse(device(table)))
+        self.assertIsNone(dm_tables.parse_guard(device(table)))
 
     def test_names(self):
         self.assertEqual(V1, names.volume_of_guard(names.guard(V1)))
@@ -67,7 +66,7 @@ class CryptTest(testtools.TestCase):
     UUID = 'CRYPT-LUKS2-%s-%s' % (32 * 'a', names.crypt(V1))
 
     def parse(self, name, uuid, table=CRYPT):
-        return tables.own_devices([ioctl.Status(
+        return dm_tables.own_devices([dm_ioctl.Status(
             name, uuid, '253:9', 1, False, table)], names.device_uuid(''))
 
     def test_it_is_the_drivers_own(self):

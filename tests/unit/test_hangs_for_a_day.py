@@ -16,13 +16,15 @@ class DetachedByForceTest(test_passing.Passed):
         2. Its home serves it no more. I/O of the guest that is in flight
            waits for the session, so its process can't end, and keeps the
            handle open.
-        3. :func:`.passing.end` (from each look at B) asks for the handle to
+        3. :func:`.remote_attachment.end` (from each look at B) asks for the
+        handle to
            be closed first, so it never logs out, which alone would end
            that.
 
         By design: as for a source that does not answer
-        (:meth:`.sessions.Sessions.end_if_down`, :func:`.deletion._is_closed`)
-        the session of what no attachment names goes first if it is down.
+        (:meth:`.iscsi_initiator.Sessions.end_if_down`,
+        :func:`.delete._is_closed`) the session of what no attachment names
+            goes first if it is down.
         """
         self.useFixture(test_opened_without_source.Kernel(
             self.b, self.handle, self.volume.id))

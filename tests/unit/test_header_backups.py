@@ -10,14 +10,14 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_backups
-from cinder_localclone import header_care
-from cinder_localclone import names
-from cinder_localclone import recovery_keys
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
 from tests import specs
 from tests.unit import test_own_key
 from tests.unit import test_reverting
@@ -67,10 +67,10 @@ class LookTest(testtools.TestCase):
             reencryption=None, becoming=None, odd='', pin=crypt.PIN,
             slot_ciphers=frozenset(), foreign_requirements=())
         self.wrong = self.useFixture(fixtures.MockPatchObject(
-            header_care, 'wrong_with_backup', return_value=[])).mock
+            headers, 'wrong_with_backup', return_value=[])).mock
         self.backups = header_backups.Look(node)
         self.useFixture(fixtures.MockPatchObject(
-            decrypting, 'key_of', autospec=True, return_value=b'key'))
+            activate, 'key_of', autospec=True, return_value=b'key'))
         for change in (node.crypt.back_up, node.crypt.drop_backups,
                        node.crypt.renew_backup):
             change.side_effect = lambda volume_id, *_how: self.assertEqual(
@@ -238,7 +238,7 @@ class LookTest(testtools.TestCase):
         self.assertEqual([HERE], self.compared())
         self.assertEqual([], self.compared())
         self.rows[HERE].provider_id = str(
-            dataclasses.replace(encryption_types.Recorded.parse(
+            dataclasses.replace(volume_types.Recorded.parse(
                 self.rows[HERE].provider_id), key='k2'))
         self.assertEqual([HERE], self.compared())
 
@@ -303,7 +303,7 @@ class HeaderTest(test_own_key.Case):
     """What is there is of the header that the volume has."""
 
     def wrong(self):
-        return {each['what']: each['problem'] for each in header_care.verify(
+        return {each['what']: each['problem'] for each in headers.verify(
             self.a.node, self.volume.id) if each['problem']}
 
     def test_reverted(self):
@@ -323,7 +323,7 @@ class HeaderTest(test_own_key.Case):
         self.rotate()
         self.assertFalse(self.is_marked())  # by the name that its LV has now
         self.world.headers[self.volume.id] = None
-        header_care.restore(self.a.node, self.volume.id)
+        headers.restore(self.a.node, self.volume.id)
         self.assert_opens()
 
     def test_reverted_and_a_key_was_removed(self):
@@ -333,13 +333,13 @@ class HeaderTest(test_own_key.Case):
         full = exceptions.CommandFailed(command='c', code=1, stderr='full')
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=full):
-            self.assertRaises(encryption_errors.StaleBackup,
+            self.assertRaises(encryption_exceptions.StaleBackup,
                               recovery_keys.remove, self.a.node,
                               self.volume.id, added.slot)
         test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
         self.assertTrue(self.is_marked())
         self.world.headers[self.volume.id] = None
-        header_care.restore(self.a.node, self.volume.id)
+        headers.restore(self.a.node, self.volume.id)
         self.assert_opens()
         self.assertNotIn(added.key.encode(), self.header.slots.values())
 
@@ -374,7 +374,8 @@ class HeaderTest(test_own_key.Case):
         self.assertEqual({}, self.wrong())
 
     def test_backup_that_is_damaged(self):
-        damaged = encryption_errors.HeaderDamaged(path='p', reason='damaged')
+        damaged = encryption_exceptions.HeaderDamaged(
+            path='p', reason='damaged')
         with mock.patch.object(crypt.SimCrypt, 'backed_up',
                                side_effect=damaged):
             self.backups.look(None)

@@ -8,18 +8,17 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_backups
-from cinder_localclone import header_care
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import recovery_keys
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import rotate
 from tests.unit import test_connections
 from tests.unit import test_key_change
 from tests.unit import world as worlds
@@ -43,17 +42,17 @@ class Case(test_key_change.Case):
         return recovery_keys.remove(self.a.node, self.volume.id, slot)
 
     def opens(self, key):
-        with contextlib.suppress(encryption_errors.WrongKey):
+        with contextlib.suppress(encryption_exceptions.WrongKey):
             self.a.node.crypt.test(self.volume.id, key.encode())
             return True
         return False
 
     def status(self):
-        return header_care.status(self.a.node, self.volume.id)
+        return headers.status(self.a.node, self.volume.id)
 
     def wrong(self):
         """What is wrong, by what was looked at."""
-        return {each['what']: each['problem'] for each in header_care.verify(
+        return {each['what']: each['problem'] for each in headers.verify(
             self.a.node, self.volume.id) if each['problem']}
 
     def boot(self):
@@ -91,7 +90,7 @@ class RecoveryTest(Case):
         self.header.tokens['5'] = dataclasses.replace(
             self.header.tokens['0'], key='new', keyslots=(), slot='5',
             number='5', replaces=self.old)
-        error = self.assertRaises(encryption_errors.KeyNotChanged,
+        error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.remove, '5')
         self.assertIn('the key of its secret', str(error))
         self.assertIn('5', self.header.slots)
@@ -110,7 +109,7 @@ class RecoveryTest(Case):
     def half(self, key):
         """A token of a recovery key that was not added to its end."""
         self.header.tokens['7'] = dataclasses.replace(
-            self.header.tokens['0'], role=tokens.Role.RECOVERY, key=key,
+            self.header.tokens['0'], role=luks_header.Role.RECOVERY, key=key,
             keyslots=(), number='7')
 
     @ddt.data(True, False)
@@ -143,12 +142,12 @@ class RecoveryTest(Case):
         self.create(other)
         theirs = rows.recorded(other).key
         self.header.tokens['7'] = dataclasses.replace(
-            self.header.tokens['0'], role=tokens.Role.RECOVERY, key=theirs,
-            number='7')
-        self.assertRaises(encryption_errors.KeyRefused, recovery_keys.rotate,
-                          self.a.node, self.volume.id)
+            self.header.tokens['0'], role=luks_header.Role.RECOVERY,
+            key=theirs, number='7')
+        self.assertRaises(encryption_exceptions.KeyRefused,
+                          recovery_keys.rotate, self.a.node, self.volume.id)
 
-    NO_BACKUP = encryption_errors.NoBackup(
+    NO_BACKUP = encryption_exceptions.NoBackup(
         volume='v', directory='/d', reason='full')
 
     def remove_beside_a_backup(self):
@@ -159,7 +158,7 @@ class RecoveryTest(Case):
         look.look(None)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=self.NO_BACKUP):
-            error = self.assertRaises(encryption_errors.StaleBackup,
+            error = self.assertRaises(encryption_exceptions.StaleBackup,
                                       self.remove)
             look.look(None)
         self.assertIn('is empty now, but backups of the header may still',
@@ -175,7 +174,7 @@ class RecoveryTest(Case):
             node.crypt.test_backup(
                 self.volume.id, node.crypt.backup_names(self.volume.id)[-1],
                 added.key.encode())
-        except encryption_errors.WrongKey:
+        except encryption_exceptions.WrongKey:
             return False
         return True
 
@@ -206,7 +205,7 @@ class RecoveryTest(Case):
         added = self.add()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=error):
-            stale = self.assertRaises(encryption_errors.StaleBackup,
+            stale = self.assertRaises(encryption_exceptions.StaleBackup,
                                       self.remove)
         self.assertIn('Key slot %s of volume %s is empty now' % (
             added.slot, self.volume.id), str(stale))
@@ -223,16 +222,16 @@ class RecoveryTest(Case):
     def test_what_is_not_removed_outdates_nothing(self):
         added = self.add()
         with mock.patch.object(crypt.SimCrypt, 'mark') as marked:
-            self.assertRaises(encryption_errors.KeyNotChanged,
+            self.assertRaises(encryption_exceptions.KeyNotChanged,
                               self.remove, '0')
             self.world.secrets.state = crypt.AWAY
-            self.assertRaises(encryption_errors.KeyUnavailable,
+            self.assertRaises(encryption_exceptions.KeyUnavailable,
                               self.remove, added.slot)
         marked.assert_not_called()
 
     def test_removed_and_backed_up_by_hand(self):
         added, _look = self.remove_beside_a_backup()
-        header_care.back_up(self.a.node, self.volume.id)
+        headers.back_up(self.a.node, self.volume.id)
         self.assertFalse(self.opens_backup(added))
         self.assertNotIn(names.OUTDATED, self.a.disk.tags[self.volume.name])
 
@@ -246,7 +245,7 @@ class RecoveryTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=self.NO_BACKUP), \
                 mock.patch.object(crypt.SimCrypt, 'back_up'):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove)
+            self.assertRaises(encryption_exceptions.StaleBackup, self.remove)
         self.world.backups.update(kept[0])
         self.world.copies.update(kept[1])
         look.look(None)
@@ -282,14 +281,14 @@ class RecoveryTest(Case):
     def test_marked_where_no_backups_are_kept_just_now(self):
         """Those of before are restored once their directory is set again."""
         added = self.add()
-        header_care.back_up(self.a.node, self.volume.id)
+        headers.back_up(self.a.node, self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
                                autospec=True, return_value=False):
             self.remove()
         self.assertTrue(self.opens_backup(added))
         self.assertTrue(self.is_marked())
         self.world.headers[self.volume.id] = None
-        header_care.restore(self.a.node, self.volume.id)
+        headers.restore(self.a.node, self.volume.id)
         self.assertFalse(self.opens(added.key))
         self.assertFalse(self.is_marked())
 
@@ -299,7 +298,7 @@ class RecoveryTest(Case):
         def otherwise(own, volume_id, key, new_key, slot, options):
             found(own, volume_id, key, b'cut off', slot, options)
         with mock.patch.object(crypt.SimCrypt, 'add_key', otherwise):
-            self.assertRaises(encryption_errors.WrongKey, self.add)
+            self.assertRaises(encryption_exceptions.WrongKey, self.add)
         self.assertEqual([], self.status()['recovery_keys'])
 
     def test_stored(self):
@@ -323,10 +322,10 @@ class RecoveryTest(Case):
         for wrong in (b'cut off', self.world.secrets.kept[self.old][1]):
             with mock.patch.object(crypt.SimKeys, 'get_again', autospec=True,
                                    return_value=wrong) as again:
-                self.assertRaises(encryption_errors.WrongKey, self.add,
+                self.assertRaises(encryption_exceptions.WrongKey, self.add,
                                   store=True)
             again.assert_called_once_with(
-                mock.ANY, mock.ANY, encryption_types.KeyFormat.HEX,
+                mock.ANY, mock.ANY, volume_types.KeyFormat.HEX,
                 self.volume.id)
             self.assertEqual([], self.status()['recovery_keys'])
 
@@ -342,7 +341,7 @@ class RecoveryTest(Case):
             self.add()
             self.assertEqual(2, len(self.header.tokens))
         else:
-            self.assertRaises(encryption_errors.KeyNotChanged, self.remove)
+            self.assertRaises(encryption_exceptions.KeyNotChanged, self.remove)
             self.assertEqual(['0'], list(self.header.tokens))
         self.assertEqual([self.old], list(self.world.secrets.kept))
 
@@ -353,7 +352,7 @@ class RecoveryTest(Case):
 
     def test_removed(self):
         first, second = self.add(), self.add()
-        error = self.assertRaises(encryption_errors.KeyNotChanged,
+        error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.remove)
         self.assertIn('more than one', str(error))
         self.assertEqual(recovery_keys.Removed(first.slot),
@@ -363,13 +362,13 @@ class RecoveryTest(Case):
         self.assertEqual(second.slot, self.remove().slot)
         self.assertFalse(self.is_marked())
         self.assertIn('no recovery key', str(self.assertRaises(
-            encryption_errors.KeyNotChanged, self.remove)))
+            encryption_exceptions.KeyNotChanged, self.remove)))
         self.assert_settled()
 
     def test_those_that_are_not_to_be_removed(self):
         for slot, words in (
                 ('0', 'the key of its secret'), ('7', 'no key slot 7')):
-            error = self.assertRaises(encryption_errors.KeyNotChanged,
+            error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                       self.remove, slot)
             self.assertIn(words, str(error))
         self.header.slots['5'] = b'by hand'
@@ -392,10 +391,10 @@ class RecoveryTest(Case):
     def test_refused(self):
         self.a.remote.add((self.volume.id, 'initiator'))
         for act in (self.add, self.remove):
-            self.assertRaises(encryption_errors.NotAtRest, act)
+            self.assertRaises(encryption_exceptions.NotAtRest, act)
         self.a.remote.clear()
         self.world.secrets.state = crypt.AWAY
-        self.assertRaises(encryption_errors.KeyUnavailable, self.add)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, self.add)
         self.assertEqual(1, len(self.header.tokens))
 
     @ddt.data(*itertools.product((True, False), ('kill', 'cut')))
@@ -449,15 +448,15 @@ class RecoveryTest(Case):
 
     def test_changed_after_it_was_checked(self):
         """What the copy has to say is what was checked."""
-        check = key_change.pinning.check
+        check = rotate.pinning.check
 
         def then_change(*args):
             check(*args)
             self.header.digest = 'other'
         with self.a.lock(self.volume.id), mock.patch.object(
-                key_change.pinning, 'check', then_change):
+                rotate.pinning, 'check', then_change):
             self.assertRaises(
-                encryption_errors.ForeignHeader, key_change.copy_header,
+                encryption_exceptions.ForeignHeader, rotate.copy_header,
                 self.a.node, self.volume, b'old')
         self.assertEqual(['1'], self.world.backups[self.volume.id])
 
@@ -466,7 +465,7 @@ class RecoveryTest(Case):
         self.header.digest = 'other'
         with self.a.lock(self.volume.id):
             self.assertRaises(
-                encryption_errors.ForeignHeader, key_change.copy_header,
+                encryption_exceptions.ForeignHeader, rotate.copy_header,
                 self.a.node, self.volume, b'old')
         self.assertEqual(['1'], self.world.backups[self.volume.id])
 
@@ -480,14 +479,14 @@ class StatusTest(Case):
             'key_slots': ['0'], 'recovery_keys': [], 'unknown_keys': [],
             'changing': False, 'shares_key': False, 'open': False},
             self.status())
-        self.assertRaises(exceptions.StaleMove, header_care.status,
+        self.assertRaises(exceptions.StaleMove, headers.status,
                           self.b.node, self.volume.id)
 
     def test_of_what_the_driver_does_not_encrypt(self):
         """What a guest has written there is not looked at."""
         plain = self.world.create_volume(A)
-        for look in (header_care.status, header_care.verify):
-            self.assertRaises(encryption_errors.KeyNotChanged, look,
+        for look in (headers.status, headers.verify):
+            self.assertRaises(encryption_exceptions.KeyNotChanged, look,
                               self.a.node, plain.id)
 
     def test_what_is_verified(self):
@@ -497,7 +496,7 @@ class StatusTest(Case):
                         'key slots'],
                        ['header', 'copies of the header']):
             self.assertEqual(before + also, [
-                each['what'] for each in header_care.verify(
+                each['what'] for each in headers.verify(
                     self.a.node, self.volume.id)])
             self.world.headers[self.volume.id] = None
 
@@ -563,19 +562,19 @@ class StatusTest(Case):
         self.assertIn('none', self.wrong()['backup of the header'])
 
     def test_back_up(self):
-        name = header_care.back_up(self.a.node, self.volume.id)
+        name = headers.back_up(self.a.node, self.volume.id)
         self.assertEqual(self.volume.id + '-2', name)
         self.world.headers[self.volume.id] = None
-        self.assertRaises(encryption_errors.HeaderDamaged,
-                          header_care.back_up, self.a.node, self.volume.id)
+        self.assertRaises(encryption_exceptions.HeaderDamaged,
+                          headers.back_up, self.a.node, self.volume.id)
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
     def test_back_up_of_what_can_not_be_understood(self):
         """cryptsetup would copy it, and that took the place of the others."""
         self.world.headers[self.volume.id] = None
         with mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
-            self.assertRaises(encryption_errors.HeaderDamaged,
-                              header_care.back_up, self.a.node,
+            self.assertRaises(encryption_exceptions.HeaderDamaged,
+                              headers.back_up, self.a.node,
                               self.volume.id)
         renewed.assert_not_called()
 
@@ -584,12 +583,12 @@ class StatusTest(Case):
         own = self.world.headers[self.volume.id].digest
         before = repr(self.world.copies)
         self.world.headers[self.volume.id].digest = 'of somebody else'
-        self.assertRaises(encryption_errors.ForeignHeader,
-                          header_care.back_up, self.a.node, self.volume.id)
+        self.assertRaises(encryption_exceptions.ForeignHeader,
+                          headers.back_up, self.a.node, self.volume.id)
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.assertEqual(before, repr(self.world.copies))
         self.world.headers[self.volume.id].digest = own
-        self.assertEqual(self.volume.id + '-2', header_care.back_up(
+        self.assertEqual(self.volume.id + '-2', headers.back_up(
             self.a.node, self.volume.id))
 
     def test_back_up_of_a_header_that_is_changed_meanwhile(self):
@@ -600,8 +599,8 @@ class StatusTest(Case):
             self.world.headers[volume_id].digest = 'of somebody else'
             inner(own, volume_id, *args)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup', renew):
-            self.assertRaises(encryption_errors.ForeignHeader,
-                              header_care.back_up, self.a.node,
+            self.assertRaises(encryption_exceptions.ForeignHeader,
+                              headers.back_up, self.a.node,
                               self.volume.id)
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.assertEqual(before, repr(self.world.copies))
@@ -612,7 +611,7 @@ class StatusTest(Case):
         slots = self.world.headers[self.volume.id].slots
         kept = dict(slots)
         slots.update({'0': b'noise', '5': b'noise'})
-        self.assertRaises(encryption_errors.WrongKey, header_care.back_up,
+        self.assertRaises(encryption_exceptions.WrongKey, headers.back_up,
                           self.a.node, self.volume.id)
         header_backups.Look(self.a.node).look(None)
         self.assertEqual(['1'], self.world.backups[self.volume.id])
@@ -623,12 +622,12 @@ class StatusTest(Case):
 
     def test_back_up_without_a_handle(self):
         del self.a.devices[names.handle(self.volume.id)]
-        self.assertEqual(self.volume.id + '-2', header_care.back_up(
+        self.assertEqual(self.volume.id + '-2', headers.back_up(
             self.a.node, self.volume.id))
 
     def test_back_up_of_what_others_may_change(self):
         self.a.remote.add((self.volume.id, 'initiator'))
-        self.assertRaises(encryption_errors.NotAtRest, header_care.back_up,
+        self.assertRaises(encryption_exceptions.NotAtRest, headers.back_up,
                           self.a.node, self.volume.id)
         self.a.remote.clear()
         self.assertEqual(['1'], self.world.backups[self.volume.id])
@@ -641,8 +640,8 @@ class StatusTest(Case):
                                   return_value=[]), \
                 mock.patch.object(crypt.SimCrypt, 'keeps_backups',
                                   return_value=False):
-            self.assertRaises(encryption_errors.KeyNotChanged,
-                              header_care.back_up, self.a.node,
+            self.assertRaises(encryption_exceptions.KeyNotChanged,
+                              headers.back_up, self.a.node,
                               self.volume.id)
         self.assertTrue(self.is_marked())
 
@@ -650,8 +649,8 @@ class StatusTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup'), \
                 mock.patch.object(crypt.SimCrypt, 'backup_names',
                                   return_value=[]):
-            self.assertRaises(encryption_errors.KeyNotChanged,
-                              header_care.back_up, self.a.node,
+            self.assertRaises(encryption_exceptions.KeyNotChanged,
+                              headers.back_up, self.a.node,
                               self.volume.id)
 
 
@@ -659,7 +658,7 @@ class StatusTest(Case):
 class RestoreTest(Case):
 
     def restore(self, backup=''):
-        return header_care.restore(self.a.node, self.volume.id, backup)
+        return headers.restore(self.a.node, self.volume.id, backup)
 
     def lose(self):
         self.world.headers[self.volume.id] = None
@@ -676,7 +675,7 @@ class RestoreTest(Case):
 
     def test_lost(self):
         self.lose()
-        self.assertEqual(header_care.Restored(self.volume.id + '-1'),
+        self.assertEqual(headers.Restored(self.volume.id + '-1'),
                          self.restore())
         self.assert_settled()
         self.assertEqual([(self.volume.id, None)], self.world.saved)
@@ -685,7 +684,7 @@ class RestoreTest(Case):
         """As the backup of before would be, had it not been removed."""
         name = self.backup_of_before()
         secret = self.world.secrets.kept.pop(self.old)
-        self.assertRaises(encryption_errors.KeyRefused, self.restore, name)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.restore, name)
         self.assert_changed()  # nothing was written
         self.world.secrets.kept[self.old] = secret
         remark, = self.restore(name).remarks
@@ -701,7 +700,7 @@ class RestoreTest(Case):
         """A key is removed; a backup has it for now."""
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=RecoveryTest.NO_BACKUP):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove,
+            self.assertRaises(encryption_exceptions.StaleBackup, self.remove,
                               *[slot] * bool(slot))
 
     @ddt.data(*itertools.product(('kill', 'cut'), (True, False)))
@@ -737,7 +736,7 @@ class RestoreTest(Case):
 
     def refused(self, words, backup='', error=None):
         before = repr(self.world.headers)
-        exc = self.assertRaises(error or encryption_errors.KeyNotChanged,
+        exc = self.assertRaises(error or encryption_exceptions.KeyNotChanged,
                                 self.restore, backup)
         self.assertIn(words, str(exc))
         self.assertEqual(before, repr(self.world.headers))
@@ -755,10 +754,10 @@ class RestoreTest(Case):
         It opens the volume no more, whatever is restored.
         """
         added, other = self.add(), self.add()
-        header_care.back_up(self.a.node, self.volume.id)
+        headers.back_up(self.a.node, self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=RecoveryTest.NO_BACKUP):
-            self.assertRaises(encryption_errors.StaleBackup, self.remove,
+            self.assertRaises(encryption_exceptions.StaleBackup, self.remove,
                               added.slot)
         self.assertTrue(self.is_marked())
         self.lose()
@@ -893,7 +892,7 @@ class RestoreTest(Case):
         self.patch(crypt.SimCrypt, 'restore', dies)
         self.cut_short()
         with self.a.node.lock(self.volume.id):
-            crypt_tops.ensure_open(
+            devices.ensure_open(
                 self.a.node, self.volume, self.volume.name)
         self.assertIn(names.crypt(self.volume.id), self.a.devices)
 
@@ -903,7 +902,7 @@ class RestoreTest(Case):
         self.header.tokens['0'] = dataclasses.replace(
             self.header.tokens['0'],
             keyslots=(*self.header.tokens['0'].keyslots, '7'))
-        header_care.back_up(self.a.node, self.volume.id)  # or a look
+        headers.back_up(self.a.node, self.volume.id)  # or a look
         self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
         self.lose()
         self.restore()
@@ -929,7 +928,7 @@ class RestoreTest(Case):
 
     def test_repeated_after_its_row_names_the_older_secret(self):
         removed, name = self.older()
-        with mock.patch.object(crypt_tops, 'name_secret', side_effect=(
+        with mock.patch.object(devices, 'name_secret', side_effect=(
                 exceptions.CommandFailed(command='c', code=5, stderr='LVM'))):
             self.assertRaises(exceptions.CommandFailed, self.restore, name)
         self.assertFalse(self.opens(removed))
@@ -941,7 +940,7 @@ class RestoreTest(Case):
         """
         rightful = self.add()
         _removed, name = self.older()
-        error = encryption_errors.HeaderInUse(path='p', reason='locked')
+        error = encryption_exceptions.HeaderInUse(path='p', reason='locked')
         with mock.patch.object(crypt.SimCrypt, 'restore', side_effect=error):
             self.assertRaises(type(error), self.restore, name)
         header_backups.Look(self.a.node).look(None)
@@ -1005,7 +1004,7 @@ class RestoreTest(Case):
             copy.tokens['0'] = dataclasses.replace(
                 copy.tokens['0'], key=theirs)
         self.lose()
-        self.refused(theirs, error=encryption_errors.KeyRefused)
+        self.refused(theirs, error=encryption_exceptions.KeyRefused)
         self.assertEqual(self.old, self.key())
 
     @ddt.data('its backup', 'its header', 'its tag')
@@ -1041,12 +1040,12 @@ class RestoreTest(Case):
 
     def test_attached_whatever_its_status(self):
         self.volume.volume_attachment = [test_connections.attachment('a')]
-        for status in header_care.DETACHED:
+        for status in headers.DETACHED:
             self.volume.status = status
             self.refused('attached')
 
     def under_way(self):
-        return headers.Reencryption(
+        return luks_header.Reencryption(
             0, 'checksum', False, 'aes-xts-plain64', 512)
 
     def test_of_what_was_being_re_encrypted(self):
@@ -1084,7 +1083,7 @@ class RestoreTest(Case):
         kept = self.world.secrets.kept
         kept[self.old] = kept[self.old][0], b'other'
         self.lose()
-        self.refused('', error=encryption_errors.WrongKey)
+        self.refused('', error=encryption_exceptions.WrongKey)
 
     def test_backup_that_can_not_be_read_just_now(self):
         """Its key may still open it: no older one takes its place."""
@@ -1108,7 +1107,7 @@ class RestoreTest(Case):
             self.a.node.crypt.open(
                 self.volume.id, self.world.secrets.kept[self.old][1])
         self.world.secrets.state = crypt.AWAY
-        self.refused('away', error=encryption_errors.KeyUnavailable)
+        self.refused('away', error=encryption_exceptions.KeyUnavailable)
         self.assertIn(names.crypt(self.volume.id), self.a.devices)
 
     def test_what_was_written_is_proven(self):
@@ -1120,7 +1119,7 @@ class RestoreTest(Case):
             found(own, *args)
             self.header.slots['0'] = b'noise'
         self.patch(crypt.SimCrypt, 'restore', torn)
-        self.assertRaises(encryption_errors.WrongKey, self.restore, name)
+        self.assertRaises(encryption_exceptions.WrongKey, self.restore, name)
         self.assertEqual(key, self.key())
 
     def test_secret_that_the_key_manager_does_not_keep_for_it(self):
@@ -1128,9 +1127,9 @@ class RestoreTest(Case):
         name = self.backup_of_before()
         key = self.key()
         with mock.patch.object(crypt.SimKeys, 'consume', side_effect=(
-                encryption_errors.KeyUnavailable(reason='away'))):
-            self.assertRaises(encryption_errors.KeyUnavailable, self.restore,
-                              name)
+                encryption_exceptions.KeyUnavailable(reason='away'))):
+            self.assertRaises(encryption_exceptions.KeyUnavailable,
+                              self.restore, name)
         self.assertEqual(key, self.key())
         self.assertEqual(key, names.facts(
             self.a.disk.tags[self.volume.name])['key'])
@@ -1208,7 +1207,7 @@ class RestoreTest(Case):
         self.add(store=True)
         del self.world.secrets.kept[self.old]
         self.lose()
-        self.refused(self.old, error=encryption_errors.KeyRefused)
+        self.refused(self.old, error=encryption_exceptions.KeyRefused)
         self.assertEqual(self.old, self.key())
 
     def test_key_manager_does_not_answer_for_the_first_of_its_secrets(self):
@@ -1220,15 +1219,15 @@ class RestoreTest(Case):
 
         def away(own, key, *args):
             if key == self.key():
-                raise encryption_errors.KeyUnavailable(reason='away')
+                raise encryption_exceptions.KeyUnavailable(reason='away')
             return get(own, key, *args)
         self.patch(crypt.SimKeys, 'get', away)
-        self.refused('away', name, encryption_errors.KeyUnavailable)
+        self.refused('away', name, encryption_exceptions.KeyUnavailable)
 
-    @ddt.data(*header_care.DETACHED)
+    @ddt.data(*headers.DETACHED)
     def test_whatever_keeps_it_from_being_used(self, status):
         self.assertEqual(('available', 'error', 'maintenance'),
-                         header_care.DETACHED)
+                         headers.DETACHED)
         self.lose()
         self.volume.status = status
         self.restore()
@@ -1265,7 +1264,7 @@ class RestoreTest(Case):
         self.lose()
         self.world.secrets.state = crypt.AWAY
         self.refused('did not answer',
-                     error=encryption_errors.KeyUnavailable)
+                     error=encryption_exceptions.KeyUnavailable)
         self.world.secrets.state = ''
         self.assertIsNotNone(rows.recorded(self.volume))
 

@@ -9,12 +9,12 @@ from cinder.tests.unit import utils
 from cinder.volume import api
 import ddt
 
-from cinder_localclone import exceptions
-from cinder_localclone import operator_records
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import inventory
 from tests.unit import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -28,7 +28,7 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = operator_records.OperatorRecords()
+        self.records = inventory.OperatorRecords()
         self.row = utils.create_volume(
             self.context, host=A + '#p', size=1, status='available',
             volume_type_id=None)

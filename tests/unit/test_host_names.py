@@ -2,7 +2,7 @@
 import ddt
 import testtools
 
-from cinder_localclone import host_names
+from cinder_localclone.core import hosts as host_names
 
 
 @ddt.ddt

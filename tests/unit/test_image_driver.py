@@ -10,9 +10,9 @@ import ddt
 import fixtures
 from taskflow.types import failure
 
-from cinder_localclone import driver
-from cinder_localclone import exceptions
-from cinder_localclone import messages
+from cinder_localclone.core import exceptions
+from cinder_localclone.driver import driver
+from cinder_localclone.service import messages
 from tests.unit import test_driver
 
 FULL = exceptions.PoolFull(pool='g/p', host='h', usage='96 %')
@@ -29,12 +29,12 @@ class ImageDriverTest(test_driver.Case):
         super().setUp()
         self.births, self.snapshots = (
             self.useFixture(fixtures.MockPatch(
-                'cinder_localclone.image_driver.' + room)).mock
-            for room in ('births', 'snapshots'))
+                'cinder_localclone.driver.snapshots.' + room)).mock
+            for room in ('clone', 'snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.front_end.volume_types.is_encrypted',
+            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
             return_value=False))
         self.context = self.reconciler.context
 
@@ -62,7 +62,7 @@ class ImageDriverTest(test_driver.Case):
         """Cinder's volume manager would tell nobody."""
         backup = mock.Mock(id='b')
         end = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.image_driver.backup_records.end')).mock
+            'cinder_localclone.driver.snapshots.backups.end')).mock
         base = self.useFixture(fixtures.MockPatch(
             'cinder.volume.driver.VolumeDriver.get_backup_device',
             return_value=('device', True), side_effect=error)).mock
@@ -141,9 +141,9 @@ class ImageDriverTest(test_driver.Case):
 
     @ddt.data('from_snapshot', 'clone')
     def test_encrypted_types(self, birth):
-        with mock.patch('cinder_localclone.front_end.is_encrypted',
+        with mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
                         return_value=True), mock.patch(
-                'cinder_localclone.front_end.db.'
+                'cinder_localclone.encryption.front_end.db.'
                 'volume_encryption_metadata_get',
                 return_value={'provider': 'luks2'}):
             self.assertRaises(exceptions.BirthFailed, getattr(self, birth))

@@ -7,20 +7,20 @@ import ddt
 import testtools
 
 from cinder_localclone.cmd import show
-from cinder_localclone.dm import tables
-from cinder_localclone import hydration
-from cinder_localclone import inspection
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import survey
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import hydration
+from cinder_localclone.volumes import inspect
 from tests import specs
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 OLD, NEW, META = 'volume-' + V1, 'volume-' + SHADOW, names.metadata_lv(SHADOW)
 A, B = 'a@l', 'b@l'
-STATUS = tables.CloneStatus(128, 6, 1024, 7, 16384, 1, True, 'rw')
+STATUS = dm_tables.CloneStatus(128, 6, 1024, 7, 16384, 1, True, 'rw')
 PROGRESS = hydration.Progress(25.0, None, None)
 
 
@@ -31,12 +31,12 @@ def move(phase=Phase.MIGRATING, committed=True):
 
 
 def lv(name, number, *tags):
-    return reports.LogicalVolume('g', name, 1 << 30, number, frozenset(tags),
-                                 uuid='uuid of ' + name)
+    return lvm_reports.LogicalVolume(
+        'g', name, 1 << 30, number, frozenset(tags), uuid='uuid of ' + name)
 
 
 def device(name, number, table, **more):
-    return tables.Device(name, names.device_uuid(name), number, **dict(
+    return dm_tables.Device(name, names.device_uuid(name), number, **dict(
         {'opened': 1, 'suspended': False, 'table': table}, **more))
 
 
@@ -73,7 +73,7 @@ class InspectTest(testtools.TestCase):
         self.node.sessions.passed.return_value = {V1: '/dev/sdb'}
         self.node.exports.serves.return_value = False
         self.node.exports.serves_source.side_effect = {SHADOW: True}.get
-        return inspection.inspect(self.node, V1, {
+        return inspect.inspect(self.node, V1, {
             SHADOW: progress}.get)
 
     def test_passed_through(self):
@@ -106,7 +106,7 @@ class InspectTest(testtools.TestCase):
                          'seconds_left': None, 'pause': 0.0, 'place': 0,
                          'pace': ''}},
             found)
-        self.assertEqual([], inspection.differences(found, move(), B, NEW))
+        self.assertEqual([], inspect.differences(found, move(), B, NEW))
 
     def test_nothing_measured_yet(self):
         found = self.inspect(move(), devices=[
@@ -133,7 +133,7 @@ class InspectTest(testtools.TestCase):
         found = self.inspect(move(), [lv(OLD, '253:5')], [
             device(names.source(SHADOW), '253:7', '0 1 linear 253:5 0')])
         self.assertEqual({'opened': 1, 'exported': True}, found['source'])
-        self.assertEqual([], inspection.differences(
+        self.assertEqual([], inspect.differences(
             dict(found, host=A), move(), B, NEW))
         self.assertIsNone(self.inspect(None, [lv(OLD, '253:5')], [
             device(names.source(SHADOW), '253:7', '0 1 linear 253:5 0')])[
@@ -146,7 +146,7 @@ class InspectTest(testtools.TestCase):
                         else Phase.ROLLING_BACK, committed)
             found = self.inspect(None, there, volume=False, remains=[over])
             self.assertEqual(left, [each['name'] for each in found['lvs']])
-            wrong = inspection.differences(found, None, A, OLD, [over])
+            wrong = inspect.differences(found, None, A, OLD, [over])
             self.assertEqual(bool(left), bool(wrong))
             for each in wrong:
                 self.assertIn(
@@ -161,13 +161,13 @@ class InspectTest(testtools.TestCase):
         found = self.inspect(None, [lv(NEW, '253:5')], [
             device(names.handle(V1), '253:7', '0 1 linear 8:16 0')])
         self.assertEqual(['8:16'], found['handle']['on'])
-        wrong, = inspection.differences(found, None, B, NEW)
+        wrong, = inspect.differences(found, None, B, NEW)
         self.assertIn('on 8:16', wrong)
 
     def test_handle_on_nothing(self):
         found = self.inspect(None, [lv(NEW, '253:5')], [
             device(names.handle(V1), '253:7', '0 1 error ')])
-        wrong, = inspection.differences(found, None, B, NEW)
+        wrong, = inspect.differences(found, None, B, NEW)
         self.assertIn('on nothing', wrong)
 
 
@@ -179,7 +179,7 @@ class RoleTest(testtools.TestCase):
         over = [moving] if moving and moving.is_over else []
         if over:
             lv = NEW if moving.committed else OLD
-        return inspection.differences({
+        return inspect.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
             'session': None, 'progress': None, 'served': False,
             'source': None, 'passed': False, 'tops': [],

@@ -14,9 +14,9 @@ import fixtures
 from os_brick.initiator.connectors import iscsi as connectors
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import iscsi
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import iscsiadm
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import commands
 
 IQN = ('iqn.2026-11.org.example:localclone-'
@@ -63,7 +63,7 @@ class Case(testtools.TestCase):
 class DisksTest(Case):
 
     def disks(self):
-        return json.loads(iscsi.disks())
+        return json.loads(iscsiadm.disks())
 
     def test_no_session_ever(self):
         self.assertEqual({}, self.disks())
@@ -79,11 +79,11 @@ class DisksTest(Case):
         """Nothing is looked for beneath the sessions of others."""
         self.session(2, IQN, 'sda')
         self.session(3, OTHER, 'sdb', 'sdc')
-        with mock.patch.object(iscsi.glob, 'glob', wraps=glob.glob) as look:
+        with mock.patch.object(iscsiadm.glob, 'glob', wraps=glob.glob) as look:
             self.assertEqual({IQN: ['/dev/sda']},
-                             json.loads(iscsi.disks(IQN)))
+                             json.loads(iscsiadm.disks(IQN)))
         look.assert_called_once()
-        self.assertEqual({}, json.loads(iscsi.disks(IQN + 'x')))
+        self.assertEqual({}, json.loads(iscsiadm.disks(IQN + 'x')))
 
     def test_session_without_a_disk(self):
         self.session(2, IQN)
@@ -98,21 +98,21 @@ class DisksTest(Case):
 class DownTest(Case):
 
     def test_states(self):
-        self.assertFalse(iscsi.is_down(IQN))
+        self.assertFalse(iscsiadm.is_down(IQN))
         (self.session(3, OTHER) / 'state').write_text('FAILED\n')
         state = self.session(2, IQN, 'sda') / 'state'
-        self.assertFalse(iscsi.is_down(IQN))  # it has just ended
+        self.assertFalse(iscsiadm.is_down(IQN))  # it has just ended
         for text, down in (('LOGGED_IN\n', False), ('FAILED\n', True),
                            ('FREE\n', True)):
             state.write_text(text)
-            self.assertIs(down, iscsi.is_down(IQN))
+            self.assertIs(down, iscsiadm.is_down(IQN))
 
 
 class RescanTest(Case):
 
     def test_asked_for_its_size_again(self):
         self.session(2, IQN, 'sda')
-        iscsi.rescan('/dev/sda', 5)
+        iscsiadm.rescan('/dev/sda', 5)
         self.assertEqual(
             ['tee %s/block/sda/device/rescan' % self.root],
             self.commands.ran)
@@ -133,21 +133,22 @@ class InitiatorNameTest(Case):
     def test_found(self, text, name):
         file = self.root / 'initiatorname.iscsi'
         self.useFixture(fixtures.MockPatchObject(
-            iscsi, '_INITIATOR_NAME', str(file)))
-        self.assertEqual('', iscsi.initiator_name())
+            iscsiadm, '_INITIATOR_NAME', str(file)))
+        self.assertEqual('', iscsiadm.initiator_name())
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        self.assertEqual(name, iscsi.initiator_name())
+        self.assertEqual(name, iscsiadm.initiator_name())
 
     def test_in_the_file_that_os_brick_reads(self):
         read = mock.Mock(return_value=('InitiatorName=iqn.this\n', ''))
         self.assertEqual('iqn.this', connectors.ISCSIConnector(
             'sudo', execute=read).get_initiator())
-        self.assertEqual(('cat', iscsi._INITIATOR_NAME), read.call_args.args)
+        self.assertEqual(('cat', iscsiadm._INITIATOR_NAME),
+                         read.call_args.args)
 
     def test_that_can_not_be_read(self):
         self.useFixture(fixtures.MockPatchObject(
-            iscsi, '_INITIATOR_NAME', str(self.root)))
-        self.assertEqual('', iscsi.initiator_name())
+            iscsiadm, '_INITIATOR_NAME', str(self.root)))
+        self.assertEqual('', iscsiadm.initiator_name())
 
 
 @ddt.ddt
@@ -159,7 +160,7 @@ class BringBackTest(Case):
         self.path.write_text(text + '\n')
 
     def bring_back(self):
-        return iscsi.bring_back('/dev/sda', 30)
+        return iscsiadm.bring_back('/dev/sda', 30)
 
     def kernel(self):
         """The kernel takes the word, and then scans the disk."""
@@ -168,7 +169,8 @@ class BringBackTest(Case):
         def run_(*argv, **more):
             self.path.write_text('running\n')
             run(*argv, **more)
-        self.useFixture(fixtures.MockPatchObject(iscsi.process, 'run', run_))
+        self.useFixture(
+            fixtures.MockPatchObject(iscsiadm.process, 'run', run_))
 
     def assertAsked(self):
         self.assertRan('tee %s/block/sda/device/state' % self.root)
@@ -213,7 +215,7 @@ class RecoveryTimeoutTest(Case):
                                                (3, OTHER, 'sdb'))]
         for limit in limits:
             limit.write_text('120')
-        iscsi.set_recovery_timeout('/dev/sda', 86400)
+        iscsiadm.set_recovery_timeout('/dev/sda', 86400)
         self.assertEqual(['86400', '120'],
                          [limit.read_text() for limit in limits])
 
@@ -222,13 +224,13 @@ class RecoveryTimeoutTest(Case):
         (self.root / 'block' / 'vda').mkdir(parents=True)
         os.symlink(self.root / 'devices' / 'virtio0',
                    self.root / 'block' / 'vda' / 'device')
-        iscsi.set_recovery_timeout('/dev/vda', 86400)
+        iscsiadm.set_recovery_timeout('/dev/vda', 86400)
 
     def refused(self, code):
         self.session(2, IQN, 'sda')
         with mock.patch.object(builtins, 'open',
                                side_effect=OSError(code, 'refused')):
-            iscsi.set_recovery_timeout('/dev/sda', 86400)
+            iscsiadm.set_recovery_timeout('/dev/sda', 86400)
 
     def test_session_that_is_down(self):
         self.refused(errno.EBUSY)
@@ -244,19 +246,19 @@ class CommandsTest(Case):
     DELETE = 'iscsiadm -m node -T %s -o delete' % IQN
 
     def test_logged_out_and_forgotten(self):
-        iscsi.end_session(IQN, 30)
+        iscsiadm.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, self.DELETE)
 
     def test_no_session_and_no_record(self):
         self.commands.answer('iscsiadm', code=21)
-        iscsi.end_session(IQN, 30)
+        iscsiadm.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, self.DELETE)
 
     def test_session_that_iscsiadm_does_not_find(self):
         self.session(2, OTHER)
         self.session(17, IQN, 'sda')
         self.commands.answer('iscsiadm -m node', code=21)
-        iscsi.end_session(IQN, 30)
+        iscsiadm.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, 'iscsiadm -m session -r 17 -u',
                        self.DELETE)
 
@@ -264,38 +266,38 @@ class CommandsTest(Case):
         sleep = self.useFixture(
             fixtures.MockPatch('tenacity.nap.time.sleep')).mock
         self.commands.answer('iscsiadm', code=6, times=1)
-        iscsi.end_session(IQN, 30)
+        iscsiadm.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, self.LOGOUT, self.DELETE)
         sleep.assert_called_once_with(0.2)
         del self.commands.ran[:]
         self.commands.answer('iscsiadm', code=6)
-        self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
+        self.assertRaises(exceptions.CommandFailed, iscsiadm.end_session, IQN,
                           30)
         self.assertEqual([self.LOGOUT] * 5, self.commands.ran)
 
     @ddt.data(1, 8, 15)
     def test_logout_that_fails(self, code):
         self.commands.answer('iscsiadm', code=code)
-        self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
+        self.assertRaises(exceptions.CommandFailed, iscsiadm.end_session, IQN,
                           30)
         self.assertRan(self.LOGOUT)
 
     @ddt.data(OTHER, IQN + 'x', '')
     def test_sessions_of_others(self, iqn):
-        for act, more in ((iscsi.end_session, ()), (iscsi.login, ()),
-                          (iscsi.record_target, (PORTAL, AUTH))):
+        for act, more in ((iscsiadm.end_session, ()), (iscsiadm.login, ()),
+                          (iscsiadm.record_target, (PORTAL, AUTH))):
             self.assertRaises(exceptions.Foreign, act, iqn, *more, 30)
         self.assertRan()
 
     def test_known_portal(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
-        self.assertEqual(PORTAL, iscsi.known_portal(IQN, 30))
-        self.assertEqual('', iscsi.known_portal(OTHER, 30))
+        self.assertEqual(PORTAL, iscsiadm.known_portal(IQN, 30))
+        self.assertEqual('', iscsiadm.known_portal(OTHER, 30))
         self.assertEqual('iscsiadm -m node', self.commands.ran[0])
 
     def test_no_records_at_all(self):
         self.commands.answer('iscsiadm', code=21)
-        self.assertEqual('', iscsi.known_portal(IQN, 30))
+        self.assertEqual('', iscsiadm.known_portal(IQN, 30))
         self.assertRan('iscsiadm -m node')
 
     RECORD = 'iscsiadm -m node -T %s -p %s ' % (IQN, PORTAL)
@@ -317,7 +319,7 @@ class CommandsTest(Case):
     def test_record(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (
             PORTAL, OTHER))
-        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
         self.assertRan('iscsiadm -m node',
                        self.RECORD + '--interface default --op new',
                        self.COMPLETE)
@@ -326,7 +328,7 @@ class CommandsTest(Case):
     def test_a_record_is_never_made_anew(self):
         """It would lose its secret; a power cut may come then."""
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
-        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
         self.assertRan('iscsiadm -m node', self.COMPLETE)
 
     def test_records_at_other_portals_go(self):
@@ -335,7 +337,7 @@ class CommandsTest(Case):
             '192.0.2.98:3260,1 %(iqn)s\n%(portal)s,1 %(other)s\n'
             '192.0.2.99:3260,1 %(iqn)s\n') % {
                 'iqn': IQN, 'portal': PORTAL, 'other': OTHER})
-        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
         gone = 'iscsiadm -m node -T %s -p 192.0.2.%d:3260 -o delete'
         self.assertRan('iscsiadm -m node', gone % (IQN, 98), gone % (IQN, 99),
                        self.RECORD + '--interface default --op new',
@@ -346,7 +348,7 @@ class CommandsTest(Case):
         self.session(2, OTHER)
         self.session(7, IQN)
         self.commands.answer('iscsiadm', code=code)
-        iscsi.login(IQN, 30)
+        iscsiadm.login(IQN, 30)
         self.assertRan('iscsiadm -m node -T %s --login' % IQN,
                        'tee /sys/class/scsi_host/host7/scan')
         self.assertEqual([None, b'0 0 0'], self.commands.inputs)
@@ -355,15 +357,15 @@ class CommandsTest(Case):
         self.session(2, IQN + '-0')
         self.session(17, IQN, 'sda')
         self.commands.answer('iscsiadm -m node', code=21)
-        iscsi.end_session(IQN, 30)
+        iscsiadm.end_session(IQN, 30)
         self.assertEqual(['iscsiadm -m session -r 17 -u'], [
             line for line in self.commands.ran if ' session ' in line])
         del self.commands.ran[:], self.commands._answers[:]
-        iscsi.login(IQN, 30)
+        iscsiadm.login(IQN, 30)
         self.assertEqual(['tee /sys/class/scsi_host/host17/scan'],
                          self.commands.ran[1:])
 
     def test_login_that_is_refused(self):
         self.commands.answer('iscsiadm', code=24, err='authorization')
-        self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 30)
+        self.assertRaises(exceptions.CommandFailed, iscsiadm.login, IQN, 30)
         self.assertEqual(1, len(self.commands.ran))

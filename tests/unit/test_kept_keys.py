@@ -6,13 +6,13 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import kept_keys
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.volumes import delete
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
@@ -51,7 +51,7 @@ class NoteTest(test_follow.Case):
     def delete(self, node):
         self.guest.volume.status = 'deleting'
         self.guest.world.going.add(self.guest.id)
-        deletion.delete(node.node, None, self.guest.volume)
+        delete.delete(node.node, None, self.guest.volume)
         del self.guest.world.volumes[self.guest.id]
         self.guest.world.settle()
         self.assertEqual({}, node.lvs)
@@ -72,9 +72,9 @@ class NoteTest(test_follow.Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'mark', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
-            self.assertFalse(passing.look(self.here.node))
+            self.assertFalse(remote_attachment.look(self.here.node))
         self.assertIn(self.guest.id, self.here.disk.passed)
-        self.assertTrue(passing.look(self.here.node))
+        self.assertTrue(remote_attachment.look(self.here.node))
         self.assertIn(names.OPENED, self.here.disk.tags[lv])
         self.assertEqual({}, self.here.disk.passed)
 
@@ -137,14 +137,14 @@ class FollowingTest(test_follow.Case):
         before.exports.clear()  # the source of the move, not offered again yet
         here.reconciler.converge_node()
         self.assertIn(guest.id, here.passed_handles())
-        noted = unlocking.noted_of(
+        noted = unlock.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes())
         self.assertEqual([guest.id], [each.volume_id for each in (
-            unlocking.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+            unlock.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
             here.devices.pop(name)
-            passing.look(here.node)
+            remote_attachment.look(here.node)
             self.assertNotIn(name, here.devices)
             self.assertIn(guest.id, here.disk.passed)
 
@@ -179,13 +179,13 @@ class SwappedTest(test_follow.Case):
 
     def test_a_boot_opens_it(self):
         self.restore()
-        noted = unlocking.noted_of(self.here.node.crypt, self.recorded)
+        noted = unlock.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
-            unlocking.plan(self.here.sim_stack.survey(), noted))])
+            unlock.plan(self.here.sim_stack.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
             self.here.disk.passed,
-            unlocking.known(self.here.sim_stack.survey(), {}))
+            unlock.known(self.here.sim_stack.survey(), {}))
 
     def test_the_service_opens_it(self):
         """Whatever its start has made of what is kept."""
@@ -214,8 +214,8 @@ class MarkTest(test_follow.Case):
             real(this, *args, **more)
 
         def opened_by_a_boot():
-            return [each.volume_id for each in unlocking.plan(
-                survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
+            return [each.volume_id for each in unlock.plan(
+                survey.Survey(here.sim_stack.lvs(), {}), unlock.noted_of(
                     here.node.crypt, here.node.sessions.recorded_passes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
             guest.live_on()
@@ -260,10 +260,10 @@ class BootTest(test_encrypted_guests.Case):
                 meanwhile()
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
-            outcome, = unlocking.unlock(
+            outcome, = unlock.unlock(
                 node.sim_stack, dict(node.disk.passed), crypt.SimCrypt(node),
                 crypt.SimKeys(node), 9)
-        self.assertEqual((unlocking.OPENED, ''),
+        self.assertEqual((unlock.OPENED, ''),
                          (outcome.state, outcome.problem))
         self.assertIn(self.volume.id, node.disk.sealed)
         self.world.settle()
@@ -277,7 +277,7 @@ class BootTest(test_encrypted_guests.Case):
         def detach():
             self.unserve(self.a, connector)
             with self.b.node.lock(self.volume.id):
-                passing.end(self.b.node, self.volume.id)
+                remote_attachment.end(self.b.node, self.volume.id)
             self.assertNotIn(self.handle, self.b.devices)
             self.attach('available')
         self.unlock(self.b, detach)
@@ -310,7 +310,7 @@ class LookTest(test_encrypted_guests.Case):
         self.kept = self.a.disk.sealed = {self.volume.id: 'x', OTHER: 'y'}
 
     def look(self):
-        kept_keys.look(self.a.node)
+        leftovers.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
     def test_in_use(self):
@@ -335,7 +335,7 @@ class LookTest(test_encrypted_guests.Case):
         self.volume.host = 'c@other'
         noted = {self.volume.id: ('luks', self.key)}
         self.a.disk.passed = dict(noted)
-        self.assertTrue(passing.look(self.a.node))
+        self.assertTrue(remote_attachment.look(self.a.node))
         self.assertEqual(noted, self.a.disk.passed)
 
     def test_open(self):
@@ -358,7 +358,7 @@ class LookTest(test_encrypted_guests.Case):
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
-        self.assertEqual([], unlocking.plan(self.a.sim_stack.survey()))
+        self.assertEqual([], unlock.plan(self.a.sim_stack.survey()))
         self.assertEqual(set(), self.look())
 
     def test_in_use_and_locked(self):
@@ -369,7 +369,7 @@ class LookTest(test_encrypted_guests.Case):
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.a.devices.pop(self.crypt)
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}
-        self.assertTrue(passing.look(self.a.node))
+        self.assertTrue(remote_attachment.look(self.a.node))
         self.assertEqual({}, self.a.disk.passed)
         self.assertIn(names.OPENED, self.tags())
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
@@ -381,7 +381,7 @@ class LookTest(test_encrypted_guests.Case):
                 crypt.SimCrypt, 'sealed_volumes',
                 side_effect=exceptions.CommandFailed(
                     command='list', code=5, stderr='I/O error')):
-            with mock.patch.object(kept_keys.LOG, 'error') as said:
+            with mock.patch.object(leftovers.LOG, 'error') as said:
                 self.a.reconciler.converge_node()
         said.assert_called_once()
 

@@ -9,16 +9,16 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_backups
-from cinder_localclone import headers_at_rest
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import at_rest
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import rotate
 from tests.unit import test_encrypted_volumes as encrypted_volumes
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -59,7 +59,7 @@ class Case(encrypted_volumes.Case):
         return rows.recorded(self.volume).key
 
     def rotate(self):
-        key_change.rotate(self.a.node, self.volume.id)
+        rotate.rotate(self.a.node, self.volume.id)
 
     @property
     def header(self):
@@ -118,7 +118,7 @@ class RotateTest(Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'header', autospec=True,
                 side_effect=crypt.SimCrypt.header) as header:
-            headers_at_rest.to_change(self.a.node, self.volume)
+            at_rest.to_change(self.a.node, self.volume)
         header.assert_called_once_with(
             mock.ANY, self.volume.id, mend=True)
 
@@ -165,7 +165,7 @@ class RotateTest(Case):
         header = copy.deepcopy(self.header)
         del self.world.secrets.kept[self.old]
         with mock.patch.object(crypt.SimCrypt, 'write_token') as written:
-            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         written.assert_not_called()
         self.assertEqual([{}, header, {self.volume.id: (self.old, b'K')}], [
             self.world.secrets.kept, self.header, self.a.disk.sealed])
@@ -246,7 +246,7 @@ class RotateTest(Case):
         look.look(None)
         name = self.a.node.crypt.backup_names(self.volume.id)[-1]
         self.assertRaises(
-            encryption_errors.WrongKey, self.a.node.crypt.test_backup,
+            encryption_exceptions.WrongKey, self.a.node.crypt.test_backup,
             self.volume.id, name, old)
 
     def test_backups_are_marked_before_the_old_key_goes(self):
@@ -264,7 +264,7 @@ class RotateTest(Case):
         with mock.patch.object(
                 crypt.SimKeys, 'get_again', autospec=True, side_effect=lambda
                 own, key, *args: self.world.secrets.kept[self.old][1]):
-            self.assertRaises(encryption_errors.WrongKey, self.rotate)
+            self.assertRaises(encryption_exceptions.WrongKey, self.rotate)
         self.assertEqual(self.old, self.key())
         self.rotate()
         self.assert_changed()
@@ -277,10 +277,10 @@ class RotateTest(Case):
             record(own, volume_id, recorded, before)
             del self.world.secrets.kept[recorded.key]
         with mock.patch.object(records.SimRecords, 'record', losing):
-            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         self.assertIn(self.world.secrets.kept[self.old][1],
                       self.header.slots.values())
-        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.rotate()
@@ -292,15 +292,16 @@ class RotateTest(Case):
 
         def cut_short(*args):
             record(*args)
-            raise encryption_errors.KeyUnavailable(reason='no route')
+            raise encryption_exceptions.KeyUnavailable(reason='no route')
 
         def refuse_once(own, key, *args):
             if not refused:
                 refused.append(key)
-                raise encryption_errors.KeyRefused(key=key, reason='gone')
+                raise encryption_exceptions.KeyRefused(key=key, reason='gone')
             return get(own, key, *args)
         with mock.patch.object(records.SimRecords, 'record', cut_short):
-            self.assertRaises(encryption_errors.KeyUnavailable, self.rotate)
+            self.assertRaises(
+                encryption_exceptions.KeyUnavailable, self.rotate)
         new = self.key()
         with mock.patch.object(crypt.SimKeys, 'get', refuse_once):
             self.rotate()
@@ -317,7 +318,7 @@ class RotateTest(Case):
         self.header.tokens['5'] = dataclasses.replace(
             self.header.tokens['0'], key=theirs, keyslots=('5',), number='5',
             replaces=self.old)
-        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         self.assertEqual(self.old, self.key())
         self.assertEqual(['0'], list(self.header.slots))
         self.assertIn(theirs, self.world.secrets.kept)
@@ -332,9 +333,9 @@ class RotateTest(Case):
         with mock.patch.object(crypt.SimKeys, 'remove', noting), (
                 mock.patch.object(
                     crypt.SimCrypt, 'add_key', autospec=True,
-                    side_effect=encryption_errors.KeyRefused(
+                    side_effect=encryption_exceptions.KeyRefused(
                         key='k', reason='no'))):
-            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         self.assertEqual([True], seen)
         self.assertFalse(self.is_marked())
 
@@ -348,9 +349,9 @@ class RotateTest(Case):
 
     def test_recovery_keys_and_others_stay(self):
         self.header.slots.update({'1': b'recovery', '2': b'by hand'})
-        self.header.tokens['1'] = tokens.Token(
-            '', encryption_types.KeyFormat.PASSPHRASE,
-            role=tokens.Role.RECOVERY, keyslots=('1',), number='1')
+        self.header.tokens['1'] = luks_header.Token(
+            '', volume_types.KeyFormat.PASSPHRASE,
+            role=luks_header.Role.RECOVERY, keyslots=('1',), number='1')
         self.rotate()
         self.assertNotEqual(self.old, self.key())
         self.assertEqual((b'recovery', b'by hand'), (
@@ -400,7 +401,7 @@ class RotateTest(Case):
         volume = self.volume = self.row(key='type:ours')
         self.create(volume)
         volume.status = 'available'
-        error = self.assertRaises(encryption_errors.KeyNotChanged,
+        error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.rotate)
         self.assertIn('other volumes have the same key', str(error))
 
@@ -419,7 +420,7 @@ class RotateTest(Case):
 
     # -- refused
 
-    def refused(self, error=encryption_errors.NotAtRest):
+    def refused(self, error=encryption_exceptions.NotAtRest):
         before = repr((self.world.headers, self.volume.provider_id,
                        sorted(self.world.secrets.kept)))
         self.world.done.clear()
@@ -434,25 +435,25 @@ class RotateTest(Case):
         self.a.move(self.volume, B)
         self.refused(exceptions.StaleMove)
         error = self.assertRaises(
-            encryption_errors.NotAtRest, key_change.rotate, self.b.node,
+            encryption_exceptions.NotAtRest, rotate.rotate, self.b.node,
             self.volume.id)
         self.assertIn(self.volume.id, str(error))
         self.world.settle()
-        key_change.rotate(self.b.node, self.volume.id)
+        rotate.rotate(self.b.node, self.volume.id)
         self.assertNotEqual(self.old, self.key())
 
     def test_any_sign_of_a_move_is_enough(self):
         """Its record, its metadata LV, or a connection of another node."""
         for where, name, found in (
                 (self.a.node.records, 'move_of', 'a move'),
-                (headers_at_rest.passing, 'passed_from', ['a node'])):
+                (nodes, 'passed_from', ['a node'])):
             with mock.patch.object(where, name, return_value=found):
                 self.refused()
         self.volume.status = 'available'
         self.a.move(self.volume, B)
         with mock.patch.object(self.b.node.records, 'move_of',
                                return_value=None):
-            self.assertRaises(encryption_errors.NotAtRest, key_change.rotate,
+            self.assertRaises(encryption_exceptions.NotAtRest, rotate.rotate,
                               self.b.node, self.volume.id)
 
     def test_while_it_is_passed_through(self):
@@ -466,17 +467,18 @@ class RotateTest(Case):
     @ddt.data('creating', 'reverting', 'deleting')
     def test_status(self, status):
         self.volume.status = status
-        self.assertIn(status, self.refused(encryption_errors.KeyNotChanged))
+        self.assertIn(
+            status, self.refused(encryption_exceptions.KeyNotChanged))
 
     def test_plain(self):
         plain = self.world.create_volume(A)
-        self.assertRaises(encryption_errors.KeyNotChanged, key_change.rotate,
+        self.assertRaises(encryption_exceptions.KeyNotChanged, rotate.rotate,
                           self.a.node, plain.id)
 
     def test_header_of_somebody_else(self):
         """Not a byte of it is written, and no secret is used on it."""
         self.header.digest = 'of somebody else'
-        self.refused(encryption_errors.ForeignHeader)
+        self.refused(encryption_exceptions.ForeignHeader)
 
     def test_while_it_is_re_encrypted(self):
         found = crypt.SimCrypt.header
@@ -484,29 +486,29 @@ class RotateTest(Case):
         def under_way(own, volume_id, mend=False):
             return dataclasses.replace(
                 found(own, volume_id, mend),
-                reencryption=headers.Reencryption(
+                reencryption=luks_header.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)
         self.assertIn('re-encrypted',
-                      self.refused(encryption_errors.KeyNotChanged))
+                      self.refused(encryption_exceptions.KeyNotChanged))
 
     @ddt.data(({'requirements': ('another',)},
-               encryption_errors.ForeignHeader),
-              ({'reencryption': headers.Reencryption(
+               encryption_exceptions.ForeignHeader),
+              ({'reencryption': luks_header.Reencryption(
                   0, 'checksum', False, 'aes-xts-plain64', 512)},
-               encryption_errors.KeyNotChanged))
+               encryption_exceptions.KeyNotChanged))
     @ddt.unpack
     def test_header_that_is_not_to_be_written(self, says, error):
         """Whatever for."""
         found = self.a.node.crypt.header(self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'header', return_value=(
                 dataclasses.replace(found, **says))):
-            self.assertRaises(error, headers_at_rest.to_change, self.a.node,
+            self.assertRaises(error, at_rest.to_change, self.a.node,
                               self.volume)
             self.refused(error)
 
-    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
-              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
+              (crypt.REFUSES, encryption_exceptions.KeyRefused))
     @ddt.unpack
     def test_key_manager(self, state, error):
         self.world.secrets.state = state
@@ -577,8 +579,8 @@ class StopsTest(Case):
                     world.secrets.state = state
                 tick(node, what)
             world.tick = passing
-            with contextlib.suppress(encryption_errors.KeyUnavailable,
-                                     encryption_errors.KeyRefused):
+            with contextlib.suppress(encryption_exceptions.KeyUnavailable,
+                                     encryption_exceptions.KeyRefused):
                 self.rotate()
             left[0], world.secrets.state = 0, ''
             self.assert_opens()
@@ -598,7 +600,7 @@ class StopsTest(Case):
         announced = any(token.key in new
                         for token in self.header.tokens.values())
         if announced:
-            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
             self.assertEqual(self.old, self.key())
             self.world.secrets.consumers = {
                 each for each in self.world.secrets.consumers
@@ -617,14 +619,14 @@ class StopsTest(Case):
         for key in set(kept) - {self.old}:
             kept[key] = kept[key][0], b'another'
         self.a.dead = False
-        with contextlib.suppress(encryption_errors.WrongKey):
+        with contextlib.suppress(encryption_exceptions.WrongKey):
             self.rotate()
         self.assert_opens()
         self.rotate()
         self.assert_opens()
 
-    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
-              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
+              (crypt.REFUSES, encryption_exceptions.KeyRefused))
     @ddt.unpack
     def test_what_the_node_keeps_until_there_is_another(self, state, error):
         """It stops, and then there is no key manager."""

@@ -14,9 +14,9 @@ from oslo_config import cfg
 import requests
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone.encryption_types import KeyFormat
-from cinder_localclone import keys
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.volume_types import KeyFormat
+from cinder_localclone.encryption import key_manager
 
 KEYSTONE, BARBICAN = 'http://k/v3', 'http://b'
 SECRET = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
@@ -102,15 +102,15 @@ class LoginTest(testtools.TestCase):
         conf = cfg.ConfigOpts()
         conf([])
         self.useFixture(fixtures.MockPatchObject(
-            keys.key_manager, 'API', side_effect=lambda _conf: self._manager(
-                conf)))
+            key_manager.key_manager, 'API',
+            side_effect=lambda _conf: self._manager(conf)))
         self.useFixture(fixtures.MockPatchObject(
-            keys.castellan_utils, 'credential_factory',
+            key_manager.castellan_utils, 'credential_factory',
             side_effect=lambda _conf: keystone_password.KeystonePassword(
                 'pw', auth_url=KEYSTONE, username='cinder',
                 user_domain_name='D', project_name='service',
                 project_domain_name='D')))
-        self.keys = keys.Keys(keys.KEY_MANAGER, 20)
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
 
     @staticmethod
     def _manager(conf):
@@ -132,8 +132,8 @@ class LoginTest(testtools.TestCase):
 
     def test_what_castellan_does_by_itself(self):
         """Once that keeps a client by itself, nobody else has to."""
-        manager = keys.key_manager.API(None)
-        whose = keys.castellan_utils.credential_factory(None)
+        manager = key_manager.key_manager.API(None)
+        whose = key_manager.castellan_utils.credential_factory(None)
         manager.get(whose, SECRET)
         once = self.server.discoveries
         for _repeated in range(4):
@@ -159,7 +159,7 @@ class LoginTest(testtools.TestCase):
     def test_after_an_error_all_is_made_anew(self):
         self.get()
         self.server.down = True
-        self.assertRaises(encryption_errors.KeyUnavailable, self.get)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, self.get)
         self.server.down = False
         self.get()
         self.assertEqual(2, len(self.server.logins))
@@ -169,15 +169,16 @@ class LoginTest(testtools.TestCase):
         self.get()
         with mock.patch.object(Server, 'request',
                                return_value=response(401, {})):
-            self.assertRaises(encryption_errors.KeyRefused, self.get)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.get)
         self.get()
-        self.assertEqual(2, keys.castellan_utils.credential_factory.call_count)
+        self.assertEqual(
+            2, key_manager.castellan_utils.credential_factory.call_count)
 
     def test_secret_that_is_gone_costs_no_login(self):
         self.get()
         with mock.patch.object(Server, 'request',
                                return_value=response(404, {})):
-            self.assertRaises(encryption_errors.KeyRefused, self.get)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.get)
         self.get()
         self.assertEqual(1, len(self.server.logins))
 

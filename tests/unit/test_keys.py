@@ -17,10 +17,10 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone.encryption_types import KeyFormat
-from cinder_localclone import keys
-from cinder_localclone import names
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.volume_types import KeyFormat
+from cinder_localclone.encryption import key_manager
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 OTHER = VOLUME.replace('b', 'a')
@@ -99,14 +99,14 @@ class KeysTest(testtools.TestCase):
         super().setUp()
         self.manager = Manager()
         self.opened = self.useFixture(fixtures.MockPatchObject(
-            keys.key_manager, 'API', return_value=self.manager)).mock
+            key_manager.key_manager, 'API', return_value=self.manager)).mock
         self.credentials = self.useFixture(fixtures.MockPatchObject(
-            keys.castellan_utils, 'credential_factory')).mock
-        self.keys = keys.Keys(keys.KEY_MANAGER, 20)
+            key_manager.castellan_utils, 'credential_factory')).mock
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
 
     def test_nothing_that_castellan_quotes_is_in_a_traceback(self):
         for error in (NotImplementedError('no'),
-                      encryption_errors.KeyRefused(key='k', reason='no')):
+                      encryption_exceptions.KeyRefused(key='k', reason='no')):
             error.__context__ = castellan_exception.KeyManagerError(
                 reason='it has SECRET')
             self.manager.error = error
@@ -120,7 +120,7 @@ class KeysTest(testtools.TestCase):
         for act in (lambda volume_id: self.keys.get(
                 key, KeyFormat.HEX, volume_id), lambda volume_id:
                 self.keys.remove(key, volume_id)):
-            error = self.assertRaises(encryption_errors.KeyRefused, act,
+            error = self.assertRaises(encryption_exceptions.KeyRefused, act,
                                       OTHER)
             self.assertIn('not named after volume ' + OTHER, str(error))
             self.assertIn(key, self.manager.kept)
@@ -138,7 +138,7 @@ class KeysTest(testtools.TestCase):
                 self.manager.kept[key] = opaque_data.OpaqueData(
                     wrong, name=names.secret(VOLUME))
                 error = self.assertRaises(
-                    encryption_errors.KeyRefused, self.keys.get, key,
+                    encryption_exceptions.KeyRefused, self.keys.get, key,
                     key_format)
                 self.assertIn('bytes', str(error))
 
@@ -149,18 +149,18 @@ class KeysTest(testtools.TestCase):
         self.assertEqual(first, self.keys.get_again(
             key, KeyFormat.HEX, VOLUME))
         self.assertEqual(2, self.opened.call_count)
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.get_again,
-                          key, KeyFormat.HEX, OTHER)
+        self.assertRaises(encryption_exceptions.KeyRefused,
+                          self.keys.get_again, key, KeyFormat.HEX, OTHER)
 
     def test_secret_without_a_name(self):
         key = self.manager.store(mock.sentinel.us, symmetric_key.SymmetricKey(
             'AES', 256, bytes(32)))
         self.keys.get(key, KeyFormat.HEX)
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, key,
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.get, key,
                           KeyFormat.HEX, VOLUME)
         self.keys.get(key, KeyFormat.HEX, VOLUME, or_shared=True)
         theirs = self.keys.create(OTHER)
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.get,
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.get,
                           theirs, KeyFormat.HEX, VOLUME, or_shared=True)
 
     def test_secret_that_a_volume_shares_with_what_it_was_made_of(self):
@@ -174,7 +174,7 @@ class KeysTest(testtools.TestCase):
                          'resource_id': VOLUME},
                         {'resource_type': 'volumes', 'resource_id': OTHER}):
             secret._consumers = [dict(used_by, service='volume')]
-            self.assertRaises(encryption_errors.KeyRefused, get,
+            self.assertRaises(encryption_exceptions.KeyRefused, get,
                               or_shared=True)
         secret._consumers.append({
             'service': 'volume', 'resource_type': 'volumes',
@@ -182,12 +182,12 @@ class KeysTest(testtools.TestCase):
         self.assertEqual(self.keys.get(key, KeyFormat.HEX),
                          get(or_shared=True))
         # Of what only a header names nothing but the name counts.
-        self.assertRaises(encryption_errors.KeyRefused, get)
+        self.assertRaises(encryption_exceptions.KeyRefused, get)
 
     def test_secret_of_a_type_is_no_volumes(self):
         """It would go with that volume."""
         key = self.keys.create(VOLUME)
-        error = self.assertRaises(encryption_errors.KeyRefused,
+        error = self.assertRaises(encryption_exceptions.KeyRefused,
                                   self.keys.check_shared, key)
         self.assertIn(VOLUME, str(error))
         for name in (None, 'for all'):
@@ -208,9 +208,9 @@ class KeysTest(testtools.TestCase):
         for _repeated in range(2):
             self.keys.remove(key)
             self.assertEqual({}, self.manager.kept)
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, key,
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.get, key,
                           KeyFormat.HEX)
-        self.opened.assert_called_once_with(keys.CONF)
+        self.opened.assert_called_once_with(key_manager.CONF)
 
     def test_what_others_have_stored_stays(self):
         for number, name in enumerate((None, '', 'for all', 'localclone')):
@@ -240,14 +240,14 @@ class KeysTest(testtools.TestCase):
     def test_secret_that_is_empty(self, secret):
         self.manager.kept['k'] = types.SimpleNamespace(
             get_encoded=lambda: secret, name=None)
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, 'k',
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.get, 'k',
                           KeyFormat.RAW)
-        self.assertRaises(encryption_errors.KeyUnreadable,
+        self.assertRaises(encryption_exceptions.KeyUnreadable,
                           self.keys.owners_key, object(), 'k')
 
     def test_reference_that_no_tag_can_have(self):
         with mock.patch.object(self.manager, 'store', return_value='a b'):
-            self.assertRaises(encryption_errors.KeyRefused,
+            self.assertRaises(encryption_exceptions.KeyRefused,
                               self.keys.create, VOLUME)
 
     def test_found_by_the_name_of_its_volume(self):
@@ -283,14 +283,14 @@ class KeysTest(testtools.TestCase):
         for method in ('add_consumer', 'remove_consumer'):
             setattr(self.manager, method, mock.Mock(
                 side_effect=NotImplementedError))
-        with mock.patch.object(keys.LOG, 'info') as said:
+        with mock.patch.object(key_manager.LOG, 'info') as said:
             for _repeated in range(2):
                 self.keys.consume('k', 'volumes', VOLUME)
                 self.keys.release('k', 'volumes', VOLUME)
         said.assert_called_once()
 
     def test_who_uses_what_is_gone(self):
-        self.assertRaises(encryption_errors.KeyRefused, self.keys.consume,
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.consume,
                           'k', 'volumes', VOLUME)
 
     # -- an owner's
@@ -305,15 +305,14 @@ class KeysTest(testtools.TestCase):
         self.credentials.assert_not_called()
 
     def test_owners_key_that_is_refused(self):
-        self.assertRaises(encryption_errors.KeyUnreadable,
+        self.assertRaises(encryption_exceptions.KeyUnreadable,
                           self.keys.owners_key, object(), 'k')
         self.manager.error = Answer(403)
-        error = self.assertRaises(
-            encryption_errors.KeyUnreadable, self.keys.owners_key, object(),
-            'k')
+        error = self.assertRaises(encryption_exceptions.KeyUnreadable,
+                                  self.keys.owners_key, object(), 'k')
         self.assertIn('403', str(error))
         self.manager.error = Answer(503)
-        self.assertRaises(encryption_errors.KeyUnavailable,
+        self.assertRaises(encryption_exceptions.KeyUnavailable,
                           self.keys.owners_key, object(), 'k')
 
     # -- no answer, and no
@@ -322,7 +321,7 @@ class KeysTest(testtools.TestCase):
               KeyError('k'), castellan_exception.Forbidden(),
               castellan_exception.InsufficientCredentialDataError())
     def test_refused(self, error):
-        self._fails(error, encryption_errors.KeyRefused)
+        self._fails(error, encryption_exceptions.KeyRefused)
 
     @ddt.data(Answer(500), Answer(503), Answer(429), Answer(408),
               Answer(404), Answer(401), Answer(404, 'http_status'),
@@ -330,7 +329,7 @@ class KeysTest(testtools.TestCase):
               castellan_exception.KeyManagerError(reason='down'),
               ValueError('this is no JSON'))
     def test_unavailable(self, error):
-        self._fails(error, encryption_errors.KeyUnavailable)
+        self._fails(error, encryption_exceptions.KeyUnavailable)
 
     def _fails(self, error, kind):
         self.manager.error = error
@@ -356,13 +355,13 @@ class KeysTest(testtools.TestCase):
                 with mock.patch.object(self.manager, 'list', autospec=True,
                                        side_effect=error):
                     for act, *arguments in acts:
-                        self.assertRaises(encryption_errors.KeyUnavailable,
+                        self.assertRaises(encryption_exceptions.KeyUnavailable,
                                           act, *arguments)
             # It answers, or says at least that it is there.
             for error in None, Answer(403):
                 with mock.patch.object(self.manager, 'list', autospec=True,
                                        side_effect=error, return_value=[]):
-                    self.assertRaises(encryption_errors.KeyRefused,
+                    self.assertRaises(encryption_exceptions.KeyRefused,
                                       *acts[0])
                     for act, *arguments in acts[1:]:
                         act(*arguments)
@@ -371,13 +370,13 @@ class KeysTest(testtools.TestCase):
         self.keys._timeout = 0.2
         self.manager.wait.clear()
         self.addCleanup(self.manager.wait.set)
-        error = self.assertRaises(encryption_errors.KeyUnavailable,
+        error = self.assertRaises(encryption_exceptions.KeyUnavailable,
                                   self.keys.get, 'k', KeyFormat.HEX)
         self.assertIn('0.2 s', str(error))
         self.assertEqual(0, self.manager.answers)
         # Nobody else waits; after a while it is asked again.
         self.keys._timeout = 20
-        error = self.assertRaises(encryption_errors.KeyUnavailable,
+        error = self.assertRaises(encryption_exceptions.KeyUnavailable,
                                   self.keys.check)
         self.assertIn('a moment ago', str(error))
         self.manager.wait.set()
@@ -393,8 +392,8 @@ class KeysTest(testtools.TestCase):
         """
         self.keys.check()
         self.manager.error = error
-        self.assertRaises((encryption_errors.KeyUnavailable,
-                           encryption_errors.KeyRefused), self.keys.check)
+        self.assertRaises((encryption_exceptions.KeyUnavailable,
+                           encryption_exceptions.KeyRefused), self.keys.check)
         self.manager.error = None
         self.keys.check()
         self.assertEqual(logins, self.opened.call_count)
@@ -404,7 +403,8 @@ class KeysTest(testtools.TestCase):
         self.keys._timeout = 0.1
         self.manager.wait.clear()
         self.addCleanup(self.manager.wait.set)
-        self.assertRaises(encryption_errors.KeyUnavailable, self.keys.check)
+        self.assertRaises(encryption_exceptions.KeyUnavailable,
+                          self.keys.check)
         self.assertEqual(1, self.opened.call_count)
         self.manager.wait.set()
         self.keys._timeout, self.keys._silent = 20, 0.0
@@ -413,7 +413,8 @@ class KeysTest(testtools.TestCase):
 
     def test_key_manager_that_cannot_be_loaded(self):
         self.opened.side_effect = RuntimeError('no such backend')
-        self.assertRaises(encryption_errors.KeyUnavailable, self.keys.check)
+        self.assertRaises(encryption_exceptions.KeyUnavailable,
+                          self.keys.check)
         self.opened.side_effect = None
         self.keys.check()
 
@@ -434,30 +435,30 @@ class KeysTest(testtools.TestCase):
         self.assertIn('somebody else', text.getvalue())
 
     def test_credentials(self):
-        with mock.patch.object(keys, '_of_authtoken') as of_authtoken:
+        with mock.patch.object(key_manager, '_of_authtoken') as of_authtoken:
             self.keys.check()
-            self.credentials.assert_called_once_with(keys.CONF)
+            self.credentials.assert_called_once_with(key_manager.CONF)
             of_authtoken.assert_not_called()
-            keys.Keys(keys.AUTHTOKEN, 20).check()
+            key_manager.Keys(key_manager.AUTHTOKEN, 20).check()
             of_authtoken.assert_called_once_with()
-        self.credentials.assert_called_once_with(keys.CONF)
+        self.credentials.assert_called_once_with(key_manager.CONF)
 
     def test_project(self):
         self.credentials.return_value.project_name = 'volume-keys'
         self.assertEqual('volume-keys', self.keys.project())
         self.credentials.return_value = object()  # of another auth_type
-        self.assertEqual('', keys.Keys('key_manager', 20).project())
+        self.assertEqual('', key_manager.Keys('key_manager', 20).project())
 
     def test_of_cinders_own_user(self):
         section = types.SimpleNamespace(
             password='p', auth_url='http://k', username='cinder',
             user_domain_name='D', project_name='service',
             project_domain_name='D')
-        with mock.patch.object(keys, 'CONF', {
+        with mock.patch.object(key_manager, 'CONF', {
                 'keystone_authtoken': section}), \
                 mock.patch('keystoneauth1.loading.register_auth_conf_options'
                            ), mock.patch('keystoneauth1.loading.'
                                          'load_auth_from_conf_options'):
-            found = keys._of_authtoken()
+            found = key_manager._of_authtoken()
         self.assertEqual(('cinder', 'service', 'http://k'), (
             found.username, found.project_name, found.auth_url))

@@ -3,8 +3,8 @@
 
 import fixtures
 
-from cinder_localclone import directory
-from cinder_localclone.state import Phase
+from cinder_localclone.core.state import Phase
+from cinder_localclone.service import directory
 from tests.unit import test_connections
 from tests.unit import world as worlds
 

@@ -41,7 +41,7 @@ class KollaTest(testtools.TestCase):
     def test_the_api_keeps_cinders_extensions(self):
         self.assertEqual([
             'cinder.api.contrib.standard_extensions',
-            'cinder_localclone.messages.load'], re.findall(
+            'cinder_localclone.service.messages.load'], re.findall(
                 '(?m)^osapi_volume_extension = (.*)$',
                 self.read('cinder-api.conf')))
 

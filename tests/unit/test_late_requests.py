@@ -15,10 +15,10 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_target
-from cinder_localclone import late_requests
-from cinder_localclone import state
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.moves import source_export
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_passing
@@ -97,7 +97,7 @@ class PassedTest(test_passing.Passed):
         """It was reserved then, or another host had it."""
         meant = test_connections.attachment('x')
         self.volume.volume_attachment.append(meant)
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.a.connections.unserve(None, self.volume.id, None, {
             **asked, self.attached.id: before})
         self.check_kept()
@@ -105,7 +105,7 @@ class PassedTest(test_passing.Passed):
     @ddt.data('all', 'unnamed')
     def test_by_force_in_time(self, newer):
         self.b.opened.clear()
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
                 test_connections.attachment(None))
@@ -142,7 +142,7 @@ class PassedTest(test_passing.Passed):
         unused = copy.copy(self.attached)
         unused.id = 'unused'
         self.volume.volume_attachment = [unused, self.attached]
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         for _request in range(2):
             self.a.connections.unserve(
                 None, self.volume.id, self.connector, asked)
@@ -195,14 +195,14 @@ class MeantTest(test_connections.Base):
     def test_hosts_without_iscsi(self):
         self.attach('in-use', 'a', 'b')
         here, there = self.volume.volume_attachment
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.assertEqual(
             {here.id: {'host': 'a', 'initiator': None},
              there.id: {'host': 'b', 'initiator': None}}, asked)
         self.volume.volume_attachment = [there]
         for connector, late in ((test_connections.ON_A, False),
                                 (test_connections.ON_B, False), (None, True)):
-            self.assertIs(late, late_requests.is_late_to_detach(
+            self.assertIs(late, volume_attachments.is_late_to_detach(
                 self.volume, connector, asked), connector)
 
 
@@ -265,7 +265,7 @@ class ServedTest(test_connections.Base):
 
         Cinder would write this host into the row of what the other one has.
         """
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.serve(test_connections.ON_A)
         self.attach_at('a')
         self.assertRaises(
@@ -278,14 +278,14 @@ class ServedTest(test_connections.Base):
         """The instance's other attachment, or the same one by a repeat."""
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.attach_at(host)
         self.a.connections.serve(
             None, self.volume.id, test_connections.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_in_time_as_its_own_attachment_was_connected_since(self):
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.attach_at('x')
         self.a.connections.serve(
             None, self.volume.id, test_connections.ELSEWHERE, asked)
@@ -294,24 +294,24 @@ class ServedTest(test_connections.Base):
     def test_what_no_attachment_is_for(self):
         """A client that attaches in two calls asks; its row comes last."""
         self.attach_at('a')
-        asked = late_requests.attachments(self.volume)
-        self.assertFalse(late_requests.is_late_to_connect(
+        asked = volume_attachments.of_request(self.volume)
+        self.assertFalse(volume_attachments.is_late_to_connect(
             self.volume, test_connections.ELSEWHERE, asked))
 
     @ddt.data(True, False)
     def test_another_has_come_for_one_that_is_gone(self, is_late):
         """It may be for the one that is left, or for the one that is not."""
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         if is_late:
             asked.update(EARLIER)
         self.volume.volume_attachment.append(
             test_connections.attachment('a'))
-        self.assertIs(is_late, late_requests.is_late_to_connect(
+        self.assertIs(is_late, volume_attachments.is_late_to_connect(
             self.volume, test_connections.ELSEWHERE, asked))
 
     def test_of_cinder_itself_after_the_guest_has_gone(self):
         """It reads an image from what an instance had here."""
-        self.assertFalse(late_requests.is_late_to_connect(
+        self.assertFalse(volume_attachments.is_late_to_connect(
             types.SimpleNamespace(volume_attachment=[]),
             test_connections.ON_B, EARLIER))
 
@@ -321,7 +321,7 @@ class ServedTest(test_connections.Base):
 
     def test_in_time_though_another_is_gone(self):
         """It ended meanwhile, as the request for it did."""
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.a.connections.serve(
             None, self.volume.id, test_connections.ON_B,
             {**asked, 'of an earlier try': None})
@@ -329,7 +329,7 @@ class ServedTest(test_connections.Base):
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """A tenant may reserve the volume for its instance once more."""
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         self.a.connections.serve(
@@ -377,7 +377,7 @@ class RepeatTest(test_connections.Base):
     def test_secret_is_used_once(self):
         """By whom it was offered to, and not after a detach."""
         with mock.patch.object(
-                iscsi_target, 'new_credentials',
+                source_export, 'new_credentials',
                 side_effect=('CHAP u %d' % each for each in range(9))):
             first = self.give_up()
             self.assertEqual(first, self.give_up())
@@ -442,7 +442,7 @@ class LiveTest(test_connections.Base):
         self.serve(test_connections.ON_B)
         self.attach('in-use', 'a', 'b')
         node = self.world.nodes[left['host'] + '@l']
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         node.connections.unserve(None, self.volume.id, left, asked)
@@ -501,12 +501,12 @@ class TableTest(testtools.TestCase):
     @ddt.unpack
     def test_to_detach(self, before, now, is_late):
         self.assertIs(is_late, self.late(
-            late_requests.is_late_to_detach, before, now))
+            volume_attachments.is_late_to_detach, before, now))
 
     def test_to_connect_what_has_been_given_to_another_host(self):
         """The one that is X's by now was not meant."""
         self.assertIs(True, self.late(
-            late_requests.is_late_to_connect,
+            volume_attachments.is_late_to_connect,
             {'1': None, '2': Y}, {'1': Y, '2': X}))
 
 
@@ -524,7 +524,7 @@ class WaitedTest(test_connections.Base):
         return mock.patch.object(node, 'lock', lock)
 
     def test_to_connect(self):
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         with self.meanwhile(self.a, 'a'):
             self.assertRaises(
                 exceptions.Refused, self.a.connections.serve, None,
@@ -535,7 +535,7 @@ class WaitedTest(test_connections.Base):
         """Its row is read when the lock is held."""
         self.attach('in-use', 'x')
         self.serve(test_connections.ELSEWHERE)
-        asked = late_requests.attachments(self.volume)
+        asked = volume_attachments.of_request(self.volume)
         records, inner = self.a.node.records, self.a.node.records.volume
 
         def read(volume_id):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table whose load was given up is never taken by a later resume."""
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import devicemapper
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import dmsetup
 from tests.unit import commands
 from tests.unit import test_devicemapper
 
@@ -48,17 +48,17 @@ class LateTableTest(commands.Case):
         for status in '0 8 clone Fail', '0 8 clone 8 1/9 128 0/9 0 0 0 ro':
             self.loaded = ['late']
             self.commands.answer('ioctl status', status, times=1)
-            devicemapper.replace_suspended(C, TABLE, 30, True)
+            dmsetup.replace_suspended(C, TABLE, 30, True)
             self.assertEqual([], self.taken)
 
     def test_a_new_table_that_is_refused(self):
         """The same with 3: the new table can't be loaded."""
         self.commands.answer('dmsetup load', code=1, err='no such device')
         self.assertRaises(
-            exceptions.CommandFailed, devicemapper.replace_suspended, C,
+            exceptions.CommandFailed, dmsetup.replace_suspended, C,
             TABLE, 30)
         self.assertEqual([], self.taken)
 
     def test_the_new_one_is_taken(self):
-        devicemapper.replace_suspended(C, TABLE, 30)
+        dmsetup.replace_suspended(C, TABLE, 30)
         self.assertEqual(['new'], self.taken)

@@ -4,14 +4,14 @@
 import dataclasses
 from unittest import mock
 
-from cinder_localclone import crypt_tops
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone.moves import removal
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import state
-from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
@@ -33,7 +33,7 @@ class KeysTest(test_encrypted_guests.Case):
         self.b.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
         with self.b.lock(self.volume.id), self.b.lock(before.shadow_id):
-            removal.tear_down(self.b.node, before)
+            cleanup.tear_down(self.b.node, before)
         self.assertIn(self.handle, self.b.devices)
         self.assertEqual({self.volume.id: 'x'}, self.b.disk.sealed)
 
@@ -42,7 +42,7 @@ class KeysTest(test_encrypted_guests.Case):
         self.a.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
         with self.a.lock(self.volume.id), self.a.lock(before.shadow_id):
-            removal.tear_down(self.a.node, before)
+            cleanup.tear_down(self.a.node, before)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_remove_source(self):
@@ -54,7 +54,7 @@ class KeysTest(test_encrypted_guests.Case):
         self.a.disk.create('volume-of-before', self.volume.id, ['x'] * 4)
         self.a.disk.tags['volume-of-before'] |= {names.OPENED}
         with self.a.lock(self.volume.id):
-            removal.remove_source(self.a.node, self.before(left))
+            cleanup.remove_source(self.a.node, self.before(left))
         self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
 
     def test_left_where_it_is_passed_through(self):
@@ -69,7 +69,7 @@ class KeysTest(test_encrypted_guests.Case):
             if marked:
                 self.a.disk.tags[lv] |= {names.OPENED}
             with self.a.lock(self.volume.id):
-                crypt_tops.forget_left(
+                devices.forget_left(
                     self.a.node, self.volume.id, left.source_lv)
             self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
             self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
@@ -82,7 +82,7 @@ class KeysTest(test_encrypted_guests.Case):
         for lv in (left.source_lv, 'gone'):
             self.a.disk.sealed = {self.volume.id: 'x'}
             with self.a.lock(self.volume.id):
-                crypt_tops.forget_left(self.a.node, self.volume.id, lv)
+                devices.forget_left(self.a.node, self.volume.id, lv)
             self.assertEqual({}, self.a.disk.sealed)
 
     def test_detached_beside_another_that_is_open(self):
@@ -104,7 +104,7 @@ class KeysTest(test_encrypted_guests.Case):
                 side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, crypt_tops.forget, self.b.node,
+                exceptions.CommandTimeout, devices.forget, self.b.node,
                 self.b.node.stack.survey(), self.volume.id)
         self.assertEqual({}, self.b.disk.passed)
 
@@ -125,7 +125,7 @@ class LeftTest(test_encrypted_guests.Case):
     def test_nothing_is_left_of_an_error(self):
         """A handle on nothing at all is no handle on what has gone."""
         move = self.left()
-        nothing = tables.Device(
+        nothing = dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')
         with mock.patch.object(stack.SimStack, 'devices', return_value={
                 self.handle: nothing}):
@@ -201,10 +201,10 @@ class BootTest(test_encrypted_guests.Case):
             self.assertNotIn(self.handle, self.a.devices)
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
-            outcome, = unlocking.unlock(
+            outcome, = unlock.unlock(
                 self.a.sim_stack, {}, crypt.SimCrypt(self.a),
                 crypt.SimKeys(self.a), 9)
-        self.assertEqual((unlocking.OPENED, ''),
+        self.assertEqual((unlock.OPENED, ''),
                          (outcome.state, outcome.problem))
         self.assertIn(self.volume.id, self.a.disk.sealed)
         self.world.settle()
@@ -227,7 +227,7 @@ class BootTest(test_encrypted_guests.Case):
             destination_lv='volume-of-before', size_gib=1, volume_gib=1,
             extra_bytes=16 << 20, location='1.2.3.4:3260,1 iqn.x 0')
         with self.b.lock(self.volume.id), self.b.lock(failed.shadow_id):
-            removal.tear_down(self.b.node, failed)
+            cleanup.tear_down(self.b.node, failed)
         self.assertEqual(kept, self.b.disk.sealed)
 
 

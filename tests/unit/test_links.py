@@ -6,9 +6,9 @@ import os
 import ddt
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone.privileged import links
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import links
 from tests.unit import commands
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -49,7 +49,7 @@ class LinksTest(commands.Case):
     def test_turned_without_a_moment_in_which_there_is_none(self):
         links.ensure(V1, names.handle(V1))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.links.os.rename', self.rename))
+            'cinder_localclone.storage.privsep.links.os.rename', self.rename))
         self.assertTrue(links.ensure(V1, names.guard(V1)))
         self.leads_to(names.guard(V1))
 

@@ -12,12 +12,12 @@ import fixtures
 import tenacity
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_target
-from cinder_localclone import privileged
-from cinder_localclone.privileged import configfs
-from cinder_localclone.privileged import lio
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import lio
+from cinder_localclone.storage.privsep import lio_configfs
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import fake_lio
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -41,7 +41,7 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(
-            privileged.default, 'client_mode', False))
+            privsep.default, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(
             lio, '_changes', lio.Changes()))
         self.wait = self.useFixture(fixtures.MockPatchObject(
@@ -51,7 +51,7 @@ class Case(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'ROOT', str(self.root)))
         self.useFixture(fixtures.MockPatchObject(
-            configfs, 'ROOT', str(self.root / 'target')))
+            lio_configfs, 'ROOT', str(self.root / 'target')))
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'mapped_name', os.path.basename))
         for device in (STORE, ANOTHER):
@@ -133,7 +133,7 @@ class ExportTest(Case):
         """Group 1, LUN 0."""
         export()
         tpg, = self.lio.targets[0].tpgs
-        portal, iqn, lun = iscsi_target.location(
+        portal, iqn, lun = iscsi.location(
             '192.0.2.11', 3260, IQN).split(' ')
         self.assertEqual(('192.0.2.11:3260,%d' % tpg.tag, IQN), (portal, iqn))
         self.assertEqual(int(lun),
@@ -496,7 +496,7 @@ class ShownTest(Case):
 
     def test_what_cannot_be_read_is_looked_up(self):
         self.show()
-        with mock.patch.object(configfs, '_text',
+        with mock.patch.object(lio_configfs, '_text',
                                side_effect=OSError(5, 'EIO')):
             self.assertEqual((False, True), self.export())
 
@@ -530,7 +530,7 @@ class ShownTest(Case):
 
     def test_no_secret_is_printed(self):
         self.show()
-        self.assertNotIn('secret', repr(configfs.export(IQN)))
+        self.assertNotIn('secret', repr(lio_configfs.export(IQN)))
 
 
 class UnexportTest(Case):
@@ -647,7 +647,7 @@ class RealTest(testtools.TestCase):
 
     def test_nothing_to_withdraw(self):
         self.useFixture(fixtures.MockPatchObject(
-            privileged.default, 'client_mode', False))
+            privsep.default, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(
             lio, '_changes', lio.Changes()))
         iqn = 'iqn.2026-11.org.example:localclone-' + V2

@@ -7,8 +7,8 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import lio
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import lio
 from tests.unit import test_lio
 from tests.unit.test_lio import ANOTHER
 from tests.unit.test_lio import export

@@ -9,15 +9,15 @@ import ddt
 import testtools
 
 from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd import encryption_checks
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import encryption
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import packages
 from cinder_localclone.cmd import volumes
-from cinder_localclone import metric_records
-from cinder_localclone import queue
-from cinder_localclone.state import Phase
+from cinder_localclone.core import copies
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import inventory
 from tests.unit import test_command
 from tests.unit import test_metrics
 
@@ -38,10 +38,10 @@ class Base(test_command.CommandCase):
         self.records.all_volumes.return_value = [
             test_metrics.row(V1, A, display_name='one', hosts=('a', '')),
             test_metrics.row(V2, B, encryption_key_id='k')]
-        self.records.all_moves.return_value = [metric_records.Under(
+        self.records.all_moves.return_value = [inventory.Under(
             test_metrics.moving(V2), 0.0)], 0
         self.records.copies.return_value = [
-            queue.Entry('s%d' % n, V2, A, B, began=n) for n in range(3)]
+            copies.Entry('s%d' % n, V2, A, B, began=n) for n in range(3)]
         self.records.service.return_value = mock.Mock(
             disabled=False, zone='z')
         self.backend.ask.return_value = {
@@ -125,7 +125,7 @@ class VolumesTest(Base):
         self.assertIn('x is no node of the backend; there are: a@l, b@l', err)
 
     def test_what_is_over_is_no_move(self):
-        self.records.all_moves.return_value = [metric_records.Under(
+        self.records.all_moves.return_value = [inventory.Under(
             test_metrics.moving(V2, Phase.RELEASING), 0.0)], 0
         self.assertEqual(['', ''], [
             row['Move'] for row in self.listed('volumes')])
@@ -133,7 +133,7 @@ class VolumesTest(Base):
     def test_who_encrypts(self):
         for provider, who in (
                 (None, ''), ('lc1:odd', 'unknown'),
-                (str(volumes.encryption_types.Recorded(1 << 24, 'k')),
+                (str(volumes.volume_types.Recorded(1 << 24, 'k')),
                  'driver')):
             self.assertEqual(who, volumes.encrypted_by(
                 test_metrics.row(V1, provider_id=provider)))
@@ -151,19 +151,19 @@ class NamesTest(Base):
         self.assertEqual(V1, self.found(V1))
 
     def test_none(self):
-        error = self.assertRaises(base.CommandError, self.found)
+        error = self.assertRaises(errors.CommandError, self.found)
         self.assertIn('There is no volume data', str(error))
 
     def test_more_than_one_lists_the_ids(self):
-        error = self.assertRaises(base.CommandError, self.found, V1, V2)
+        error = self.assertRaises(errors.CommandError, self.found, V1, V2)
         self.assertIn('%s, %s' % (V1, V2), str(error))
 
     def test_nothing_is_no_name(self):
         """Of a variable that is not set: neither all, nor one unnamed."""
-        self.assertRaises(base.CommandError, self.found, V1, name='')
+        self.assertRaises(errors.CommandError, self.found, V1, name='')
         for words in (['repair', ''], ['encryption', 'unlock', '']):
             with mock.patch.object(main.LocalClone, 'volume_id',
-                                   side_effect=base.CommandError('none')):
+                                   side_effect=errors.CommandError('none')):
                 code, _out, err = self.run_command(*words)
             self.assertEqual((1, 'none\n'), (code, err), words)
 
@@ -229,5 +229,5 @@ class PackagesTest(testtools.TestCase):
         self.assertIn('com.redhat', checks.initiator(
             '', packages.RPM)[0].fix)
         self.assertIn('org.debian', checks.initiator('')[0].fix)
-        self.assertIn('dnf install cryptsetup', encryption_checks.version(
+        self.assertIn('dnf install cryptsetup', encryption.version(
             '', packages.RPM)[0].fix)

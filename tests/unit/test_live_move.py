@@ -6,13 +6,13 @@ import types
 
 import ddt
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone.state import Phase
+from cinder_localclone.volumes import operations
 from tests.unit import test_move
 from tests.unit import world as worlds
 
@@ -238,7 +238,7 @@ class LiveMoveTest(test_move.Base):
 
         def fails_then(shadow_id):
             m.b.node.stack._inner.clone_status = lambda _shadow_id: (
-                tables.parse_clone_status('0 8 clone Fail'))
+                dm_tables.parse_clone_status('0 8 clone Fail'))
             return asked(shadow_id)
         m.b.node.stack._inner.clone_status = fails_then
         with m.b.lock(m.id):

@@ -7,19 +7,19 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import crypt_tops
-from cinder_localclone.dm import tables
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import kept_keys
-from cinder_localclone.moves import offering
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import restore
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.moves import source_export
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_lost_notes
@@ -44,7 +44,7 @@ class StaleNoteTest(test_lost_notes.UnsettledTest):
         guest.volume.status = 'reserved'      # about to be attached
         guest.volume.volume_attachment = [guest.attachment()]
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
-            passing.look(here.node, listed)
+            remote_attachment.look(here.node, listed)
         mark.assert_not_called()
 
 
@@ -65,15 +65,15 @@ class RecordGoesTest(test_lost_notes.UnsettledTest):
         """A boot, which takes no locks, restores it beside the service."""
         self.power_fails()
         here, volume = self.here, self.guest.volume
-        real = crypt_tops.settle_note
+        real = devices.settle_note
 
         def settle(*args, **more):
             settled = real(*args, **more)
             here.sim_stack.ensure_handle_on_lv(
                 volume.id, volume.name, rows.body_bytes(volume), swaps=False)
             return settled
-        with mock.patch.object(crypt_tops, 'settle_note', settle):
-            passing.look(here.node)
+        with mock.patch.object(devices, 'settle_note', settle):
+            remote_attachment.look(here.node)
         self.assertEqual([self.guest.id],
                          test_lost_notes.opened_by_a_boot(here))
 
@@ -81,12 +81,12 @@ class RecordGoesTest(test_lost_notes.UnsettledTest):
         here, guest = self.here, self.guest
         here.disk.tags[guest.volume.name] -= {names.OPENED}
         here.passed[guest.id] = B
-        handle = tables.Device(guest.handle, 'u', '253:9', 0, False,
-                               '0 1 linear 253:8 0')
+        handle = dm_tables.Device(guest.handle, 'u', '253:9', 0, False,
+                                  '0 1 linear 253:8 0')
         with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
                 mock.patch.object(stack.SimStack, 'devices',
                                   return_value={guest.handle: handle})):
-            passing.look(here.node)
+            remote_attachment.look(here.node)
         self.assertEqual([guest.id],
                          test_lost_notes.opened_by_a_boot(here))
 
@@ -103,15 +103,15 @@ class AwayTest(test_lost_notes.UnsettledTest):
         self.assertTrue(move.committed)
         here.stop(power=True)
         here.dead, guest.node = False, None
-        passing.look(here.node)
+        remote_attachment.look(here.node)
         self.assertEqual(guest.nodes[C], guest.world.home(guest.volume))
         guest.detach(C)                       # Nova gives the migration up
         guest.world.settle()
         self.assertIs(here, guest.world.home(guest.volume))
         self.assertEqual(lv, guest.volume.name)
         self.assertIn(guest.id, [
-            local.volume_id for local in restore.plan(here.sim_stack.survey())
-            if not local.reason])
+            local.volume_id for local
+            in boot_plan.plan(here.sim_stack.survey()) if not local.reason])
         self.assertNotIn(names.AWAY, here.disk.tags[lv])
 
 
@@ -137,7 +137,7 @@ class NoteKeyTest(test_encrypted_guests.Case):
             with contextlib.suppress(worlds.Stopped):
                 self.serve(test_connections.ON_A)
         self.a.dead = False
-        known = unlocking.known(survey.Survey(
+        known = unlock.known(survey.Survey(
             self.a.sim_stack.lvs(), {}), {})
         self.assertIn(self.volume.id, known)
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
@@ -154,7 +154,8 @@ class PassesTest(test_connections.Base):
                     command='vgs', seconds=1)):
             self.assertRaises(exceptions.CommandTimeout,
                               self.a.reconciler.converge_node)
-        with mock.patch.object(passing, 'look', return_value=True) as look:
+        with mock.patch.object(remote_attachment, 'look',
+                               return_value=True) as look:
             self.a.reconciler.converge_moves()
         look.assert_called_once()
 
@@ -166,7 +167,7 @@ class UnknownRowTest(test_connections.Base):
         self.volume.provider_id = crypt.recorded('k').replace('k', '\n\n')
         self.assertRaises(exceptions.NotPossible, rows.recorded, self.volume)
         self.a.passed[self.volume.id] = B
-        passing.look(self.a.node)
+        remote_attachment.look(self.a.node)
         self.assertEqual({}, self.a.passed)
 
 
@@ -187,7 +188,7 @@ class NoteTest(test_encrypted_guests.Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
-            self.assertFalse(passing.look(self.a.node))
+            self.assertFalse(remote_attachment.look(self.a.node))
         self.assertNotIn(names.OPENED, self.tags())
         self.assertEqual(self.noted, self.a.disk.passed)
 
@@ -232,7 +233,7 @@ class NoteTest(test_encrypted_guests.Case):
         self.attach('in-use', 'a')
         self.a.disk.passed = dict(self.noted)
         self.a.passed[self.volume.id] = B
-        self.assertTrue(passing.look(self.a.node))
+        self.assertTrue(remote_attachment.look(self.a.node))
         self.assertEqual([{}, {}], [self.a.disk.passed, self.a.passed])
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -253,9 +254,9 @@ class MovingTest(test_encrypted_guests.Case):
         records = mock.Mock(wraps=self.b.node.records)
         records.move_of.return_value = move
         here = dataclasses.replace(self.b.node, records=records)
-        with mock.patch.object(passing, '_withdraw_earlier'), (
-                mock.patch.object(offering, 'offer')) as offer:
-            passing.look(here)
+        with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
+                mock.patch.object(source_export, 'offer')) as offer:
+            remote_attachment.look(here)
         self.assertIs(restored, self.handle in self.b.devices)
         self.assertEqual(source == B and restored, offer.called)
 
@@ -268,7 +269,7 @@ class BeingAttachedTest(test_encrypted_guests.Case):
         self.volume.volume_attachment.append(test_connections.attachment(None))
         for name in (self.crypt, self.handle):
             del self.b.devices[name]
-        self.assertTrue(passing.look(self.b.node))
+        self.assertTrue(remote_attachment.look(self.b.node))
         self.assertIn(self.handle, self.b.devices)
 
     def kept_of_another_backend(self, connector):
@@ -281,7 +282,7 @@ class BeingAttachedTest(test_encrypted_guests.Case):
             self.a.node, is_at=lambda connector, host: (
                 connector.get('host') == host.partition('@')[0]))
         with mock.patch.object(events, 'say') as said:
-            kept_keys.look(self.a.node)
+            leftovers.sweep_sealed_keys(self.a.node)
         said.assert_not_called()
         return bool(self.a.disk.sealed)
 

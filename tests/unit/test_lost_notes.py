@@ -3,15 +3,15 @@
 
 from unittest import mock
 
-from cinder_localclone import exceptions
-from cinder_localclone import kept_keys
-from cinder_localclone import key_change
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import restore
-from cinder_localclone import rows
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import rotate
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import remote_attachment
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
@@ -22,8 +22,8 @@ A, B, C = test_follow.A, test_follow.B, test_follow.C
 
 
 def opened_by_a_boot(here):
-    return [each.volume_id for each in unlocking.plan(
-        survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
+    return [each.volume_id for each in unlock.plan(
+        survey.Survey(here.sim_stack.lvs(), {}), unlock.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes()))]
 
 
@@ -70,7 +70,7 @@ class RecordTest(test_follow.Case):
         here = self.cut(guest, 'begin_swap')
 
         def restored_by_a_boot():
-            own = {local.volume_id for local in restore.plan(
+            own = {local.volume_id for local in boot_plan.plan(
                 survey.Survey(here.sim_stack.lvs(), {})) if not local.reason}
             return own | set(here.node.sessions.recorded_passes())
         self.assertEqual({guest.id}, restored_by_a_boot())
@@ -111,12 +111,12 @@ class UnsettledTest(test_follow.Case):
         tags = self.here.disk.tags
         luks = {tag for tag in tags[lv] if tag.startswith('localclone.luks=')}
         tags[lv] = tags[lv] - luks  # nor could that be noted
-        key_change.rotate(self.here.node, self.guest.id)
+        rotate.rotate(self.here.node, self.guest.id)
         self.assertLessEqual(luks, tags[lv])
         self.assertNotEqual(old, self.keys())
         self.assertEqual(1, len(self.keys()))
-        known = unlocking.known(
-            survey.Survey(self.here.sim_stack.lvs(), {}), unlocking.noted_of(
+        known = unlock.known(
+            survey.Survey(self.here.sim_stack.lvs(), {}), unlock.noted_of(
                 self.here.node.crypt,
                 self.here.node.sessions.recorded_passes()))
         self.assertEqual(rows.recorded(self.guest.volume).key,
@@ -126,20 +126,20 @@ class UnsettledTest(test_follow.Case):
         self.assertEqual(1, len(self.keys()))
 
     def test_look_that_began_before_it_was_noted(self):
-        passing.look(self.here.node, self.before)
+        remote_attachment.look(self.here.node, self.before)
         self.assertEqual([self.guest.id], opened_by_a_boot(self.here))
 
     def test_what_nobody_noted_is_not_marked(self):
         """It has a record yet, is closed, and about to be attached."""
         lv, here = self.guest.volume.name, self.here
-        passing.look(here.node)
+        remote_attachment.look(here.node)
         here.passed[self.guest.id] = B
         here.disk.tags[lv] -= {names.OPENED}
         self.guest.volume.status = 'reserved'
         self.guest.volume.volume_attachment = [test_connections.attachment(
             None)]
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
-            passing.look(here.node)
+            remote_attachment.look(here.node)
         mark.assert_not_called()
         self.assertNotIn(self.guest.id, here.passed)
 
@@ -164,7 +164,7 @@ class UnsettledTest(test_follow.Case):
                 crypt.SimCrypt, 'uuid',
                 side_effect=exceptions.CommandFailed(
                     command='cryptsetup', code=1, stderr='')):
-            self.assertTrue(passing.look(self.here.node))
+            self.assertTrue(remote_attachment.look(self.here.node))
         self.assertEqual({}, self.here.passed)
         self.assertLessEqual(luks, tags[lv])
 
@@ -180,7 +180,7 @@ class LostMarkTest(test_encrypted_guests.Case):
             found['data'], driver_volume_type='local')
         self.assertIn(self.volume.id, self.a.disk.sealed)
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
-        key_change.rotate(self.a.node, self.volume.id)
+        rotate.rotate(self.a.node, self.volume.id)
         self.a.reconciler.converge_node()
         self.assertIn(names.OPENED, self.tags())
         self.assertIn(self.crypt, self.a.devices)
@@ -215,7 +215,7 @@ class LostNoteTest(test_encrypted_guests.Case):
         for each in self.volume.volume_attachment:
             vars(each).update({'connection_info': {}, **attachment})
         self.volume.host = 'c@other'
-        kept_keys.look(self.a.node)
+        leftovers.sweep_sealed_keys(self.a.node)
         return bool(self.a.disk.sealed)
 
     def test_key_of_what_has_left_the_backend(self):

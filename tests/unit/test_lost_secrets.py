@@ -10,13 +10,13 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import recovery
-from cinder_localclone import encryption_errors
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import recovery_keys
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd.encryption import keys as recovery
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.encryption import recovery_keys
 from tests.unit import test_encryption_commands
 from tests.unit import test_header_care
 from tests.unit import world as worlds
@@ -56,7 +56,7 @@ class RotateTest(test_header_care.Case):
         self.assert_opens()
         self.assertNotEqual(self.old, self.key())
         own, = [token for token in self.header.tokens.values()
-                if token.role is tokens.Role.VOLUME]
+                if token.role is luks_header.Role.VOLUME]
         self.assertEqual(self.key(), own.key)
         self.assertEqual({*own.keyslots, self.recovery.slot},
                          set(self.header.slots))
@@ -68,7 +68,7 @@ class RotateTest(test_header_care.Case):
     def test_lost(self, stored):
         self.begin(stored)
         self.lose()
-        self.assertRaises(encryption_errors.KeyRefused,
+        self.assertRaises(encryption_exceptions.KeyRefused,
                           super().rotate)
         self.rotate('' if stored else None)
         self.assert_another()
@@ -105,7 +105,7 @@ class RotateTest(test_header_care.Case):
         self.header.slots['5'] = b'ABCD-EFGH'  # somebody else's
         for typed, said in (('ABCD-EFGH', 'none of its recovery keys'),
                             ('', 'no recovery key'), ('-', 'none')):
-            error = self.assertRaises(encryption_errors.KeyNotChanged,
+            error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                       self.rotate, typed)
             self.assertIn(said, str(error))
             self.assertNotIn('ABCD', str(error))
@@ -115,14 +115,14 @@ class RotateTest(test_header_care.Case):
     def test_own_key_is_no_recovery_key(self):
         self.begin()
         self.header.slots[self.recovery.slot] = b'another'
-        self.assertRaises(encryption_errors.KeyNotChanged, self.rotate)
+        self.assertRaises(encryption_exceptions.KeyNotChanged, self.rotate)
 
     def test_shared_secret(self):
         self.begin()
-        self.header.tokens['0'] = tokens.dataclasses.replace(
+        self.header.tokens['0'] = luks_header.dataclasses.replace(
             self.header.tokens['0'], shared=True)
         self.assertIn('other volumes', str(self.assertRaises(
-            encryption_errors.KeyNotChanged, self.rotate)))
+            encryption_exceptions.KeyNotChanged, self.rotate)))
 
     def test_node_keeps_no_key_that_is_lost(self):
         self.begin()
@@ -137,7 +137,7 @@ class RotateTest(test_header_care.Case):
     def test_without_a_key_manager(self):
         self.begin()
         self.world.secrets.state = crypt.AWAY
-        self.assertRaises(encryption_errors.KeyUnavailable, self.rotate)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, self.rotate)
         self.assertEqual(self.before, self.header.tokens)
 
     def _attempt(self):
@@ -188,7 +188,7 @@ class RotateTest(test_header_care.Case):
             for _each in range(4):
                 try:
                     self.rotate()
-                except encryption_errors.KeyRefused:
+                except encryption_exceptions.KeyRefused:
                     self.assertTrue(self.opens_by_recovery())
                 else:
                     break
@@ -220,7 +220,7 @@ class RotateTest(test_header_care.Case):
             for _each in range(3):
                 try:
                     self.rotate()
-                except encryption_errors.KeyRefused:
+                except encryption_exceptions.KeyRefused:
                     self.assertEqual(self.old, self.key())
                     self.assert_opens()
                     went_back += recorded != self.old
@@ -298,8 +298,8 @@ class CommandTest(testtools.TestCase):
 
     def test_only_by_root(self):
         command = recovery.Rotate(mock.MagicMock(), None)
-        with mock.patch.object(backends.os, 'geteuid', lambda: 1000):
+        with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
             self.assertRaises(
-                base.CommandError, command.take_action,
+                errors.CommandError, command.take_action,
                 command.get_parser('x').parse_args(
                     ['v', '--stored-recovery-key']))

@@ -8,15 +8,14 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.dm import guards
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.service import options
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import configured
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
@@ -35,7 +34,7 @@ class LowerTest(testtools.TestCase):
             sysfs, 'ROOT', str(self.root)))
         self.useFixture(configured.Configured(
             {'other': {'volume_driver': 'x', 'volume_group': 'stock'}},
-            volume_driver=opts.DRIVER, volume_group='my-vg',
+            volume_driver=options.DRIVER, volume_group='my-vg',
             localclone_metadata_group='fast'))
         handle = names.handle(VOLUME)
         for number, name, uuid in (
@@ -65,23 +64,23 @@ class LowerTest(testtools.TestCase):
 
     @ddt.data('253:1', '253:2', '253:3', '8:0')
     def test_own(self, number):
-        lower.require(tables.linear(8, number))
-        lower.require(str(guards.Guard(number, 4, 8)))
+        lower.require(dm_tables.linear(8, number))
+        lower.require(str(dm_tables.Guard(number, 4, 8)))
 
     def test_own_tables(self):
-        lower.require(tables.error(8))
-        lower.require(tables.on_clone(8, '253:3', 16, '253:1'))
-        lower.require(tables.clone(8, '253:2', '253:1', '8:0', GEOMETRY))
+        lower.require(dm_tables.error(8))
+        lower.require(dm_tables.on_clone(8, '253:3', 16, '253:1'))
+        lower.require(dm_tables.clone(8, '253:2', '253:1', '8:0', GEOMETRY))
 
     @ddt.data('253:4', '253:5', '253:6', '253:7', '253:8', '8:16', '8:32',
               '9:9', '/dev/null', '/nonexistent', '../x')
     def test_others(self, device):
-        for table in (tables.linear(8, device),
-                      str(guards.Guard(device, 4, 8)),
-                      tables.on_clone(8, '253:3', 16, device),
-                      tables.clone(8, device, '253:1', '8:0', GEOMETRY),
-                      tables.clone(8, '253:2', device, '8:0', GEOMETRY),
-                      tables.clone(8, '253:2', '253:1', device, GEOMETRY)):
+        for table in (dm_tables.linear(8, device),
+                      str(dm_tables.Guard(device, 4, 8)),
+                      dm_tables.on_clone(8, '253:3', 16, device),
+                      dm_tables.clone(8, device, '253:1', '8:0', GEOMETRY),
+                      dm_tables.clone(8, '253:2', device, '8:0', GEOMETRY),
+                      dm_tables.clone(8, '253:2', '253:1', device, GEOMETRY)):
             self.assertRaises(exceptions.Foreign, lower.require, table)
 
     @ddt.data('', '0 8', '0 8 linear', '0 8 crypt cipher key 0 253:1 0',
@@ -96,7 +95,7 @@ class LowerTest(testtools.TestCase):
             self.assertRaises(exceptions.ForeignGroup,
                               configuration.require_groups, group)
         self.useFixture(configured.Configured(
-            {'backend_defaults': {'volume_driver': opts.DRIVER}}))
+            {'backend_defaults': {'volume_driver': options.DRIVER}}))
         self.assertEqual({'cinder-volumes'}, configuration.groups())
 
     def test_groups_are_found_once(self):
@@ -110,7 +109,7 @@ class LowerTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             configuration, '_read', configuration._read))
         other = self.useFixture(configured.Configured(
-            volume_driver=opts.DRIVER, volume_group='other'))
+            volume_driver=options.DRIVER, volume_group='other'))
         configuration.use([other.path])
         self.assertEqual([other.path], configuration.files())
         self.assertEqual({'other'}, configuration.groups())

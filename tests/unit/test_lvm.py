@@ -7,13 +7,13 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone.privileged import configuration
-from cinder_localclone.privileged import lower
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import sysfs
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.service import options
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import lower
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import sysfs
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import test_privileged
@@ -47,7 +47,7 @@ class OwnTest(commands.Case):
                      'lvm').items()]
         self.useFixture(configured.Configured({'other': {
             'volume_group': 'stock', 'volume_driver': 'cinder.lvm'}},
-            volume_driver=opts.DRIVER, volume_group='g'))
+            volume_driver=options.DRIVER, volume_group='g'))
         with mock.patch.object(configuration, 'require_groups', REQUIRE):
             for name, parameters in calls:
                 if parameters[0] not in ('group', 'groups'):

@@ -7,15 +7,14 @@ from cinder import objects
 import ddt
 import fixtures
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import manage_errors
-from cinder_localclone import messages
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import volume_types
+from cinder_localclone.service import handlers
+from cinder_localclone.service import messages
 from tests.unit import test_driver
 from tests.unit import test_image_driver
 
-NOT = manage_errors.CannotManage(lv='x', host='h', reason='it is open')
+NOT = exceptions.CannotManage(lv='x', host='h', reason='it is open')
 CREATE = message_field.Action.CREATE_VOLUME_FROM_BACKEND
 UNMANAGE = message_field.Action.UNMANAGE_VOLUME
 ID = '%08d-0000-4000-8000-000000000000' % 1
@@ -32,8 +31,8 @@ class ManageDriverTest(test_driver.Case):
         super().setUp()
         self.volumes, self.snapshots = (
             self.useFixture(fixtures.MockPatch(
-                'cinder_localclone.manage_driver.' + room)).mock
-            for room in ('managing', 'managing_snapshots'))
+                'cinder_localclone.driver.manage.' + room)).mock
+            for room in ('manage', 'manage_snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
         self.context = self.reconciler.context
@@ -74,7 +73,7 @@ class ManageDriverTest(test_driver.Case):
             self.assertTold(CREATE, key)
 
     @ddt.data(
-        (manage_errors.CannotUnmanage(volume='v', reason='r'),
+        (exceptions.CannotUnmanage(volume='v', reason='r'),
          'NOT_UNMANAGED'),
         (exceptions.CommandFailed(command='c', code=5, stderr=''),
          'NOT_UNMANAGED'),
@@ -88,19 +87,19 @@ class ManageDriverTest(test_driver.Case):
         self.assertTold(UNMANAGE, key)
 
     def test_what_the_driver_encrypts_stays_managed(self):
-        recorded = encryption_types.Recorded(16 << 20, 'k')
+        recorded = volume_types.Recorded(16 << 20, 'k')
         self.node.records.volume.return_value.provider_id = str(recorded)
-        self.assertRaises(manage_errors.CannotUnmanage, self.driver.unmanage,
+        self.assertRaises(exceptions.CannotUnmanage, self.driver.unmanage,
                           test_driver.volume())
         self.assertTold(UNMANAGE, 'NOT_UNMANAGED')
         self.volumes.unmanage.assert_not_called()
 
     def test_nothing_is_managed_that_would_have_to_be_encrypted(self):
         self.node.snapshots.wanted_encryption.return_value = (
-            encryption_types.Encryption())
+            volume_types.Encryption())
         for call in (self.driver.manage_existing_get_size,
                      self.driver.manage_existing):
-            self.assertRaises(manage_errors.CannotManage, call,
+            self.assertRaises(exceptions.CannotManage, call,
                               test_driver.volume(), {'source-name': 'x'})
             self.assertTold(CREATE, 'NOT_MANAGED')
         self.volumes.manage.assert_not_called()
@@ -109,9 +108,9 @@ class ManageDriverTest(test_driver.Case):
         self.assertIsInstance(NOT, exception.ManageExistingInvalidReference)
         self.assertIn('x on h can\'t be managed: it is open', str(NOT))
         self.assertIsInstance(
-            manage_errors.CannotUnmanage(volume='v', reason='r'),
+            exceptions.CannotUnmanage(volume='v', reason='r'),
             exception.VolumeIsBusy)
-        self.assertIsInstance(manage_errors.SnapshotInUse(snapshot='s'),
+        self.assertIsInstance(exceptions.SnapshotInUse(snapshot='s'),
                               exception.SnapshotIsBusy)
 
     def test_snapshots(self):
@@ -164,9 +163,9 @@ class ManageDriverTest(test_driver.Case):
     def test_a_peer_asks(self):
         answer = handlers.Handlers(self.driver.service)
         managing = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.handlers.managing')).mock
+            'cinder_localclone.service.handlers.manage')).mock
         snapshots = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.handlers.managing_snapshots')).mock
+            'cinder_localclone.service.handlers.manage_snapshots')).mock
         managing.unmanage_here.return_value = test_driver.HOST
         answer.unmanage('context', 'v')
         managing.unmanage_here.assert_called_once_with(

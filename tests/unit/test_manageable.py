@@ -4,16 +4,16 @@
 import ddt
 import testtools
 
-from cinder_localclone.lvm import reports
-from cinder_localclone import manageable
-from cinder_localclone import names
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.volumes import manageable
 
 V1, V2, SHADOW, SNAPSHOT = (
     '%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3, 4))
 
 
 def lv(name='data', tags=(), **more):
-    return reports.LogicalVolume(**dict(
+    return lvm_reports.LogicalVolume(**dict(
         dict(group='g', name=name, size=1 << 30, number='', thin=True,
              pool='pool', uuid='uuid-' + name), tags=frozenset(tags), **more))
 
@@ -105,7 +105,7 @@ class WhyTest(testtools.TestCase):
 class FindTest(testtools.TestCase):
 
     lvs = {each.name: each for each in (
-        lv(), lv('other'), reports.LogicalVolume(
+        lv(), lv('other'), lvm_reports.LogicalVolume(
             'h', 'elsewhere', 1, '', frozenset(), uuid='far'))}
 
     def test_references(self):

@@ -9,16 +9,14 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import adoption
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import manage_errors
-from cinder_localclone import manageable
-from cinder_localclone import managing
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import manageable
+from cinder_localclone.volumes import uncommitted
 from tests import specs
 from tests.unit import test_connections
 from tests.unit import test_move
@@ -48,8 +46,8 @@ class Base(test_snapshots.Base):
         """
         node = world.home(volume).node
         try:
-            size = managing.get_size(node, volume.id, reference)
-            managing.manage(node, volume.id, reference)
+            size = manage.get_size(node, volume.id, reference)
+            manage.manage(node, volume.id, reference)
         except FAILURES:
             volume.status = 'error_managing'
             raise
@@ -76,7 +74,7 @@ class Base(test_snapshots.Base):
 
     def unmanage(self, world, volume):
         self.end(world, volume, lambda node, context, each:
-                 managing.unmanage(node, context, each.id), 'unmanaging')
+                 manage.unmanage(node, context, each.id), 'unmanaging')
 
     def assert_foreign(self, world, name, content, others=0):
         """An LV is nobody's, and nothing is on it."""
@@ -102,7 +100,7 @@ class StopTest(Base):
                 break
             except FAILURES:
                 world.recover()
-                self.end(world, volume, deletion.delete,
+                self.end(world, volume, delete.delete,
                          'error_managing_deleting')
                 world.recover()
                 self.assert_foreign(world, name, expected)
@@ -124,7 +122,7 @@ class StopTest(Base):
                 self.manage(world, again, {'source-id': lv.uuid})
             except FAILURES:
                 world.recover()
-                self.end(world, again, deletion.delete,
+                self.end(world, again, delete.delete,
                          'error_managing_deleting')
                 again = self.managing(world)
         world.settle()
@@ -168,17 +166,17 @@ class RefusedTest(Base):
         self.world, self.content = self.begin()
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
 
-    def refused(self, reference=DATA, act=managing.get_size):
+    def refused(self, reference=DATA, act=manage.get_size):
         """:returns: why; nothing was done"""
         volume, done = self.managing(self.world), len(self.world.done)
-        error = self.assertRaises(manage_errors.CannotManage, act, self.a.node,
+        error = self.assertRaises(exceptions.CannotManage, act, self.a.node,
                                   volume.id, reference)
         self.assertEqual(done, len(self.world.done))
         del self.world.volumes[volume.id]
         return str(error)
 
     def test_what_is_no_reference(self):
-        for act in (managing.get_size, managing.manage):
+        for act in (manage.get_size, manage.manage):
             for reference in ({}, {'name': 'data'}):
                 self.assertIn('must have', self.refused(reference, act))
             for reference in ({'source-name': 'no'}, {'source-id': 'data'}):
@@ -216,19 +214,19 @@ class RefusedTest(Base):
         for changes in ({'status': 'error_managing'}, {'host': B + '#p'}):
             volume = self.managing(self.world)
             vars(volume).update(changes)
-            self.assertRaises(exceptions.TooLate, managing.manage,
+            self.assertRaises(exceptions.TooLate, manage.manage,
                               self.a.node, volume.id, DATA)
             self.world.destroy(volume)
-        self.assertRaises(exceptions.TooLate, managing.manage, self.a.node,
+        self.assertRaises(exceptions.TooLate, manage.manage, self.a.node,
                           names.UUID, DATA)
         self.assertEqual([], self.world.done)
 
     def test_asked_again(self):
         volume = self.managing(self.world)
         for _time in range(2):
-            self.assertEqual(1, managing.get_size(self.a.node, volume.id,
-                                                  DATA))
-            managing.manage(self.a.node, volume.id, DATA)
+            self.assertEqual(1, manage.get_size(self.a.node, volume.id,
+                                                DATA))
+            manage.manage(self.a.node, volume.id, DATA)
         self.assertEqual({volume.name: self.content}, self.a.lvs)
         # Only the name that it had first.
         self.assertEqual(
@@ -239,7 +237,7 @@ class RefusedTest(Base):
 
     def test_a_look_leaves_what_is_being_managed(self):
         volume = self.managing(self.world)
-        managing.manage(self.a.node, volume.id, DATA)
+        manage.manage(self.a.node, volume.id, DATA)
         before = repr(self.world.snapshot())
         self.world.settle()
         for status in manageable.UNSETTLED:
@@ -259,16 +257,16 @@ class RefusedTest(Base):
     def test_deleting_what_cinder_did_not_take_keeps_it(self):
         for status, size in (('error_managing_deleting', 1), ('deleting', 0)):
             volume = self.managing(self.world)
-            managing.manage(self.a.node, volume.id, DATA)
+            manage.manage(self.a.node, volume.id, DATA)
             volume.size = size  # or failed when it was accounted for
-            self.end(self.world, volume, deletion.delete, status)
+            self.end(self.world, volume, delete.delete, status)
             self.world.settle()
             self.assert_foreign(self.world, 'data', self.content)
 
     def test_deleting_what_cinder_has_taken(self):
         volume = self.managing(self.world)
         self.manage(self.world, volume)
-        self.end(self.world, volume, deletion.delete, 'deleting')
+        self.end(self.world, volume, delete.delete, 'deleting')
         self.assertEqual({}, self.a.lvs)
 
     def test_a_fraction_of_a_gib(self):
@@ -284,9 +282,9 @@ class RefusedTest(Base):
 
     def test_its_name_was_taken_meanwhile(self):
         volume = self.managing(self.world)
-        managing.manage(self.a.node, volume.id, DATA)
+        manage.manage(self.a.node, volume.id, DATA)
         self.world.foreign(A)
-        self.end(self.world, volume, deletion.delete,
+        self.end(self.world, volume, delete.delete,
                  'error_managing_deleting')
         self.assert_foreign(self.world, volume.name, self.content)
         self.assert_foreign(self.world, 'data', self.content)
@@ -296,13 +294,13 @@ class AdoptionTest(testtools.TestCase):
 
     def test_lv_that_the_driver_has_made(self):
         """It is no other's: it never gets a name of before."""
-        self.assertEqual({}, adoption.adopted({'volume-x': mock.Mock(
+        self.assertEqual({}, manage.adopted({'volume-x': mock.Mock(
             tags=names.tags(volume='x'))}, 'volume'))
 
     def test_what_it_was_extended_by_is_zeroed_first(self):
         """All of it, however long that takes."""
         node = specs.node()
-        adoption.show(node, 'v', 5)
+        manage.show(node, 'v', 5)
         self.assertEqual([mock.call.zero_part('v', seconds=math.inf),
                           mock.call.show_lv('v', 5)], node.stack.mock_calls)
 
@@ -346,7 +344,7 @@ class GivenBackTest(Base):
         node = world.nodes[A]
         self.assertNotIn('data', node.lvs)
         with node.lock(volume.id):
-            self.assertTrue(adoption.give_back(
+            self.assertTrue(manage.give_back(
                 node.node, 'volume', volume.id))
         self.assertEqual('zero', node.lvs['data'][-1])
 
@@ -405,7 +403,7 @@ class WithoutRoomTest(Base):
                 exceptions.CommandFailed, self.node.sim_stack.extend_lv,
                 volume.name, 3 << 30)
         volume.status = 'unmanaging'
-        managing.unmanage(self.node.node, None, volume.id)
+        manage.unmanage(self.node.node, None, volume.id)
         self.node.lvs[volume.name] += ['theirs'] * disks.REGIONS
         self.world.destroy(volume)
         again = self.managing(self.world)
@@ -427,7 +425,7 @@ class UnmanageTest(Base):
         before = repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]
         error = self.assertRaises(
-            manage_errors.CannotUnmanage, managing.unmanage,
+            exceptions.CannotUnmanage, manage.unmanage,
             (node or self.a).node, None, self.volume.id)
         self.assertEqual(before, (repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]))
@@ -455,14 +453,14 @@ class UnmanageTest(Base):
         self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: 'l', 'CHAP', 'i')
-        managing.unmanage(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, None, self.volume.id)
         self.assertIsNone(self.a.node.records.move_of(self.volume.id))
         left = self.a.node.stack.lvs()[self.volume.name]
         self.assertEqual([], names.own_tags(left.tags))
 
     def test_nobody_is_served_any_more(self):
         self.a.remote.add((self.volume.id, 'iqn.x:y'))
-        managing.unmanage(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, None, self.volume.id)
         self.assertEqual(set(), self.a.remote)
 
     def test_remains(self):
@@ -499,7 +497,7 @@ class UnmanageTest(Base):
     def test_zeroed_to_its_end_and_not_shown(self):
         """An extension has failed after that: nothing is zeroed again."""
         self.a.disk.tags[self.volume.name] |= {names.given(1)}
-        managing.unmanage(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, None, self.volume.id)
         self.assertEqual([], names.own_tags(
             self.a.node.stack.lvs()[self.volume.name].tags))
 
@@ -514,18 +512,18 @@ class UnmanageTest(Base):
         self.a.move(self.volume, B)
         self.world.settle()
         self.world.settle()
-        managing.unmanage(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, None, self.volume.id)
         self.assertEqual([{}, {}], [self.b.devices, dict.fromkeys(
             tag for tags in self.b.disk.tags.values() for tag in tags)])
         # It is gone by then.
         self.world.destroy(self.volume)
-        managing.unmanage(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, None, self.volume.id)
 
     def test_its_home_is_down(self):
         self.a.move(self.volume, B)
         self.world.settle()
         self.b.dead = True
-        self.assertRaises(exceptions.PeerUnreachable, managing.unmanage,
+        self.assertRaises(exceptions.PeerUnreachable, manage.unmanage,
                           self.a.node, None, self.volume.id)
 
     def test_what_was_born_of_a_snapshot(self):
@@ -533,7 +531,7 @@ class UnmanageTest(Base):
         self.a.disk.tags[self.volume.name] |= {names.NEWBORN}
         present = self.a.sim_stack.survey()
         self.unmanage(self.world, self.volume)
-        newborns.look(self.a.node, present)
+        uncommitted.look(self.a.node, present)
         self.assert_foreign(self.world, self.volume.name, self.content)
         self.assertEqual([self.volume.id], [
             volume_id for volume_id, _lv in present.newborns('g')])
@@ -546,7 +544,7 @@ class UnmanagedTest(test_connections.Base):
         self.volume.volume_attachment = []
         for status in ('unmanaging', 'error_unmanaging'):
             self.volume.status = 'unmanaging'
-            managing.unmanage_here(self.a.node, None, self.volume.id)
+            manage.unmanage_here(self.a.node, None, self.volume.id)
             self.volume.status = status
             self.a.reconciler.converge_node()
             self.assertNotIn(self.handle, self.a.devices, status)
@@ -563,4 +561,4 @@ class KnownTest(testtools.TestCase):
             id='v', name='volume-moved', status=status)]
         known = status in ('in-use', 'unmanaging', 'error_unmanaging')
         self.assertEqual({'volume-moved': 'v'} if known else {},
-                         managing.known(node, {}))
+                         manage.known(node, {}))

@@ -7,14 +7,13 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import adoption
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import manage_errors
-from cinder_localclone import manageable
-from cinder_localclone import managing_snapshots as managing
-from cinder_localclone import names
-from cinder_localclone import snapshots
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import manage_snapshots
+from cinder_localclone.volumes import manageable
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -36,13 +35,13 @@ class Base(test_snapshots.Base):
         snapshot = world.snapshot_row(volume)
         node = world.home(volume).node
         try:
-            size = managing.get_size(node, None, snapshot, reference)
-            location = managing.manage(node, None, snapshot, reference)
+            size = manage_snapshots.get_size(node, None, snapshot, reference)
+            location = manage_snapshots.manage(node, None, snapshot, reference)
         except FAILURES:
             world.set_snapshot(snapshot, status='error')
             raise
         world.set_snapshot(snapshot, status='available', size_gib=size,
-                           node=images.node_of(location))
+                           node=rows.node_of(location))
         return snapshot
 
     @staticmethod
@@ -51,7 +50,8 @@ class Base(test_snapshots.Base):
         for _attempt in range(4):
             world.set_snapshot(snapshot, status='unmanaging')
             try:
-                managing.unmanage(world.nodes[host].node, None, snapshot)
+                manage_snapshots.unmanage(
+                    world.nodes[host].node, None, snapshot)
             except FAILURES:
                 world.recover()
             else:
@@ -128,9 +128,9 @@ class SnapshotTest(Base):
     def row(self):
         return self.world.snapshot_row(self.volume)
 
-    def refused(self, reference, error=manage_errors.CannotManage):
+    def refused(self, reference, error=exceptions.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
-        for act in (managing.get_size, managing.manage):
+        for act in (manage_snapshots.get_size, manage_snapshots.manage):
             raised = self.assertRaises(error, act, self.a.node, None,
                                        snapshot, reference)
         self.assertEqual(done, len(self.world.done))
@@ -143,7 +143,7 @@ class SnapshotTest(Base):
                           'on': names.place(A), 'was': 'data'},
                          names.facts(self.a.disk.tags[name]))
         self.assertIn(name, self.a.disk.readonly & self.a.disk.inactive)
-        self.assertEqual('lc1:' + A, images.location(
+        self.assertEqual('lc1:' + A, rows.location(
             self.world.snapshots[snapshot].node))
         self.drop(self.world, snapshot, A)
         self.assertNotIn(name, self.a.lvs)
@@ -164,16 +164,16 @@ class SnapshotTest(Base):
         for changes in ({'status': 'error'}, {'deleted': True}):
             self.world.set_snapshot(snapshot, status='creating')
             self.world.set_snapshot(snapshot, **changes)
-            for act in (managing.get_size, managing.manage):
+            for act in (manage_snapshots.get_size, manage_snapshots.manage):
                 self.assertRaises(exceptions.TooLate, act, self.a.node,
                                   None, snapshot, DATA)
-        self.assertRaises(exceptions.TooLate, managing.manage, self.a.node,
-                          None, 'none', DATA)
+        self.assertRaises(exceptions.TooLate, manage_snapshots.manage,
+                          self.a.node, None, 'none', DATA)
 
     def test_its_volume_went_elsewhere(self):
         self.volume.host = B + '#p'
-        self.assertRaises(exceptions.StaleMove, managing.manage, self.a.node,
-                          None, self.row(), DATA)
+        self.assertRaises(exceptions.StaleMove, manage_snapshots.manage,
+                          self.a.node, None, self.row(), DATA)
 
     def away(self):
         """The volume has left the LV behind."""
@@ -200,9 +200,9 @@ class SnapshotTest(Base):
         self.assertEqual(B, self.world.snapshots[snapshot].node)
         self.assertIn('data', self.a.lvs)
 
-    def refused_at_b(self, error=manage_errors.CannotManage):
+    def refused_at_b(self, error=exceptions.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
-        for act in (managing.get_size, managing.manage):
+        for act in (manage_snapshots.get_size, manage_snapshots.manage):
             raised = self.assertRaises(error, act, self.b.node, None,
                                        snapshot, DATA)
         self.assertEqual(done, len(self.world.done))
@@ -241,9 +241,9 @@ class SnapshotTest(Base):
     def test_it_has_gone_since_it_was_found(self):
         """Nothing was adopted, so nothing is given back."""
         snapshot = self.world.snapshot_row(self.volume)
-        with mock.patch.object(adoption, 'give_back') as given_back:
+        with mock.patch.object(manage, 'give_back') as given_back:
             error = self.assertRaises(
-                manage_errors.CannotManage, managing.manage_here,
+                exceptions.CannotManage, manage_snapshots.manage_here,
                 self.a.node, snapshot, {'source-name': 'gone'})
         self.assertIn('no such LV exists in volume group g', str(error))
         given_back.assert_not_called()
@@ -278,7 +278,7 @@ class SnapshotTest(Base):
     def test_asked_again(self):
         snapshot = self.row()
         for _time in range(2):
-            managing.manage(self.a.node, None, snapshot, DATA)
+            manage_snapshots.manage(self.a.node, None, snapshot, DATA)
         self.assertEqual(self.data,
                          self.a.lvs[names.snapshot_lv(snapshot)])
 
@@ -292,19 +292,20 @@ class SnapshotTest(Base):
             snapshot, provider_id=crypt.recorded('secret'))
         tags = self.a.disk.tags[names.snapshot_lv(snapshot)]
         for node in (self.a, self.b):
-            self.assertRaises(manage_errors.CannotUnmanage, managing.unmanage,
-                              node.node, None, snapshot)
+            self.assertRaises(
+                exceptions.CannotUnmanage, manage_snapshots.unmanage,
+                node.node, None, snapshot)
         self.assertEqual(tags, self.a.disk.tags[names.snapshot_lv(snapshot)])
 
     def test_not_while_it_is_read(self):
         snapshot = self.manage(self.world, self.volume)
         self.world.read.add(snapshot)
-        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
+        self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
                           self.b.node, None, snapshot)
         snapshots.serve(self.a.node, None, snapshot, {'host': 'a'})
         self.world.read.clear()
         self.a.opened.add(names.handle(snapshot))
-        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
+        self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
                           self.a.node, None, snapshot)
         self.a.opened.clear()
         self.unmanage(self.world, snapshot)
@@ -313,13 +314,14 @@ class SnapshotTest(Base):
     def test_its_node_is_down(self):
         snapshot = self.manage(self.world, self.volume)
         self.a.dead = True
-        self.assertRaises(exceptions.PeerUnreachable, managing.unmanage,
-                          self.b.node, None, snapshot)
+        self.assertRaises(exceptions.PeerUnreachable,
+                          manage_snapshots.unmanage, self.b.node, None,
+                          snapshot)
 
     def test_none_was_ever_made(self):
         done = len(self.world.done)
-        managing.unmanage(self.a.node, None, self.row())
-        managing.unmanage(self.a.node, None, 'gone')
+        manage_snapshots.unmanage(self.a.node, None, self.row())
+        manage_snapshots.unmanage(self.a.node, None, 'gone')
         self.assertEqual(done, len(self.world.done))
 
     def test_a_look_that_began_before(self):
@@ -333,7 +335,7 @@ class SnapshotTest(Base):
 
     def listed(self):
         return {entry['reference']['source-name']: entry['cinder_id']
-                for entry in managing.listed(self.a.node)}
+                for entry in manage_snapshots.listed(self.a.node)}
 
     def test_list(self):
         taken = self.take(self.world, self.volume)
@@ -349,4 +351,4 @@ class SnapshotTest(Base):
             names.snapshot_lv(other): other,  # of another backend
             names.snapshot_lv(gone): None, names.snapshot_lv(unknown): None,
         }, self.listed())
-        self.assertEqual([], managing.listed(self.b.node))
+        self.assertEqual([], manage_snapshots.listed(self.b.node))

@@ -12,16 +12,16 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.privileged import memory
-from cinder_localclone.privileged import runner
-from cinder_localclone.privileged import secrets
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import memory
+from cinder_localclone.storage.privsep import reencrypt_process
 from tests.unit import needs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: In a process of its own: locked memory would be that of all tests.
 PROGRAM = '''
 import ctypes, resource
-from cinder_localclone.privileged import memory
+from cinder_localclone.storage.privsep import memory
 memory.protect()
 print(resource.getrlimit(resource.RLIMIT_CORE),
       ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
@@ -57,30 +57,33 @@ class MemoryTest(testtools.TestCase):
 
     def test_daemon_with_keys(self):
         self.useFixture(fixtures.MockPatchObject(
-            secrets.context, 'client_mode', False))
+            cryptsetup_keys.context, 'client_mode', False))
         order = []
-        with mock.patch.object(
-                memory, 'protect', lambda: order.append('protect')), \
-                mock.patch.object(
-                    secrets.crypt, 'require_handle', autospec=True,
+        with mock.patch.object(memory, 'protect', lambda: order.append(
+                'protect')), mock.patch.object(
+                    cryptsetup_keys.cryptsetup, 'require_handle',
+                    autospec=True,
                     side_effect=lambda _path: order.append('act') or 1 / 0):
-            self.assertRaises(ZeroDivisionError, secrets.test, '/x', b'K', 30)
+            self.assertRaises(
+                ZeroDivisionError, cryptsetup_keys.test, '/x', b'K', 30)
         self.assertEqual(['protect', 'act'], order)
 
     def test_service_that_asks_the_daemon(self):
         """It is not the daemon."""
         self.useFixture(fixtures.MockPatchObject(
-            secrets.context, 'client_mode', True))
-        with mock.patch.object(memory, 'protect') as protect, \
-                mock.patch.object(secrets.context, 'start'), \
-                mock.patch.object(secrets.context, 'channel') as channel:
-            secrets.test('/x', b'K', 30)
+            cryptsetup_keys.context, 'client_mode', True))
+        with mock.patch.object(
+                memory, 'protect') as protect, mock.patch.object(
+                    cryptsetup_keys.context, 'start'), mock.patch.object(
+                        cryptsetup_keys.context, 'channel') as channel:
+            cryptsetup_keys.test('/x', b'K', 30)
         protect.assert_not_called()
         channel.remote_call.assert_called_once()
-        self.assertEqual('cinder_localclone.privileged.secrets.test',
-                         channel.remote_call.call_args.args[0])
+        self.assertEqual(
+            'cinder_localclone.storage.privsep.cryptsetup_keys.test',
+            channel.remote_call.call_args.args[0])
 
     def test_units(self):
         unit = ROOT / 'etc/systemd/cinder-localclone-unlock.service'
         self.assertIn('LimitCORE=0', unit.read_text().splitlines())
-        self.assertIn('LimitCORE=0', runner.PROPERTIES)
+        self.assertIn('LimitCORE=0', reencrypt_process.PROPERTIES)

@@ -7,11 +7,10 @@ import ddt
 import oslo_messaging
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import messages
-from cinder_localclone import peer
-from cinder_localclone import reencryption_errors
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.service import messages
+from cinder_localclone.service import rpc
 
 #: Ids are stored in Cinder's database, and so is their meaning: a text may
 #: be corrected (and its digest here), but never say something else.
@@ -84,6 +83,9 @@ TOLD = {
 }
 #: The same of what has to do with encryption.
 OF_ENCRYPTION = {
+    'CannotReencrypt': 'LC00', 'OtherKeys': 'LC00',
+    'NoRoomToReencrypt': 'LC00', 'Reencrypting': 'LC41',
+    'StillReencrypting': 'LC05', 'Interrupted': 'LC05',
     'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
     'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
     'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37',
@@ -121,17 +123,8 @@ class MessagesTest(testtools.TestCase):
     def test_what_each_error_of_encryption_tells_the_owner(self):
         self.assertEqual(OF_ENCRYPTION, {
             name: messages.DETAILS[kind.user_message][0]
-            for name, kind in vars(encryption_errors).items()
+            for name, kind in vars(encryption_exceptions).items()
             if isinstance(kind, type)})
-
-    def test_what_each_error_of_re_encryption_tells_the_owner(self):
-        self.assertEqual({
-            'CannotReencrypt': 'LC00', 'OtherKeys': 'LC00',
-            'NoRoomToReencrypt': 'LC00', 'Reencrypting': 'LC41',
-            'StillReencrypting': 'LC05', 'Interrupted': 'LC05'}, {
-                name: messages.DETAILS[kind.user_message][0]
-                for name, kind in vars(reencryption_errors).items()
-                if isinstance(kind, type)})
 
     def test_what_keeps_an_owner_from_being_told_hides_nothing(self):
         """A context that was built without a request has no project."""
@@ -190,6 +183,6 @@ class ErrorsTest(testtools.TestCase):
 
     @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')
     def test_text_of_a_peers_error_is_kept(self, name):
-        error = peer._as_own(oslo_messaging.RemoteError(name, 'as it was'))
+        error = rpc._as_own(oslo_messaging.RemoteError(name, 'as it was'))
         self.assertEqual((name, 'as it was'),
                          (type(error).__name__, str(error)))

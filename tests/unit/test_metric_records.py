@@ -6,10 +6,10 @@ from cinder.tests.unit import utils
 import sqlalchemy
 from sqlalchemy import event as events
 
-from cinder_localclone.cmd import sources
-from cinder_localclone import images
-from cinder_localclone import records
-from cinder_localclone import state
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.db import moves
 from tests.unit import test_records
 
 A, B = test_records.A, test_records.B
@@ -89,7 +89,7 @@ class MetricRecordsTest(test_records.Base):
                                       status='available')
         for snapshot, host in ((ready, A), (utils.create_snapshot(
                 self.context, self.volume.id, status='creating'), A)):
-            snapshot.provider_location = images.location(host)
+            snapshot.provider_location = rows.location(host)
             snapshot.save()
         found, = self.records.available_snapshots(A)
         self.assertEqual((ready.id, self.volume.id, A, 'available'), (
@@ -111,7 +111,7 @@ class MetricRecordsTest(test_records.Base):
             return statement.replace(
                 'display_name = ?',
                 'display_name = ? COLLATE NOCASE'), parameters
-        engine = records.main_context_manager.writer.get_engine()
+        engine = moves.main_context_manager.writer.get_engine()
         events.listen(engine, 'before_cursor_execute', as_mysql, retval=True)
         self.addCleanup(events.remove, engine, 'before_cursor_execute',
                         as_mysql)

@@ -22,24 +22,25 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd import exposition
-from cinder_localclone.cmd import figures
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import metrics
-from cinder_localclone.cmd import sources
-from cinder_localclone.dm import tables
-from cinder_localclone.luks import progress
-from cinder_localclone.lvm import reports
-from cinder_localclone import metric_records
-from cinder_localclone import names
-from cinder_localclone import queue
-from cinder_localclone import stack as stacks
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import status_records
-from cinder_localclone import survey
+from cinder_localclone.cmd.metrics import command as metrics_command
+from cinder_localclone.cmd.metrics import exposition
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import interrupted
+from cinder_localclone.db import inventory
+from cinder_localclone.moves import queue
+from cinder_localclone.storage import clone
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 GIB, MIB = 1 << 30, 1 << 20
@@ -56,12 +57,12 @@ def moving(volume=V1, phase=Phase.MIGRATING, committed=True, source=A,
 
 
 def lv(name, *tags, size=GIB, number='253:1', **more):
-    return reports.LogicalVolume('g', name, size, number, frozenset(tags),
-                                 **more)
+    return lvm_reports.LogicalVolume('g', name, size, number, frozenset(tags),
+                                     **more)
 
 
 def row(volume, host=B, **more):
-    return metric_records.Row(**{
+    return inventory.Row(**{
         'id': volume, 'display_name': '', 'lv': 'volume-' + volume,
         'name_id': volume, 'host': host + '#p', 'size': 2,
         'status': 'available', 'attach_status': 'detached',
@@ -72,14 +73,14 @@ def row(volume, host=B, **more):
 def storage(*lvs, clones=None, devices=None, pool=None, **more):
     return sources.Storage(
         survey.Survey({each.name: each for each in lvs}, devices or {}),
-        reports.FreeSpace(5 * GIB, GIB, False),
-        reports.Capacity(10 * GIB, 5 * GIB, 3 * GIB, 2), 'g', pool,
+        lvm_reports.FreeSpace(5 * GIB, GIB, False),
+        lvm_reports.Capacity(10 * GIB, 5 * GIB, 3 * GIB, 2), 'g', pool,
         clones or {}, **more)
 
 
 def database(moves=(), volumes=(), turns=None, **more):
     return sources.Database(
-        {A: True, B: False}, [metric_records.Under(each, 1000.0)
+        {A: True, B: False}, [inventory.Under(each, 1000.0)
                               for each in moves],
         0, list(volumes), turns or {}, **more)
 
@@ -169,7 +170,7 @@ class FiguresTest(testtools.TestCase):
                                  family.metric.name)
 
     def test_the_oldest_of_what_is_left_is_told(self):
-        left = [metric_records.Under(moving(
+        left = [inventory.Under(moving(
             phase=Phase.RELEASING, shadow=shadow), began)
             for shadow, began in (('s', 1020.0), ('t', 1000.0),
                                   ('u', 1010.0))]
@@ -180,7 +181,7 @@ class FiguresTest(testtools.TestCase):
         self.assertEqual(3, found['moves', 'releasing'])
 
     def test_copies(self):
-        turns = {shadow: queue.Turn(queue.Entry(
+        turns = {shadow: queue.Turn(copies.Entry(
             shadow, V1, A, destination, stalled=stalled), place)
             for shadow, destination, place, stalled in (
                 (SHADOW, B, 0, 7.0), ('t', B, 1, 0), ('u', C, 0, 0))}
@@ -198,7 +199,7 @@ class FiguresTest(testtools.TestCase):
                 found['volumes',], found['volumes_bytes',]))
 
     def test_what_nobody_ends(self):
-        found = collected(database=database(unended=[status_records.Unended(
+        found = collected(database=database(unended=[interrupted.Unended(
             'snapshot', 's', 'restoring', B, 9999)]))
         self.assertEqual((1, 0), (found['unended', 'snapshot'],
                                   found['unended', 'move']))
@@ -220,7 +221,7 @@ class FiguresTest(testtools.TestCase):
         return lv(names.metadata_lv(SHADOW), *names.tags(volume=V1))
 
     def test_what_is_copied(self):
-        status = tables.CloneStatus(128, 1, 9, 16, 20, 0, True, 'rw')
+        status = dm_tables.CloneStatus(128, 1, 9, 16, 20, 0, True, 'rw')
         said = storage(self.metadata(), clones={SHADOW: status})
         found = collected(storage=said, service={
             'events': {}, 'refusals': {'source_busy': 3},
@@ -241,7 +242,8 @@ class FiguresTest(testtools.TestCase):
             self.metadata(), clones={SHADOW: failed}))['clone_failed', V1])
 
     def test_suspended(self):
-        device = tables.Device('localclone-' + V1, 'u', '253:9', 0, True, '')
+        device = dm_tables.Device(
+            'localclone-' + V1, 'u', '253:9', 0, True, '')
         self.assertEqual(2, collected(storage=storage(
             lv('x', suspended=True), devices={device.name: device}))[
                 'suspended_devices',])
@@ -250,7 +252,7 @@ class FiguresTest(testtools.TestCase):
         opened = lv('volume-' + V1, names.OPENED, *names.tags(volume=V1))
         self.assertEqual(1, collected(storage=storage(opened))[
             'locked_volumes',])
-        crypt = tables.Device(names.crypt(V1), 'u', '253:9', 0, False, '')
+        crypt = dm_tables.Device(names.crypt(V1), 'u', '253:9', 0, False, '')
         self.assertEqual(0, collected(storage=storage(
             opened, devices={crypt.name: crypt}))['locked_volumes',])
 
@@ -260,8 +262,8 @@ class FiguresTest(testtools.TestCase):
                names.REENCRYPTED, *more)
             for volume, more in ((V1, ()), (V2, (names.PAUSED,)), (V3, ()))),
             reencrypting=frozenset([V1]),
-            how_far={V1: progress.Progress(5, 9, 2, 2.0),
-                     V2: progress.Progress(1, 9, 2, 4.0)}))
+            how_far={V1: cryptsetup_cli.Progress(5, 9, 2, 2.0),
+                     V2: cryptsetup_cli.Progress(1, 9, 2, 4.0)}))
         self.assertEqual([1, 1, 1], [found['reencryptions', name] for name in
                                      ('running', 'paused', 'waiting')])
         self.assertEqual((5, 9, 2), tuple(
@@ -279,7 +281,7 @@ class FiguresTest(testtools.TestCase):
             found['doctor_check', 'pool'], found['doctor_check', 'clock']))
 
     def test_differences(self):
-        handle = tables.Device(
+        handle = dm_tables.Device(
             names.handle(V1), names.device_uuid(names.handle(V1)), '253:7',
             0, False, '0 %d linear 253:1 0' % (2 * GIB // 512))
         here = dict(volumes=[row(V1), row(V2), row(V3, A)])
@@ -424,20 +426,20 @@ class ReadingTest(testtools.TestCase):
         ids = ['%08d-0000-4000-8000-00000000000a' % n for n in range(count)]
         made = [lv('volume-' + each, names.REENCRYPTED,
                    *names.tags(volume=each)) for each in ids]
-        device = tables.Device('', '', '253:7', 0, False, '')
+        device = dm_tables.Device('', '', '253:7', 0, False, '')
         self.stack = mock.create_autospec(
-            stacks.Stack, instance=True, group='g', pool=None)
+            clone.Stack, instance=True, group='g', pool=None)
         self.stack.survey.return_value = survey.Survey(
             {each.name: each for each in made}, {
                 names.clone(each): device for each in ids})
-        self.stack.space.return_value = (
-            reports.FreeSpace(1, 1, False), reports.Capacity(1, 1, 1, 1))
+        self.stack.space.return_value = (lvm_reports.FreeSpace(1, 1, False),
+                                         lvm_reports.Capacity(1, 1, 1, 1))
         backend = mock.Mock()
         backend.stack.return_value = self.stack
         with mock.patch(
-                'cinder_localclone.privileged.runner.running',
+                'cinder_localclone.storage.privsep.reencrypt_process.running',
                 return_value=ids[:1]) as running, mock.patch(
-                'cinder_localclone.privileged.runner.said',
+                'cinder_localclone.storage.privsep.reencrypt_process.said',
                 return_value='{"device_bytes": "1", "device_size": "2", '
                 '"speed": "3", "eta_ms": "4"}'):
             found = sources.storage(backend)
@@ -457,11 +459,12 @@ class ReadingTest(testtools.TestCase):
 
     def test_doctor_looks_at_this_node_alone(self):
         backend = mock.Mock()
-        with mock.patch('cinder_localclone.cmd.doctor.node_checks',
-                        return_value=[checks.Finding('a', checks.OK)]), \
-                mock.patch('cinder_localclone.cmd.doctor.storage_checks',
-                           side_effect=OSError('no LVM')), \
-                mock.patch.object(checks, 'limits', return_value=[]):
+        with mock.patch(
+                'cinder_localclone.cmd.doctor.doctor.node_checks',
+                return_value=[checks.Finding('a', checks.OK)]), mock.patch(
+                    'cinder_localclone.cmd.doctor.doctor.storage_checks',
+                    side_effect=OSError('no LVM')), mock.patch.object(
+                        checks, 'limits', return_value=[]):
             found = sources.doctor(backend)
         self.assertEqual([('a', 'OK'), ('storage', 'FAIL')], [
             (each.check, each.verdict) for each in found])
@@ -485,7 +488,7 @@ class ReadingTest(testtools.TestCase):
 def reader():
     """Of one move and two events."""
     backend = types.SimpleNamespace(name='l', host=B)
-    return metrics.Reader(types.SimpleNamespace(
+    return metrics_command.Reader(types.SimpleNamespace(
         backend=backend, read=lambda: answers(
             database=database([moving()], [row(V1)]), service={
                 'events': {'stalled': 2}, 'refusals': {}, 'copies': {}})))
@@ -500,8 +503,8 @@ def scrape():
         with urllib.request.urlopen(
                 'http://127.0.0.1:%d/metrics' % port, timeout=30) as said:
             print(said.read().decode())
-    with mock.patch.object(metrics, 'stay', read):
-        metrics.serve(reader(), '127.0.0.1', port)
+    with mock.patch.object(metrics_command, 'stay', read):
+        metrics_command.serve(reader(), '127.0.0.1', port)
 
 
 @ddt.ddt
@@ -511,11 +514,12 @@ class CommandTest(testtools.TestCase):
               ('0.0.0.0:9', ('0.0.0.0', 9)), ('[::]:9', ('::', 9)))
     @ddt.unpack
     def test_address(self, text, expected):
-        self.assertEqual(expected, metrics.address(text))
+        self.assertEqual(expected, metrics_command.address(text))
 
     @ddt.data('', 'x', '0', '65536', 'host', 'host:')
     def test_what_is_no_address(self, text):
-        self.assertRaises(argparse.ArgumentTypeError, metrics.address, text)
+        self.assertRaises(
+            argparse.ArgumentTypeError, metrics_command.address, text)
 
     def test_served(self):
         """By the library, over HTTP, the same as in a file."""
@@ -535,14 +539,15 @@ class CommandTest(testtools.TestCase):
     def test_port_that_is_taken(self):
         with socket.create_server(('127.0.0.1', 0)) as taken:
             error = self.assertRaises(
-                base.CommandError, metrics.serve, reader(), '127.0.0.1',
-                taken.getsockname()[1])
+                errors.CommandError, metrics_command.serve, reader(),
+                '127.0.0.1', taken.getsockname()[1])
         self.assertIn('can\'t be listened on', str(error))
 
     def test_without_the_library(self):
         self.useFixture(fixtures.MockPatchObject(
-            metrics.importlib, 'import_module', side_effect=ImportError))
-        error = self.assertRaises(base.CommandError, metrics.serve,
+            metrics_command.importlib, 'import_module',
+            side_effect=ImportError))
+        error = self.assertRaises(errors.CommandError, metrics_command.serve,
                                   reader(), '127.0.0.1', 1)
         self.assertIn('cinder-localclone[metrics]', str(error))
 
@@ -556,7 +561,7 @@ class CommandTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             sources.Watch, 'read', return_value=answers(
                 database=database([moving()], [row(V1)]))))
-        command = metrics.Metrics(app, None)
+        command = metrics_command.Metrics(app, None)
         command.run(command.get_parser('metrics').parse_args(
             [word for word in words if word != '--json']))
         return app.stdout.getvalue()
@@ -578,7 +583,7 @@ class CommandTest(testtools.TestCase):
     def test_where_nothing_can_be_written(self):
         path = os.path.join(
             self.useFixture(fixtures.TempDir()).path, 'none', 'x.prom')
-        error = self.assertRaises(base.CommandError, self.run_command,
+        error = self.assertRaises(errors.CommandError, self.run_command,
                                   '--textfile', path)
         self.assertEqual('%s can\'t be written: No such file or directory'
                          % path, str(error))

@@ -15,19 +15,19 @@ from cinder.tests.unit import fake_constants as fake
 from cinder.tests.unit import utils
 import ddt
 
-from cinder_localclone import deletion
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone.lvm import reports
-from cinder_localclone import messages
-from cinder_localclone import migration_records
-from cinder_localclone import names
-from cinder_localclone import rows
-from cinder_localclone import snapshot_records
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
-from cinder_localclone import survey
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import interrupted
+from cinder_localclone.db import volumes
+from cinder_localclone.service import handlers
+from cinder_localclone.service import messages
+from cinder_localclone.volumes import delete
 from tests.unit import test_cinder_migration as cinders
 
 A, B, STOCK = cinders.A, cinders.B, cinders.STOCK
@@ -290,7 +290,7 @@ class IntoTest(Base):
         self.copy.provider_id = text
         self.copy.save()
         self.there.service.node.snapshots.set_encryption.side_effect = (
-            snapshot_records.SnapshotRecords().set_encryption)
+            volumes.SnapshotRecords().set_encryption)
         self.create()
         self.stack.create_lv.assert_called_once_with(
             self.copy.name, GIB, self.row.id, covered=True, newborn=True)
@@ -347,11 +347,11 @@ class IntoTest(Base):
         """The volume's handle is here, above an LV."""
         handle = names.handle(self.row.id)
         self.stack.survey.return_value = survey.Survey(
-            {self.copy.name: reports.LogicalVolume(
+            {self.copy.name: lvm_reports.LogicalVolume(
                 'g', self.copy.name, GIB, '9:1',
                 frozenset(names.newborn(self.there.service.node.host)))},
-            {handle: tables.Device(handle, 'u', '9:3', opened, False,
-                                   '0 1 linear %s 0' % above)})
+            {handle: dm_tables.Device(handle, 'u', '9:3', opened, False,
+                                      '0 1 linear %s 0' % above)})
 
     def test_the_handle_is_anothers(self):
         self.show('9:9')
@@ -602,8 +602,8 @@ class IntoTest(Base):
             yield
         self.copy.update({'status': 'deleting'})
         self.copy.save()
-        deletion.delete(dataclasses.replace(node, lock=lock), self.context,
-                        self.records.volume(self.copy.id))
+        delete.delete(dataclasses.replace(node, lock=lock), self.context,
+                      self.records.volume(self.copy.id))
         self.assertEqual([self.copy.id, self.row.id], held)
         self.assertEqual(
             [mock.call.remove_handle(self.row.id),
@@ -622,7 +622,7 @@ class IntoTest(Base):
                 self.show('9:1')
             else:
                 self.stack.survey.return_value = survey.Survey({}, {})
-            self.assertEqual({self.row.id}, deletion._others(
+            self.assertEqual({self.row.id}, delete._others(
                 self.there.service.node, self.records.volume(self.copy.id)))
 
     def test_late_request_ends_nothing_of_a_copy(self):
@@ -646,7 +646,7 @@ class InterruptedTest(Base):
     """The volume service died while Cinder's manager migrated."""
 
     def end(self, host=A):
-        found = migration_records.MigrationRecords().end_interrupted(host)
+        found = interrupted.MigrationRecords().end_interrupted(host)
         volume = self.volume()
         return found.get(self.row.id), volume.status, volume.migration_status
 

@@ -12,9 +12,9 @@ from unittest import mock
 import testtools
 import yaml
 
-from cinder_localclone.cmd import figures
-from cinder_localclone.cmd import metrics
-from cinder_localclone import events
+from cinder_localclone.cmd.metrics import command
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.core import events
 
 ROOT = pathlib.Path(__file__).parents[2]
 DASHBOARD = ROOT / 'etc/grafana/localclone.json'
@@ -171,7 +171,7 @@ class ScrapeTest(testtools.TestCase):
         page = (ROOT / 'doc/source/admin/monitoring.rst').read_text()
         block = re.search(r'scrape_configs:\n(?: {5,}.*\n)+', page).group()
         job, = yaml.safe_load(block)['scrape_configs']
-        seconds = metrics.Metrics(mock.Mock(), None).get_parser(
+        seconds = command.Metrics(mock.Mock(), None).get_parser(
             'metrics').get_default('seconds')
         # What Prometheus has if it is not told.
         limit = job.get('scrape_timeout', '10s')

@@ -10,15 +10,15 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import operations
 from tests import sampling
 from tests.unit import world as worlds
 
@@ -170,7 +170,7 @@ class MoveTest(Base):
         volume.status = 'deleting'
         for _attempt in range(3):
             try:
-                deletion.delete(world.home(volume).node, None, volume)
+                delete.delete(world.home(volume).node, None, volume)
             except worlds.Stopped:
                 world.recover()
             else:
@@ -223,7 +223,7 @@ class MoveTest(Base):
     def test_copy_that_fails_rests_and_goes_on(self):
         world, volume, expected = self.begin()
         now = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.copying.timeutils.now',
+            'cinder_localclone.moves.copying.timeutils.now',
             return_value=0)).mock
         world.nodes[A].move(volume, B)
         node = world.nodes[B]
@@ -311,7 +311,7 @@ class MoveTest(Base):
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
         self.assertRaises(exceptions.InvalidTransition,
-                          remains.take_down,
+                          cleanup.take_down,
                           world.nodes[B].node, wrong)
         self.assertIn(volume.name, world.nodes[B].lvs)
 

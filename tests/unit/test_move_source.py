@@ -4,11 +4,11 @@
 import contextlib
 import dataclasses
 
-from cinder_localclone import exceptions
-from cinder_localclone.moves import removal
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone import operations
-from cinder_localclone.state import Phase
+from cinder_localclone.volumes import operations
 from tests.unit import test_move_steps
 from tests.unit import world as worlds
 
@@ -55,7 +55,7 @@ class SourceTest(test_move_steps.Base):
         self.started()
         self.a.opened.clear()
         with self.does():
-            self.locked(self.a, removal.stop_serving, self.volume.id,
+            self.locked(self.a, cleanup.stop_serving, self.volume.id,
                         'iqn.x')
         self.assertEqual(set(), self.a.remote)
 

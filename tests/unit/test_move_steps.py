@@ -6,15 +6,15 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.volumes import operations
 from tests.unit import test_remains
 from tests.unit import world as worlds
 
@@ -283,13 +283,13 @@ class RefusedTest(Base):
         To end the move and build it nevertheless would leave what no record
         names.
         """
-        move, here = self.begun(), remains.here
+        move, here = self.begun(), cleanup.here
 
         def given_up(node, volume_id):
             self.a.node.records.advance(move, Event.FAILED)
             return here(node, volume_id)
         start = len(self.world.done)
-        with mock.patch.object(remains, 'here', given_up):
+        with mock.patch.object(cleanup, 'here', given_up):
             self.assertRaises(exceptions.StaleMove, self.locked, self.b,
                               destination.prepare, move.shadow_id,
                               move.token.nonce)
@@ -302,13 +302,13 @@ class RefusedTest(Base):
         move = self.begun()
         del self.a.devices[self.handle]
         self.assertTrue(self.a.node.exports.serves_source(move.shadow_id))
-        self.assertEqual(0, tops.users(self.a.node, self.volume.id))
+        self.assertEqual(0, devices.users(self.a.node, self.volume.id))
 
     def test_take_down_of_what_is_not_over(self):
         move = self.a.move(self.volume, B)
         with self.does():
             self.assertRaises(exceptions.InvalidTransition, self.locked,
-                              self.a, remains.take_down, move)
+                              self.a, cleanup.take_down, move)
 
 
 class DestinationTest(Base):

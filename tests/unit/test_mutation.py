@@ -15,7 +15,7 @@ import fixtures
 import testtools
 import yaml
 
-from cinder_localclone import privileged
+from cinder_localclone.storage import privsep
 from tests import mutation
 from tests.mutation import __main__ as command
 from tests.mutation import mutants
@@ -303,8 +303,8 @@ class SwapTest(PackageTest):
                           swap.Functions('mutated').bring_in, mutant)
 
     def test_privileged_entry_point(self):
-        from cinder_localclone.privileged import block
-        path = 'privileged/block.py'
+        from cinder_localclone.storage.privsep import block
+        path = 'storage/privsep/block.py'
         text = pathlib.Path(block.__file__).read_text()
         mutant = next(
             each for each in mutants.mutants(path, text, words=True)
@@ -312,7 +312,7 @@ class SwapTest(PackageTest):
         original = block.flush.args[0].__code__
         self.addCleanup(setattr, block.flush.args[0], '__code__', original)
         swap.Functions(mutation.PACKAGE).bring_in(mutant)
-        with mock.patch.object(privileged.default, 'client_mode', False), \
+        with mock.patch.object(privsep.default, 'client_mode', False), \
                 mock.patch.object(block.process, 'run') as run:
             block.flush('/dev/x', 5)
         run.assert_called_once_with('XXsync', '/dev/x', timeout=5)

@@ -26,8 +26,8 @@ PROGRAM = textwrap.dedent('''
     from oslo_config import cfg
     from oslo_service import backend
     objects.register_all()
-    from cinder_localclone import assembly
-    from cinder_localclone import peer
+    from cinder_localclone.service import assembly
+    from cinder_localclone.service import rpc as peer
 
     main, ran, enough = threading.current_thread(), [], threading.Event()
     asked, over = threading.Event(), threading.Event()

@@ -12,20 +12,20 @@ import ddt
 from oslo_concurrency import processutils
 import testtools
 
-from cinder_localclone import creation
-from cinder_localclone import deletion
-from cinder_localclone import encryption
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import forgetting
-from cinder_localclone import manageable
+from cinder_localclone.cmd import forget
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.encryption import policy
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import restore
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.volumes import create
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import manageable
+from cinder_localclone.volumes import uncommitted
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
@@ -50,7 +50,7 @@ class Case(testtools.TestCase):
         self.volume = self.world.row(A, status='creating')
 
     def create(self, host=A, volume=None):
-        creation.create(self.world.nodes[host].node, volume or self.volume)
+        create.create(self.world.nodes[host].node, volume or self.volume)
 
     def taken(self):
         """A user has it, with data; the tag is there yet."""
@@ -60,8 +60,8 @@ class Case(testtools.TestCase):
 
     def sweep(self):
         """As the service does it, each after a look at the node."""
-        newborns.sweep(self.a.node, None, self.a.node.stack.survey())
-        removal.remove_doomed(self.a.node, self.a.node.stack.survey())
+        uncommitted.sweep(self.a.node, None, self.a.node.stack.survey())
+        cleanup.remove_doomed(self.a.node, self.a.node.stack.survey())
 
     def assert_data(self):
         self.assertIn(self.volume.name, self.a.lvs)
@@ -71,7 +71,7 @@ class Case(testtools.TestCase):
         """It never comes back, says the operator."""
         node = self.world.nodes[host]
         node.gone = node.dead = True
-        for step in forgetting.plan(
+        for step in forget.plan(
                 self.world.nodes[C].node.records._inner, host, C + '#p',
                 lambda move: None):
             if step.act:
@@ -160,15 +160,15 @@ class KeptTest(Case):
         self.create()
         self.volume.status = status
         with self.a.node.lock(self.volume.id):
-            newborns.accept(self.a.node, self.volume,
-                            self.a.sim_stack.survey())
+            uncommitted.accept(self.a.node, self.volume,
+                               self.a.sim_stack.survey())
         self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
     def test_connected_when_cinder_has_taken_it(self):
         self.taken()
         with self.a.node.lock(self.volume.id):
-            newborns.accept(self.a.node, self.volume,
-                            self.a.sim_stack.survey())
+            uncommitted.accept(self.a.node, self.volume,
+                               self.a.sim_stack.survey())
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
     def test_served_as_a_source(self):
@@ -191,7 +191,7 @@ class NoHomeTest(Case):
         """As when Cinder can't save the last that it does, and tries again."""
         self.taken()
         self.volume.status, self.volume.host = status, None
-        creation.give_up(self.a.node, self.volume)
+        create.give_up(self.a.node, self.volume)
         self.sweep()
         self.assert_data()
 
@@ -232,7 +232,7 @@ class ElsewhereTest(Case):
         self.a.stop(power=True)
         self.a.gone = True
         self.world.nodes[R].disk = self.a.disk
-        newborns.sweep(self.world.nodes[R].node, None)
+        uncommitted.sweep(self.world.nodes[R].node, None)
         self.assertIn(lv, self.a.lvs)
 
     def test_services_by_both_names_answer(self):
@@ -240,7 +240,7 @@ class ElsewhereTest(Case):
         self.taken()
         renamed = self.world.nodes[R]
         renamed.disk, renamed.devices = self.a.disk, self.a.devices
-        newborns.sweep(renamed.node, None)
+        uncommitted.sweep(renamed.node, None)
         self.assert_data()
 
     @ddt.data({}, {'uuid': ''})
@@ -276,9 +276,9 @@ class ElsewhereTest(Case):
             self.world.destroy(self.volume)
         else:
             self.volume.host = None
-        newborns.sweep(other.node, None)
+        uncommitted.sweep(other.node, None)
         with other.node.lock(self.volume.id):
-            newborns.remove(other.node, self.volume.id, self.volume.name)
+            uncommitted.remove(other.node, self.volume.id, self.volume.name)
         self.assertEqual([self.volume.name], list(self.a.lvs))
         self.sweep()
         self.assertEqual({}, self.a.lvs)
@@ -383,7 +383,7 @@ class ElsewhereTest(Case):
         self.taken()
         self.a.disk.tags[self.volume.name] -= {names.NEWBORN}
         with self.a.node.lock(self.volume.id):
-            newborns.remove(self.a.node, self.volume.id, self.volume.name)
+            uncommitted.remove(self.a.node, self.volume.id, self.volume.name)
         self.assertEqual([], self.world.wrongs)
         self.assert_data()
 
@@ -445,7 +445,7 @@ class ThickTest(Case):
         self.clearing(clear)
         self.leave()
         self.a.reconciler.converge_node()
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         clear.assert_not_called()
 
     def test_volume_comes_here_while_what_was_left_is_cleared(self):
@@ -487,42 +487,42 @@ class ThickTest(Case):
         self.leave()
         newborn = self.a.node.stack.survey()
         with mock.patch.object(stack.SimStack, 'lvs') as listed:
-            newborns.sweep(self.a.node, None, before)
-            removal.remove_doomed(self.a.node, newborn)
+            uncommitted.sweep(self.a.node, None, before)
+            cleanup.remove_doomed(self.a.node, newborn)
         listed.assert_not_called()
-        newborns.sweep(self.a.node, None, newborn)
+        uncommitted.sweep(self.a.node, None, newborn)
         doomed = self.a.node.stack.survey()
         self.assertEqual([], doomed.newborns('g'))
-        removal.remove_doomed(self.a.node, doomed)
+        cleanup.remove_doomed(self.a.node, doomed)
         self.a.node.clear.assert_called_once()
 
     def test_doomed_by_another_backend(self):
         """Its own service clears what is in its group."""
         self.clearing(mock.Mock())
         self.leave()
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         there = {name: dataclasses.replace(lv, group='other')
                  for name, lv in self.a.sim_stack.lvs().items()}
         with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
-            removal.remove_doomed(self.a.node)
+            cleanup.remove_doomed(self.a.node)
         self.a.node.clear.assert_not_called()
 
     def test_doomed_by_another_backend_in_the_group(self):
         """It may overwrite less than its own service would."""
         self.clearing(mock.Mock())
         self.leave()
-        newborns.sweep(self.a.node, None)
-        removal.remove_doomed(dataclasses.replace(self.a.node, host='a@m'))
+        uncommitted.sweep(self.a.node, None)
+        cleanup.remove_doomed(dataclasses.replace(self.a.node, host='a@m'))
         self.a.node.clear.assert_not_called()
 
     def test_open_one_is_not_overwritten(self):
         self.clearing(mock.Mock())
         self.leave()
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         there = {name: dataclasses.replace(lv, opened=True)
                  for name, lv in self.a.sim_stack.lvs().items()}
         with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
-            removal.remove_doomed(self.a.node)
+            cleanup.remove_doomed(self.a.node)
         self.a.node.clear.assert_not_called()
 
     def test_one_that_has_its_name_just_now(self):
@@ -531,28 +531,28 @@ class ThickTest(Case):
 
         def tick(node, what):
             if what == 'after lvrename':
-                removal.remove_doomed(self.a.node)
+                cleanup.remove_doomed(self.a.node)
                 seen.extend(self.a.lvs)
         with mock.patch.object(self.world, 'tick', tick):
-            newborns.sweep(self.a.node, None)
+            uncommitted.sweep(self.a.node, None)
         self.assertEqual(1, len(seen))
         self.assertNotIn(volume.name, seen)
         # A node that died there goes on as if it had taken them off.
         doomed, = self.a.lvs
         self.a.disk.tags[doomed] = frozenset(names.tags(volume=volume.id))
-        removal.remove_doomed(self.a.node)
+        cleanup.remove_doomed(self.a.node)
         self.assertEqual({}, self.a.lvs)
 
     def test_tags_that_a_node_that_died_has_left(self):
         """Overwriting takes hours, and a boot reads what they say."""
         volume = self.leave()
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         doomed, = self.a.lvs
         self.a.disk.tags[doomed] = frozenset([
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         self.fail_to_clear()
-        removal.remove_doomed(self.a.node)
-        self.assertEqual({}, unlocking.known(self.a.sim_stack.survey(), {}))
+        cleanup.remove_doomed(self.a.node)
+        self.assertEqual({}, unlock.known(self.a.sim_stack.survey(), {}))
 
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
@@ -560,7 +560,7 @@ class ThickTest(Case):
         asked = self.a.node.records.volume(self.volume.id)
         asked.host, self.volume.host = None, B + '#p'
         self.clearing(mock.Mock())
-        creation.give_up(self.a.node, asked)
+        create.give_up(self.a.node, asked)
         self.a.node.clear.assert_not_called()
         self.assertNotIn(self.volume.name, self.a.lvs)
 
@@ -570,7 +570,7 @@ class ThickTest(Case):
         self.create()
         self.a.disk.tags[self.volume.name] |= {names.shown(0)}
         with self.a.node.lock(self.volume.id):
-            newborns.remove_failed(self.a.node, self.volume)
+            uncommitted.remove_failed(self.a.node, self.volume)
         self.assertEqual({}, self.a.lvs)
 
     def test_a_failed_create_does_not_wait(self):
@@ -600,7 +600,7 @@ class ThickTest(Case):
         self.a.disk.tags[self.volume.name] = frozenset()
         with self.a.node.lock(self.volume.id):
             self.a.node.stack.remove_handle(self.volume.id)
-            removal.discard_lv(self.a.node, self.volume.name)
+            cleanup.discard_lv(self.a.node, self.volume.name)
         self.assertEqual({}, self.a.lvs)
 
     def test_nobody_knows_what_is_doomed(self):
@@ -613,7 +613,7 @@ class ThickTest(Case):
         self.a.disk.tags[doomed] = frozenset(
             [names.NEWBORN, *names.tags(volume=self.volume.id)])
         present = self.a.sim_stack.survey()
-        self.assertEqual([], restore.plan(present))
+        self.assertEqual([], boot_plan.plan(present))
         self.assertEqual([], present.newborns('g'))
         self.assertEqual([], present.left_of(self.volume.id, 'g'))
         self.a.disk.tags[doomed] = frozenset()
@@ -647,8 +647,8 @@ class SecretTest(Case):
 
     def encrypted(self, host=A):
         node = self.world.nodes[host].node
-        encryption.create(node, node.records.volume(self.volume.id),
-                          encryption.wanted(node, self.volume))
+        create.create_encrypted(node, node.records.volume(self.volume.id),
+                                policy.wanted(node, self.volume))
 
     def test_an_image_that_could_not_be_written(self):
         """No other node is found; its owner deletes it, and Cinder alone
@@ -657,7 +657,7 @@ class SecretTest(Case):
         self.encrypted()
         self.assertIn(self.volume.id, self.world.backups)
         self.volume.status, self.volume.host = 'downloading', None
-        creation.give_up(self.a.node, self.volume)
+        create.give_up(self.a.node, self.volume)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
         self.assertNotIn(self.volume.id, self.world.backups)
 
@@ -669,8 +669,8 @@ class SecretTest(Case):
         other.provider_id = self.volume.provider_id
         asked = self.a.node.records.volume(self.volume.id)
         with self.a.node.lock(self.volume.id), \
-                mock.patch.object(encryption.LOG, 'error') as told:
-            encryption.give_back(self.a.node, asked)
+                mock.patch.object(policy.LOG, 'error') as told:
+            policy.give_back(self.a.node, asked)
         told.assert_not_called()
         self.assertEqual([key], list(self.world.secrets.kept))
         self.assertNotIn(self.volume.id, [
@@ -687,14 +687,14 @@ class SecretTest(Case):
         with mock.patch.object(type(self.a.node.records._inner), 'volume',
                                return_value=None), \
                 self.a.node.lock(self.volume.id):
-            encryption.give_back(self.a.node, asked)
+            policy.give_back(self.a.node, asked)
         self.assertEqual(set(), self.world.secrets.consumers)
 
     def test_type_that_says_nonsense_by_now(self):
         for spec, key in (('type:ours', 'ours'), ('nonsense', ''),
                           ('volume', '')):
             self.volume.extra_specs['localclone:key'] = spec
-            self.assertEqual(key, encryption.key_of_type(
+            self.assertEqual(key, policy.key_of_type(
                 self.a.node, self.a.node.records.volume(self.volume.id)))
 
     def test_of_what_somebody_creates_by_now(self):
@@ -703,7 +703,7 @@ class SecretTest(Case):
         self.volume.host, asked = None, self.a.node.records.volume(
             self.volume.id)
         self.volume.host = B + '#p'
-        creation.give_up(self.a.node, asked)
+        create.give_up(self.a.node, asked)
         self.assertEqual(1, len(self.world.secrets.kept))
         self.world.headers.clear()  # the one that A's LV has
         self.encrypted(B)
@@ -722,7 +722,7 @@ class SecretTest(Case):
                 self.encrypted(B)
             return remove(keys, key)
         with mock.patch.object(crypt.SimKeys, 'remove', late):
-            creation.give_up(self.a.node, asked)
+            create.give_up(self.a.node, asked)
         self.assertEqual(B + '#p', self.volume.host)
         self.assertEqual([], self.world.wrongs)
         self.assertEqual(1, len(self.world.secrets.kept))
@@ -731,11 +731,11 @@ class SecretTest(Case):
     def test_key_manager_that_fails_keeps_nothing_else(self, method):
         self.encrypted()
         self.volume.status, self.volume.host = 'downloading', None
-        with mock.patch.object(
-                crypt.SimKeys, method, side_effect=(
-                    encryption_errors.KeyUnavailable(key='k', reason='x'))), \
-                mock.patch.object(crypt.SimCrypt, 'forget_sealed') as sealed:
-            creation.give_up(self.a.node, self.volume)
+        with mock.patch.object(crypt.SimKeys, method, side_effect=(
+                encryption_exceptions.KeyUnavailable(
+                    key='k', reason='x'))), mock.patch.object(
+                        crypt.SimCrypt, 'forget_sealed') as sealed:
+            create.give_up(self.a.node, self.volume)
         sealed.assert_called_once_with(self.volume.id)
         self.assertNotIn(self.volume.id, self.world.backups)
 
@@ -746,7 +746,7 @@ class SecretTest(Case):
         self.encrypted()
         asked = self.a.node.records.volume(self.volume.id)
         asked.host = self.volume.host = None
-        creation.give_up(self.a.node, asked)
+        create.give_up(self.a.node, asked)
         self.assertIn('ours', self.world.secrets.kept)
         self.assertEqual([('ours', 'volumes', self.volume.id)],
                          list(self.world.secrets.consumers))
@@ -758,14 +758,14 @@ class SecretTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'test', side_effect=SLOW):
             self.assertRaises(exceptions.CommandFailed, self.encrypted)
         self.volume.status = 'deleting'
-        deletion.delete(self.a.node, None,
-                        self.a.node.records.volume(self.volume.id))
+        delete.delete(self.a.node, None,
+                      self.a.node.records.volume(self.volume.id))
         self.assertEqual(set(), self.world.secrets.consumers)
 
     def test_what_may_not_be_noted_as_used_is_given_back(self):
-        refused = encryption_errors.KeyRefused(key='k', reason='policy')
+        refused = encryption_exceptions.KeyRefused(key='k', reason='policy')
         with mock.patch.object(crypt.SimKeys, 'consume', side_effect=refused):
-            self.assertRaises(encryption_errors.KeyRefused, self.encrypted)
+            self.assertRaises(encryption_exceptions.KeyRefused, self.encrypted)
         self.assertEqual({}, self.world.secrets.kept)
 
 
@@ -797,7 +797,7 @@ class FromBackupTest(test_encrypted_guests.Case):
         """Cinder restores to a new volume in "creating", without zeros."""
         self.a.disk.tags[self.volume.name] |= {names.FRESH, names.NEWBORN}
         self.attach('creating')
-        self.assertRaises(encryption_errors.WouldReadNoise, self.serve,
+        self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
                           test_connections.ON_A)
 
 
@@ -811,7 +811,7 @@ class MovedTest(Case):
         self.b.move(self.b.node.records.volume(self.volume.id), A)
         self.world.settle()
         self.assertEqual('data', self.a.read(self.volume.id, 0))
-        self.assertEqual([''], [each.reason for each in restore.plan(
+        self.assertEqual([''], [each.reason for each in boot_plan.plan(
             self.a.sim_stack.survey())])
 
     def test_live_move_rolled_back(self):
@@ -873,7 +873,7 @@ class SweptLaterTest(Case):
         self.create(volume=volume)
         self.world.destroy(volume)
         before = set(self.a.lvs)
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         doomed, = set(self.a.lvs) - (before - {volume.name})
         return volume, doomed
 
@@ -886,7 +886,7 @@ class SweptLaterTest(Case):
         self.leave()
         seen = self.a.node.stack.survey()
         with self.opened():
-            removal.remove_doomed(self.a.node, seen)
+            cleanup.remove_doomed(self.a.node, seen)
         self.cleared.assert_not_called()
 
     def test_open_one_has_no_tags_either(self):
@@ -895,7 +895,7 @@ class SweptLaterTest(Case):
         self.a.disk.tags[doomed] = frozenset([
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         with self.opened():
-            removal.remove_doomed(self.a.node)
+            cleanup.remove_doomed(self.a.node)
         self.assertEqual(frozenset(), self.a.disk.tags[doomed])
         self.cleared.assert_not_called()
 
@@ -903,12 +903,12 @@ class SweptLaterTest(Case):
         first, doomed = self.leave()
         self.create()
         self.world.destroy(self.volume)
-        newborns.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node, None)
         self.assertEqual(2, len(self.a.lvs))
         self.assertEqual(doomed, next(iter(self.a.sim_stack.lvs())))
         self.a.disk.tags[doomed] = frozenset(names.tags(volume=first.id))
         with self.a.lock(first.id):
-            removal.remove_doomed(self.a.node)
+            cleanup.remove_doomed(self.a.node)
         self.assertEqual([doomed], list(self.a.lvs))
 
     def test_a_check_sees_what_is_to_be_swept(self):
@@ -916,11 +916,11 @@ class SweptLaterTest(Case):
         self.create(volume=volume)
         self.world.destroy(volume)
         here = self.a.reconciler
-        with mock.patch.object(newborns, 'remove_unwanted'):
+        with mock.patch.object(uncommitted, 'remove_unwanted'):
             here.converge_node()
-        newborns.sweep(self.a.node, None, here.seen)
+        uncommitted.sweep(self.a.node, None, here.seen)
         self.assertNotIn(volume.name, self.a.lvs)
         self.assertEqual(1, len(self.a.lvs))
         here.converge_node()
-        removal.remove_doomed(self.a.node, here.seen)
+        cleanup.remove_doomed(self.a.node, here.seen)
         self.assertEqual({}, self.a.lvs)

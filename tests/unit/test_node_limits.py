@@ -10,20 +10,19 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import assembly
-from cinder_localclone.cmd import checks as doctor
-from cinder_localclone.cmd import moves as moves_command
-from cinder_localclone import exceptions
-from cinder_localclone import listing
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone.moves import follow
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd import moves
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import deferred
 from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import placement
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import sysfs
-from cinder_localclone import stack as stacks
-from cinder_localclone.state import Phase
+from cinder_localclone.service import assembly
+from cinder_localclone.storage import clone
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import sysfs
 from tests import specs
 from tests.unit import commands
 from tests.unit import test_follow
@@ -69,10 +68,10 @@ class BlockSizeTest(testtools.TestCase):
         self.assertTrue(self.a.move(self.volume, B).committed)
 
     def test_doctor_compares_the_nodes(self):
-        self.assertEqual([], doctor.sectors({A: 512, B: 512}))
-        finding, = doctor.sectors({A: 512, B: 4096, 'c@l': 512})
+        self.assertEqual([], checks.sectors({A: 512, B: 512}))
+        finding, = checks.sectors({A: 512, B: 4096, 'c@l': 512})
         self.assertEqual(
-            (doctor.FAIL, '512 bytes: a@l, c@l; 4096 bytes: b@l'),
+            (checks.FAIL, '512 bytes: a@l, c@l; 4096 bytes: b@l'),
             (finding.verdict, finding.details))
 
     def test_nova_is_told(self):
@@ -105,10 +104,10 @@ class DeferredTest(test_follow.Case):
         guest.detach(B)
         guest.attach(A)
         guest.nodes[A].block = 4096
-        with mock.patch.object(follow.events, 'say') as said:
+        with mock.patch.object(deferred.events, 'say') as said:
             guest.live_on()
         errors = [str(call.kwargs['error']) for call in said.mock_calls
-                  if call.args[0] == follow.events.NOT_FOLLOWED]
+                  if call.args[0] == deferred.events.NOT_FOLLOWED]
         self.assertTrue(errors)
         for error in errors:
             self.assertIn('sectors of 4096 bytes', error)
@@ -121,7 +120,7 @@ class SysfsTest(testtools.TestCase):
     def test_of_a_disk_and_of_a_partition(self):
         root = self.useFixture(fixtures.TempDir()).path
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.sysfs.ROOT', root))
+            'cinder_localclone.storage.privsep.sysfs.ROOT', root))
         disk = os.path.join(root, 'devices', 'vda')
         os.makedirs(os.path.join(disk, 'queue'))
         os.makedirs(os.path.join(disk, 'vda1'))
@@ -143,9 +142,9 @@ class OwnBlockTest(commands.Case):
         self.commands.answer('vgs', ''.join(
             '  %s\n' % path for path in sizes))
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.logical_volumes.block.logical_block',
+            'cinder_localclone.storage.logical_volumes.block.logical_block',
             sizes.__getitem__))
-        return stacks.Stack('g', 'pool', 'g', 30, 'a@l')
+        return clone.Stack('g', 'pool', 'g', 30, 'a@l')
 
     def test_of_its_disks(self):
         """Those of one that is missing are not known."""
@@ -155,7 +154,7 @@ class OwnBlockTest(commands.Case):
 
     def test_not_known(self):
         stack = self.stack(**{'[unknown]': 0})
-        self.assertRaises(lvm_errors.OddDisks, stack.own_block)
+        self.assertRaises(exceptions.OddDisks, stack.own_block)
 
 
 @ddt.ddt
@@ -165,12 +164,12 @@ class ChangesTest(commands.Case):
     def setUp(self):
         super().setUp()
         self.room = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.logical_volumes.lvm.archive_room',
+            'cinder_localclone.storage.logical_volumes.lvm.archive_room',
             autospec=True, return_value=('/etc/lvm/archive', 1 << 30))).mock
-        self.stack = stacks.Stack('g', 'pool', 'meta', 30, 'a@l')
+        self.stack = clone.Stack('g', 'pool', 'meta', 30, 'a@l')
 
     def lvs(self, lacks=0, group='meta'):
-        return {name: reports.LogicalVolume(
+        return {name: lvm_reports.LogicalVolume(
             name, name, 9, '', frozenset(), group_size=9,
             group_lacks=lacks * (name == group)) for name in ('g', 'meta')}
 
@@ -182,7 +181,7 @@ class ChangesTest(commands.Case):
     @ddt.data('g', 'meta')
     def test_a_disk_is_missing(self, group):
         error = self.assertRaises(
-            lvm_errors.DiskMissing, self.stack.check_groups,
+            exceptions.DiskMissing, self.stack.check_groups,
             self.lvs(2, group))
         self.assertIn('Volume group %s on a@l lacks 2 of its disks' % group,
                       str(error))
@@ -192,34 +191,34 @@ class ChangesTest(commands.Case):
 {"vg_name":"g","vg_size":"9","vg_free":"9","vg_missing_pv_count":"0"},
 {"vg_name":"meta","vg_size":"9","vg_free":"9","vg_missing_pv_count":"1"}
 ]}]}''')
-        self.assertRaises(lvm_errors.DiskMissing, self.stack.check_groups, {})
+        self.assertRaises(exceptions.DiskMissing, self.stack.check_groups, {})
 
     def test_no_room_for_the_archive(self):
         self.room.return_value = '/etc/lvm/archive', (1 << 20) - 1
         error = self.assertRaises(
-            lvm_errors.NoArchive, self.stack.check_groups, self.lvs())
+            exceptions.NoArchive, self.stack.check_groups, self.lvs())
         self.assertIn('/etc/lvm/archive has 1023 KiB', str(error))
 
     def test_doctor_names_the_remedy(self):
         def check():
             self.stack.check_groups(self.lvs(1, 'g'))
-        finding, = doctor.changes('g', check)
-        self.assertEqual(doctor.FAIL, finding.verdict)
+        finding, = checks.changes('g', check)
+        self.assertEqual(checks.FAIL, finding.verdict)
         self.assertIn('vgreduce --removemissing g', finding.fix)
-        self.assertEqual([], doctor.changes('g', lambda: None))
+        self.assertEqual([], checks.changes('g', lambda: None))
         self.room.return_value = '/etc/lvm/archive', 0
-        finding, = doctor.changes(
+        finding, = checks.changes(
             'g', lambda: self.stack.check_groups(self.lvs()))
-        self.assertEqual(doctor.FAIL, finding.verdict)
+        self.assertEqual(checks.FAIL, finding.verdict)
         self.assertIn('/etc/lvm/archive has 0 KiB', finding.details)
 
     def service(self, lvs):
         self.stack.lvs = lambda: lvs
         self.stack.devices = lambda: {}
-        self.stack.space = lambda _lvs: (
-            reports.FreeSpace(5, 5, False), reports.Capacity(9, 5, 0, 0))
+        self.stack.space = lambda _lvs: (lvm_reports.FreeSpace(5, 5, False),
+                                         lvm_reports.Capacity(9, 5, 0, 0))
         node = specs.node(listing=mock.create_autospec(
-            listing.Listing, instance=True))
+            nodes.Listing, instance=True))
         node.listing.ask.return_value = lvs
         lvs['pool'] = dataclasses.replace(lvs['g'], zeroes=True)
         return assembly.Service(
@@ -245,14 +244,14 @@ class ChangesTest(commands.Case):
         asked = mock.Mock()
         asked.records.moves.return_value = [move]
         asked.ask.return_value = {'problems': ['LVM is full']}, ''
-        row, = moves_command.progress(asked)
+        row, = moves.progress(asked)
         self.assertEqual('LVM is full', row['Remark'])
         asked.ask.assert_called_once_with(waiting, 'describe')
         asked.ask.return_value = {'problems': []}, ''
-        self.assertEqual('', moves_command.progress(asked)[0]['Remark'])
+        self.assertEqual('', moves.progress(asked)[0]['Remark'])
         asked.ask.return_value = None, 'no answer'
         self.assertEqual(
-            'no answer', moves_command.progress(asked)[0]['Remark'])
+            'no answer', moves.progress(asked)[0]['Remark'])
 
 
 @ddt.ddt

@@ -3,8 +3,8 @@
 
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone import operations
+from cinder_localclone.core import exceptions
+from cinder_localclone.volumes import operations
 from tests.unit import test_follow_edges
 
 
@@ -62,7 +62,7 @@ class OpenedWithoutSourceTest(test_follow_edges.Case):
            which waits for that I/O, too: CommandTimeout.
 
         By design: without a source the session with the old home is ended
-        before the swap (:func:`.moves.destination._put_on_clone`): what
+        before the swap (:func:`.destination._put_on_clone`): what
         waits for it fails, which is what the operator has asked for.
         """
         self.commit()

@@ -8,10 +8,11 @@ from unittest import mock
 import fixtures
 
 from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import recovery
-from cinder_localclone.cmd import unlock
-from cinder_localclone import names
-from cinder_localclone import opening
+from cinder_localclone.cmd import boot
+from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.encryption import unlock_wanted
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit.world import crypt
@@ -28,8 +29,8 @@ class OpeningTest(test_encrypted_guests.Case):
         del self.a.devices[self.crypt]
 
     def open(self, *only, node=None):
-        return {each.volume_id: (each.state, each.problem)
-                for each in opening.open_wanted((node or self.a).node, only)}
+        return {each.volume_id: (each.state, each.problem) for each
+                in unlock_wanted.open_wanted((node or self.a).node, only)}
 
     def test_opened(self):
         self.used()
@@ -78,11 +79,11 @@ class OpeningTest(test_encrypted_guests.Case):
         # A made-up one that the world knows no further attachment of.
         with mock.patch.object(self.b.node.attachments, 'passed_to',
                                return_value=[self.volume]), \
-                mock.patch.object(opening.passing, 'connection_to',
+                mock.patch.object(nodes, 'connection_to',
                                   return_value='c'), \
-                mock.patch.object(opening.tops, 'is_wanted',
+                mock.patch.object(unlock_wanted.devices, 'is_wanted',
                                   return_value=True):
-            outcome, = opening.open_wanted(self.b.node, ())
+            outcome, = unlock_wanted.open_wanted(self.b.node, ())
         # It has no LV here, whatever one that is called so may be.
         self.assertEqual(('opened', ''), (outcome.state, outcome.lv))
         self.assertIn(self.crypt, self.b.devices)
@@ -136,21 +137,21 @@ class CommandTest(fixtures.TestWithFixtures):
         self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         self.useFixture(fixtures.MockPatchObject(
-            recovery, 'node', lambda backend: ('node of', backend)))
+            keys, 'node', lambda backend: ('node of', backend)))
         app = mock.Mock(exit_code=None)
-        command = unlock.OpenWanted(app, None)
-        with mock.patch.object(opening, 'open_wanted',
+        command = boot.OpenWanted(app, None)
+        with mock.patch.object(unlock_wanted, 'open_wanted',
                                return_value=outcome) as called:
             columns, found = command.take_action(
                 command.get_parser('x').parse_args(words))
-        self.assertEqual(unlock.COLUMNS, columns)
+        self.assertEqual(boot.COLUMNS, columns)
         self.assertEqual((('node of', app.backend()), list(words)),
                          called.call_args.args)
         return found, app.exit_code
 
     def test_exit_code(self):
-        opened = opening.unlocking.Outcome('v', 'l', 'opened')
-        locked = opening.unlocking.Outcome('w', '', 'locked', 'no key')
+        opened = unlock_wanted.unlock.Outcome('v', 'l', 'opened')
+        locked = unlock_wanted.unlock.Outcome('w', '', 'locked', 'no key')
         self.assertEqual(([('v', 'l', 'opened', '')], 0),
                          self.run_command([opened], 'v'))
         self.assertEqual(1, self.run_command([opened, locked])[1])

@@ -5,9 +5,9 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import exceptions
-from cinder_localclone import operations
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Event
+from cinder_localclone.volumes import operations
 from tests.unit import locked
 from tests.unit import test_reconcile
 from tests.unit import world as worlds

@@ -12,25 +12,26 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import checks
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves
-from cinder_localclone.cmd import packages
-from cinder_localclone.cmd import settle
+from cinder_localclone.cmd import moves as moves_command
+from cinder_localclone.cmd import repair as settle
 from cinder_localclone.cmd import show
-from cinder_localclone import exceptions
-from cinder_localclone import hydration
-from cinder_localclone import inspection
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import repair
-from cinder_localclone import restore
-from cinder_localclone import sessions as sessions_
-from cinder_localclone import stack
-from cinder_localclone import state
-from cinder_localclone.state import Phase
-from cinder_localclone import survey as surveys
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import hydration
+from cinder_localclone.service import options
+from cinder_localclone.service import restore
+from cinder_localclone.storage import clone as stack
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.volumes import inspect
+from cinder_localclone.volumes import repair
 
 GIB = 1 << 30
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -39,7 +40,7 @@ A, B = 'a@l', 'b@l'
 
 
 def lv(name, *tags):
-    return reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
+    return lvm_reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
 
 
 def survey(*lvs):
@@ -57,15 +58,15 @@ WHOLE = names.tags(
 class RestoreTest(testtools.TestCase):
 
     def test_at_rest(self):
-        found = restore.plan(survey(
+        found = boot_plan.plan(survey(
             lv('volume-' + V1, *names.tags(volume=V1)), lv('pool'),
             lv('volume-' + V2, *names.tags(volume=V2))))
         self.assertEqual([
-            restore.Local(V1, 'volume-' + V1, GIB),
-            restore.Local(V2, 'volume-' + V2, GIB)], found)
+            boot_plan.Local(V1, 'volume-' + V1, GIB),
+            boot_plan.Local(V2, 'volume-' + V2, GIB)], found)
 
     def arriving(self, *tags):
-        return restore.plan(survey(
+        return boot_plan.plan(survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)),
             metadata(*tags)))
 
@@ -88,19 +89,19 @@ class RestoreTest(testtools.TestCase):
     def test_arriving_by_another_template(self):
         """Cinder's option volume_name_template."""
         name = SHADOW + '.lv'
-        found, = restore.plan(survey(
+        found, = boot_plan.plan(survey(
             lv(name, *names.tags(volume=V1)), metadata(*WHOLE)))
         self.assertEqual(name, found.move.destination_lv)
 
     def test_metadata_counts_only_beside_its_own_lv(self):
         """LVM may have created it after its move was given up."""
-        found, = restore.plan(survey(
+        found, = boot_plan.plan(survey(
             lv('volume-' + V1, *names.tags(volume=V1)), metadata(*WHOLE)))
         self.assertEqual('', found.reason)
         self.assertIsNone(found.move)
 
     def test_what_needs_no_source_goes_first(self):
-        found = restore.plan(survey(
+        found = boot_plan.plan(survey(
             lv('a-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE),
             lv('volume-' + V2, *names.tags(volume=V2))))
         self.assertEqual([V2, V1], [each.volume_id for each in found])
@@ -115,7 +116,7 @@ class RestoreTest(testtools.TestCase):
         found.ensure_handle_on_lv.assert_not_called()
 
     def test_two_that_claim_to_be_one(self):
-        found = restore.plan(survey(
+        found = boot_plan.plan(survey(
             lv('volume-' + V1, *names.tags(volume=V1)),
             lv('volume-' + V2, *names.tags(volume=V1))))
         self.assertEqual(
@@ -137,7 +138,8 @@ class RestoreTest(testtools.TestCase):
         found = mock.MagicMock()
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
-        sessions = mock.create_autospec(sessions_.Sessions, instance=True)
+        sessions = mock.create_autospec(
+            iscsi_initiator.Sessions, instance=True)
         sessions.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
         (_local, problem), = restore.restore(found, sessions)
@@ -263,9 +265,9 @@ class DifferencesTest(testtools.TestCase):
     @ddt.unpack
     def test_differences(self, _what, found, move, words):
         if move and move.is_over:
-            wrong = inspection.differences(found, None, B, NEW, [move])
+            wrong = inspect.differences(found, None, B, NEW, [move])
         else:
-            wrong = inspection.differences(found, move, A, 'x')
+            wrong = inspect.differences(found, move, A, 'x')
         if words is None:
             self.assertEqual([], wrong)
         else:
@@ -287,12 +289,12 @@ class RecorderTest(testtools.TestCase):
         self.assertEqual(['created LV a'], journal)
 
     def test_every_effect_that_is_named_exists(self):
-        from cinder_localclone import export
-        from cinder_localclone import records
+        from cinder_localclone.db import moves
+        from cinder_localclone.storage import iscsi_target
         for name in repair.DESCRIPTIONS:
             self.assertTrue(any(
                 hasattr(kind, name) for kind in (
-                    stack.Stack, export.Exports, records.Records)), name)
+                    stack.Stack, iscsi_target.Exports, moves.Records)), name)
 
 
 @ddt.ddt
@@ -452,12 +454,12 @@ class ChecksTest(testtools.TestCase):
     def test_as_many_regions_as_so_many_bytes_are(self, kib, threshold,
                                                   batch):
         self.assertEqual(
-            state.Geometry(2 * kib, threshold, batch), opts.geometry(
+            state.Geometry(2 * kib, threshold, batch), options.geometry(
                 self.conf(localclone_region_size=kib,
                           localclone_hydration_batch=None,
                           localclone_hydration_threshold=None)))
         self.assertEqual(state.Geometry(128, 32, 8),
-                         opts.geometry(self.conf()))
+                         options.geometry(self.conf()))
 
     @ddt.data((100, checks.OK), (104, checks.WARN), (95, checks.WARN))
     @ddt.unpack
@@ -473,7 +475,7 @@ class MovesTest(testtools.TestCase):
         backend = mock.MagicMock()
         backend.records.moves.return_value = [move]
         backend.ask.return_value = found, problem
-        row, = moves.progress(backend)
+        row, = moves_command.progress(backend)
         return row
 
     def test_copying(self):
@@ -507,7 +509,7 @@ class MovesTest(testtools.TestCase):
         backend = mock.MagicMock()
         backend.nodes.return_value = alive
         backend.records.moves.return_value = [move, move]
-        for row in moves.progress(backend):
+        for row in moves_command.progress(backend):
             self.assertIn('service is down', row['Remark'])
         backend.ask.assert_not_called()
 
@@ -523,7 +525,7 @@ class MovesTest(testtools.TestCase):
             backend.nodes.return_value = {}
             backend.records.moves.return_value = [move, move]
             backend.ask.return_value = None, 'it is silent'
-            for row in moves.progress(backend):
+            for row in moves_command.progress(backend):
                 self.assertIn('it is silent', row['Remark'])
             self.assertEqual(calls, backend.ask.mock_calls)
 
@@ -573,7 +575,7 @@ class MovesTest(testtools.TestCase):
         backend.records.moves.return_value = [
             moving(Phase.RELEASING), moving(Phase.RELEASING)]
         backend.ask.return_value = None, 'it did not answer'
-        rows = moves.progress(backend)
+        rows = moves_command.progress(backend)
         self.assertEqual(['cleaning up on %s; it did not answer' % A] * 2,
                          [row['Remark'] for row in rows])
         backend.ask.assert_called_once_with(A, 'describe')
@@ -581,7 +583,7 @@ class MovesTest(testtools.TestCase):
     def test_watch_does_not_wait_for_a_clean_up(self):
         backend = mock.MagicMock()
         backend.records.moves.return_value = [moving(Phase.RELEASING)]
-        self.assertEqual([], moves.progress(backend, over=False))
+        self.assertEqual([], moves_command.progress(backend, over=False))
 
     def test_preparing(self):
         for phase in (Phase.STARTING, Phase.MIGRATING):

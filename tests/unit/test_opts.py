@@ -5,8 +5,8 @@ import ddt
 from oslo_config import cfg
 import testtools
 
-from cinder_localclone import opts
-from cinder_localclone import pace
+from cinder_localclone.core import copies
+from cinder_localclone.service import options
 
 #: Name: minimum, maximum.
 BOUNDS = {
@@ -26,7 +26,7 @@ class OptsTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.conf = cfg.ConfigOpts()
-        self.conf.register_opts(opts.localclone_opts)
+        self.conf.register_opts(options.localclone_opts)
         self.conf([])
 
     @ddt.data(*BOUNDS)
@@ -41,12 +41,12 @@ class OptsTest(testtools.TestCase):
     @ddt.data(4, 64, 1024)
     def test_defaults_are_allowed(self, kib):
         self.conf.set_override('localclone_region_size', kib)
-        geometry = opts.geometry(self.conf)
+        geometry = options.geometry(self.conf)
         self.conf.set_override('localclone_hydration_batch', geometry.batch)
         self.conf.set_override('localclone_hydration_threshold',
                                geometry.threshold)
-        self.assertEqual(geometry, opts.geometry(self.conf))
+        self.assertEqual(geometry, options.geometry(self.conf))
 
     def test_pace(self):
-        self.assertEqual(pace.Settings(pace.Pace.YIELD, 10 << 20, 0, 0.05),
-                         opts.pacing(self.conf))
+        self.assertEqual(copies.Settings(copies.Pace.YIELD, 10 << 20, 0, 0.05),
+                         options.pacing(self.conf))

@@ -6,31 +6,27 @@ from unittest import mock
 
 import testtools
 
-from cinder_localclone import adoption
-from cinder_localclone import copies
-from cinder_localclone import crypt_tops
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import hydration
-from cinder_localclone import key_change
-from cinder_localclone import managing
-from cinder_localclone.moves import offering
-from cinder_localclone.moves import remains
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import own_key
-from cinder_localclone import passing
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import reencryption
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import tops
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import policy
+from cinder_localclone.encryption import reencrypt
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.moves import source_export
+from cinder_localclone.service import handlers
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import snapshots
+from cinder_localclone.volumes import uncommitted
 from tests import specs
 from tests.unit import test_key_change
 from tests.unit import test_newborns
@@ -57,61 +53,62 @@ class OrderTest(testtools.TestCase):
 
     def test_note_stays_until_what_was_passed_through_is_closed(self):
         """Else a boot leaves the guest that has it open without it."""
-        self.step(tops, 'ensure_closed', error=exceptions.SourceBusy(
+        self.step(devices, 'ensure_closed', error=exceptions.SourceBusy(
             volume='v', host='h'))
-        self.assertRaises(exceptions.SourceBusy, passing.end, self.node, 'v')
+        self.assertRaises(exceptions.SourceBusy, remote_attachment.end,
+                          self.node, 'v')
         self.node.crypt.forget_passed.assert_not_called()
         self.node.crypt.forget_sealed.assert_not_called()
 
     def test_lv_is_given_away_last(self):
         """Nobody is to find it as long as the handle is above it."""
-        for module, name in ((managing, '_check_free'),
-                             (removal, 'stop_serving'), (tops, 'users'),
-                             (offering, 'withdraw_above')):
+        for module, name in ((manage, '_check_free'),
+                             (cleanup, 'stop_serving'), (devices, 'users'),
+                             (source_export, 'withdraw_above')):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
             self.step(self.node.stack, name)
-        managing._leave(self.node, mock.MagicMock())
+        manage._leave(self.node, mock.MagicMock())
         self.assertEqual(
             ['_check_free', 'stop_serving', 'users', 'withdraw_above',
              'remove_handle', 'disown'], self.steps)
 
     def test_interrupted_re_encryption_is_recovered_before_it_is_open(self):
         self.node.runner.is_running.return_value = False
-        self.step(pausing, 'is_interrupted', True)
-        self.step(pausing, 'recover')
-        self.step(reencryption, '_take_room')
-        self.step(reencryption, '_pin_new_key', mock.MagicMock())
-        self.step(reencryption, '_ensure_open')
-        self.step(reencryption, '_recorded', mock.Mock(key='k'))
-        self.step(crypt_tops, 'note_key')
+        self.step(reencrypt_pause, 'is_interrupted', True)
+        self.step(reencrypt_pause, 'recover')
+        self.step(reencrypt, '_take_room')
+        self.step(reencrypt, '_pin_new_key', mock.MagicMock())
+        self.step(reencrypt, '_ensure_open')
+        self.step(reencrypt, '_recorded', mock.Mock(key='k'))
+        self.step(devices, 'note_key')
         self.step(self.node.runner, 'start')
-        reencryption._go_on(self.node, mock.MagicMock())
+        reencrypt._go_on(self.node, mock.MagicMock())
         self.assertEqual(
             ['is_interrupted', 'recover', '_pin_new_key', '_take_room',
              '_ensure_open', '_recorded',
              'note_key', 'start'], self.steps)
 
     def copy(self):
-        for module, name in ((copies, '_check_handle'),
-                             (remains, 'take_down'), (self.node.stack,
+        for module, name in ((migrate, '_check_handle'),
+                             (cleanup, 'take_down'), (self.node.stack,
                                                       'create_lv')):
             self.step(module, name)
-        self.step(copies, '_migrated', mock.Mock(volume_attachment=[]))
-        self.step(remains, 'here', ['left'])
+        self.step(migrate, '_migrated', mock.Mock(volume_attachment=[]))
+        self.step(cleanup, 'here', ['left'])
         self.step(rows, 'handle_id', 'v')
         self.step(rows, 'body_bytes', 1)
-        copies.create(self.node, mock.MagicMock(provider_id=None))
+        migrate.create_copy(self.node, mock.MagicMock(provider_id=None))
 
     def test_copy_that_is_refused_removes_nothing(self):
-        self.step(encryption, 'check_copy',
-                  error=encryption_errors.EncryptionChange(volume='v'))
-        self.assertRaises(encryption_errors.EncryptionChange, self.copy)
+        self.step(policy, 'check_copy',
+                  error=encryption_exceptions.EncryptionChange(volume='v'))
+        self.assertRaises(encryption_exceptions.EncryptionChange, self.copy)
         self.assertEqual(['handle_id', '_migrated', 'check_copy'], self.steps)
 
     def test_copy_where_a_move_has_left_something(self):
         """Its handle may be what is left."""
-        self.step(encryption, 'check_copy')
+        self.step(policy, 'check_copy')
         self.copy()
         self.assertEqual(
             ['handle_id', '_migrated', 'check_copy', 'here', 'take_down',
@@ -119,12 +116,12 @@ class OrderTest(testtools.TestCase):
 
     def test_volume_with_the_secret_of_its_type_that_was_not_created(self):
         """What this node has of it goes; the secret stays."""
-        self.step(encryption, '_drop_here')
-        self.step(encryption, 'key_of_type', 'shared')
-        self.step(rows, 'recorded', encryption_types.Recorded(1, 'shared'))
+        self.step(policy, '_drop_here')
+        self.step(policy, 'key_of_type', 'shared')
+        self.step(rows, 'recorded', volume_types.Recorded(1, 'shared'))
         row = mock.MagicMock(host='h')
         self.node.records.volume.return_value = row
-        encryption.give_back(self.node, row)
+        policy.give_back(self.node, row)
         self.assertEqual(['_drop_here', 'key_of_type'],
                          self.steps[-2:])
         self.node.keys.release.assert_not_called()
@@ -133,21 +130,21 @@ class OrderTest(testtools.TestCase):
     def test_secret_is_noted_when_the_header_has_it(self):
         change = mock.Mock(shared=set())
         self.node.crypt.header.return_value.reencryption = False
-        self.step(rows, 'recorded', encryption_types.Recorded(1, 'k'))
+        self.step(rows, 'recorded', volume_types.Recorded(1, 'k'))
         self.step(pinning, 'check')
-        self.step(pinning, 'settled', encryption_types.Recorded(1, 'k'))
-        self.step(own_key, '_strip', mock.Mock(key='k'))
-        self.step(own_key, '_token')
-        self.step(key_change, 'Change', change)
+        self.step(pinning, 'settled', volume_types.Recorded(1, 'k'))
+        self.step(rotate, '_strip', mock.Mock(key='k'))
+        self.step(rotate, '_token')
+        self.step(rotate, 'Change', change)
         self.node.snapshots.wanted_encryption.return_value = None
-        own_key.give(self.node, mock.MagicMock())
+        rotate.give_own_key(self.node, mock.MagicMock())
         self.assertEqual(['node.keys.create', 'announce', 'go_on',
                           'note_key'], [
             name for name, *_what in change.method_calls])
 
     def test_nothing_was_adopted(self):
         self.node.stack.lvs.return_value = {}
-        self.assertIs(False, adoption.give_back(self.node, 'volume', 'v'))
+        self.assertIs(False, manage.give_back(self.node, 'volume', 'v'))
 
     def test_peers_are_answered(self):
         service = mock.Mock()
@@ -155,9 +152,9 @@ class OrderTest(testtools.TestCase):
         with mock.patch.object(snapshots, 'unserve_here') as unserve:
             asked.unserve_snapshot(None, 's', {'host': 'h'})
         unserve.assert_called_once_with(service.node, 's', {'host': 'h'})
-        with mock.patch.object(reencryption, 'pause',
+        with mock.patch.object(reencrypt, 'pause',
                                return_value='paused') as pause, (
-                mock.patch.object(reencryption, 'as_dict',
+                mock.patch.object(reencrypt, 'as_dict',
                                   lambda found: {'found': found})):
             self.assertEqual({'found': 'paused'},
                              asked.encryption_pause(None, 'v'))
@@ -166,7 +163,7 @@ class OrderTest(testtools.TestCase):
     def test_copy_whose_clone_has_failed_begins_anew(self):
         """What was noted before the clone failed is no measure after it."""
         brake = hydration.Brake()
-        status = tables.parse_clone_status(test_parsers.BUSY)
+        status = dm_tables.parse_clone_status(test_parsers.BUSY)
         pauses = [brake.pause(dataclasses.replace(status, mode=mode),
                               reads, now)
                   for mode, reads, now in (
@@ -186,10 +183,10 @@ class RecoveryKeyTest(test_key_change.Case):
         del self.world.secrets.kept[self.old]
         with mock.patch.object(
                 crypt.SimCrypt, 'add_key',
-                side_effect=encryption_errors.WrongKey(volume='v')), (
+                side_effect=encryption_exceptions.WrongKey(volume='v')), (
                     mock.patch.object(crypt.SimCrypt, 'seal')) as seal:
             self.assertRaises(
-                encryption_errors.WrongKey, key_change.rotate, self.a.node,
+                encryption_exceptions.WrongKey, rotate.rotate, self.a.node,
                 self.volume.id, lambda header: b'recovery')
         seal.assert_not_called()
         self.assertEqual([self.old], [
@@ -205,8 +202,8 @@ class NewbornTest(test_newborns.Case):
         self.create(volume=volume)
         gone = mock.Mock(wraps=self.a.node.snapshots)
         gone.newborn.return_value = None
-        with mock.patch.object(newborns, 'LOG') as log:
-            newborns.sweep(dataclasses.replace(
+        with mock.patch.object(uncommitted, 'LOG') as log:
+            uncommitted.sweep(dataclasses.replace(
                 self.a.node, snapshots=gone), None)
         self.assertEqual([], log.method_calls)
         self.assertIn(volume.name, self.a.lvs)

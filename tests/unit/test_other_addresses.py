@@ -3,9 +3,10 @@
 
 import fixtures
 
-from cinder_localclone import events
-from cinder_localclone import served
-from cinder_localclone.state import Phase
+from cinder_localclone.core import attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.state import Phase
 from tests.unit import test_connections
 from tests.unit import test_passing
 
@@ -30,7 +31,7 @@ class PassedThroughTest(test_passing.Passed):
         super().setUp()
         # In this world exports are called as their initiators.
         self.useFixture(fixtures.MockPatchObject(
-            served.iscsi_names, 'is_passed_from', autospec=True,
+            attachments.iscsi, 'is_passed_from', autospec=True,
             side_effect=lambda iqn, home: (iqn, home) == ('iqn.b', A)))
 
     def look(self):
@@ -59,7 +60,7 @@ class PassedThroughTest(test_passing.Passed):
         """And where it is used it is as long: the connection is known."""
         reboot(self.a)
         self.look()
-        found, = test_passing.passing.passed_from(
+        found, = nodes.passed_from(
             self.a.node, self.volume)
         self.assertEqual((B, NEW), (found[0], found[1].portal))
 

@@ -6,12 +6,11 @@ import datetime
 import ddt
 import testtools
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images as image_values
-from cinder_localclone import rows
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.core import volume_types
 from tests.unit import database
 from tests.unit import records_bench
 
@@ -405,7 +404,7 @@ class Contract(records_bench.Contract):
 
     def test_snapshot__as_it_is(self):
         found = self.snapshot(node='', status='creating')
-        self.assertEqual(image_values.Snapshot(
+        self.assertEqual(rows.Snapshot(
             found, self.volume, 1, 'creating', '', False, None),
             self.records.snapshot(found))
         self.assertIsNone(self.records.snapshot(NONE))
@@ -491,7 +490,7 @@ class Contract(records_bench.Contract):
         self.assertIsNone(self.records.wanted_encryption(self.row()))
         for specs, found in (
                 ({'localclone:pace': 'spare'}, None),
-                (LUKS, encryption_types.Encryption())):
+                (LUKS, volume_types.Encryption())):
             volume = self.row(self.create(specs=specs))
             for new in (False, True):
                 self.assertEqual(found, self.records.wanted_encryption(
@@ -499,7 +498,7 @@ class Contract(records_bench.Contract):
 
     def test_wanted_encryption__that_can_not_be(self):
         volume = self.create(specs={'localclone:encryption': 'rot13'})
-        self.assertRaises(encryption_types.InvalidType,
+        self.assertRaises(volume_types.InvalidType,
                           self.records.wanted_encryption, self.row(volume))
 
     @ddt.data('creating', 'downloading')
@@ -579,7 +578,7 @@ class Contract(records_bench.Contract):
         self.assertIsNone(self.records.newborn(NONE))
         self.put(status='creating')
         name = self.told('name')
-        self.assertEqual(image_values.Newborn('creating', A, name),
+        self.assertEqual(rows.Newborn('creating', A, name),
                          self.records.newborn(self.volume))
         self.put(host=None)
         self.assertEqual('', self.records.newborn(self.volume).home)

@@ -11,25 +11,21 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import births
-from cinder_localclone import encryption_errors
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import header_care
-from cinder_localclone import key_change
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import own_key
-from cinder_localclone import recovery_keys
-from cinder_localclone import reencryption
-from cinder_localclone import reencryption_errors
-from cinder_localclone import reencryption_plan
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import unlocking
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import reencrypt
+from cinder_localclone.encryption import rotate
+from cinder_localclone.encryption import unlock
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_connections
 from tests.unit import test_key_change
 from tests.unit import test_reverting
@@ -66,10 +62,10 @@ class Case(test_key_change.Case):
     def bear(self, newborn, snapshot_id=None):
         node = self.a.node
         if snapshot_id:
-            births.from_snapshot(node, None, newborn.id, snapshot_id)
+            clone.from_snapshot(node, None, newborn.id, snapshot_id)
         else:
-            births.from_volume(node, None, newborn.id, self.volume.id, 0,
-                               self.a.reconciler.progress)
+            clone.from_volume(node, None, newborn.id, self.volume.id, 0,
+                              self.a.reconciler.progress)
 
     def born(self, of=VOLUME, **specs):
         newborn = self.row(**specs)
@@ -156,15 +152,15 @@ class OwnKeyTest(Case):
         newborn = self.row()
         self.header.digest = 'of somebody else'
         self.assertRaises(
-            encryption_errors.ForeignHeader, self.bear, newborn,
+            encryption_exceptions.ForeignHeader, self.bear, newborn,
             self.snapshot() if of == SNAPSHOT else None)
         self.assertNotIn(newborn.name, self.a.lvs)
 
     @ddt.data(VOLUME, SNAPSHOT)
     def test_image_whose_re_encryption_has_ended_unrecorded(self, of):
         """The newborn has the new pin alone."""
-        reencryption.start(self.a.node, self.volume.id,
-                           reencryption_plan.Wish())
+        reencrypt.start(self.a.node, self.volume.id,
+                        reencrypt.Wish())
         self.a.reconciler.converge_node()
         sim.end(self.a, self.volume.id)
         newborn = self.born(of)
@@ -205,9 +201,9 @@ class OwnKeyTest(Case):
             newborn.id, name].slots)
 
     @ddt.data(({'key': 'type:ours', 'key_format': 'passphrase'},
-               options.PASSPHRASE),
-              ({'key': 'type:ours'}, options.RANDOM_KEY),
-              ({'key_format': 'passphrase'}, options.RANDOM_KEY))
+               cryptsetup_cli.PASSPHRASE),
+              ({'key': 'type:ours'}, cryptsetup_cli.RANDOM_KEY),
+              ({'key_format': 'passphrase'}, cryptsetup_cli.RANDOM_KEY))
     @ddt.unpack
     def test_guesses_of_a_passphrase_take_long(self, specs, derivation):
         self.world.secrets.kept['ours'] = 'for all', b'K'
@@ -229,7 +225,7 @@ class OwnKeyTest(Case):
         def under_way(own, volume_id, mend=False):
             return dataclasses.replace(
                 found(own, volume_id, mend),
-                reencryption=headers.Reencryption(
+                reencryption=luks_header.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)
         recorded = rows.recorded(self.volume)
@@ -246,7 +242,7 @@ class OwnKeyTest(Case):
         newborn = self.row()
         newborn.size = 2
         error = self.assertRaises(
-            reencryption_errors.Reencrypting, self.bear, newborn,
+            encryption_exceptions.Reencrypting, self.bear, newborn,
             self.snapshot() if of == SNAPSHOT else None)
         self.assertIn('larger', str(error))
         self.assertNotIn(newborn.name, self.a.lvs)
@@ -290,7 +286,7 @@ class OwnKeyTest(Case):
             self.a.disk.tags[each.name] -= {names.NEWBORN}
             self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
                 luks=self.a.node.crypt.uuid(each.id), key=self.old)}
-        found = {each.volume_id: each for each in unlocking.unlock(
+        found = {each.volume_id: each for each in unlock.unlock(
             self.a.node.stack, {}, self.a.node.crypt._inner,
             self.a.node.keys, 9)}
         self.assertEqual('', found[newborn.id].problem)
@@ -300,7 +296,7 @@ class OwnKeyTest(Case):
 
     def test_secret_of_the_type_that_is_a_volumes(self):
         newborn = self.row(key='type:' + self.old)
-        self.assertRaises(encryption_errors.KeyRefused, self.bear, newborn)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.bear, newborn)
         self.assertNotIn(newborn.name, self.a.lvs)
 
     def test_snapshots_that_the_old_key_opens(self):
@@ -310,7 +306,7 @@ class OwnKeyTest(Case):
         snapshot_id = self.snapshot()
         self.assertEqual(
             ['secret %s still opens snapshot %s' % (self.old, snapshot_id)],
-            key_change.rotate(self.a.node, self.volume.id))
+            rotate.rotate(self.a.node, self.volume.id))
         added = recovery_keys.add(self.a.node, self.volume.id)
         self.assertEqual(
             recovery_keys.Removed(added.slot, (
@@ -319,10 +315,10 @@ class OwnKeyTest(Case):
         for each in snapshot_id, of_plain:
             self.world.set_snapshot(each, deleted=True)
         self.a.former_directories = ['/before']
-        remark, = key_change.rotate(self.a.node, self.volume.id)
+        remark, = rotate.rotate(self.a.node, self.volume.id)
         self.assertIn('/before', remark)
         self.a.former_directories = []
-        self.assertEqual([], key_change.rotate(
+        self.assertEqual([], rotate.rotate(
             self.a.node, self.volume.id))
 
     def test_revert_after_a_change(self):
@@ -352,19 +348,19 @@ class OwnKeyTest(Case):
         self.volume.status = 'available'
         self.world.set_snapshot(snapshot_id, deleted=True)
         node = self.a.node
-        reencryption.start(node, self.volume.id, reencryption_plan.Wish())
-        self.assertEqual((self.volume.id, self.old), unlocking.noted_on_body(
+        reencrypt.start(node, self.volume.id, reencrypt.Wish())
+        self.assertEqual((self.volume.id, self.old), unlock.noted_on_body(
             node.stack.survey(), self.volume.id))
 
     def test_backup_while_the_key_manager_is_away(self):
         """By the key that was proven before."""
         self.image_with_a_shared_key()
-        share = own_key._share
+        share = rotate._share
 
         def then_away(*args):
             share(*args)
             self.world.secrets.state = crypt.AWAY
-        with mock.patch.object(own_key, '_share', then_away):
+        with mock.patch.object(rotate, '_share', then_away):
             newborn = self.born(key='type:ours')
         self.assertEqual(1, len(self.a.node.crypt.backup_names(newborn.id)))
 
@@ -375,8 +371,8 @@ class ReencryptedCase(Case):
         """Return a clone in mid re-encryption."""
         lv = self.a.lvs[self.volume.name]
         lv[:] = ['of a guest'] * len(lv)
-        reencryption.start(self.a.node, self.volume.id,
-                           reencryption_plan.Wish())
+        reencrypt.start(self.a.node, self.volume.id,
+                        reencrypt.Wish())
         newborn = self.born(of, **specs)
         newborn.status = 'available'
         self.assertIn(self.volume.id, self.a.reencrypting)
@@ -397,7 +393,7 @@ class ReencryptedCase(Case):
 class LateKeyTest(ReencryptedCase):
     """A clone in mid re-encryption gets its own key when that has ended."""
 
-    AWAY = encryption_errors.KeyUnavailable(reason='away')
+    AWAY = encryption_exceptions.KeyUnavailable(reason='away')
 
     def look(self):
         self.a.reconciler.converge_node()
@@ -409,9 +405,9 @@ class LateKeyTest(ReencryptedCase):
             node.stack.ensure_handle_on_lv(
                 newborn.id, newborn.name, rows.body_bytes(newborn))
         problems = ''.join(
-            each['problem'] for each in header_care.verify(node, newborn.id)
+            each['problem'] for each in headers.verify(node, newborn.id)
             if each['what'] == 'key')
-        shares = header_care.status(node, newborn.id)['shares_key']
+        shares = headers.status(node, newborn.id)['shares_key']
         self.assertEqual(shares, 'gets its own' in problems)
         return shares
 
@@ -455,13 +451,14 @@ class LateKeyTest(ReencryptedCase):
     def test_open_though_nothing_uses_it(self):
         """What decrypts it has the UUID of its image: it is made again."""
         newborn, node = self.ended(), self.a.node
-        with mock.patch.object(own_key, 'give_late', side_effect=self.AWAY):
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
             self.look()
         with node.lock(newborn.id):
             node.stack.ensure_handle_on_lv(
                 newborn.id, newborn.name, rows.body_bytes(newborn))
             node.crypt.open(newborn.id, self.world.secrets.kept[self.old][1])
-            own_key.give_late(node, newborn.id)
+            rotate.give_own_key_late(node, newborn.id)
         self.assertNotIn(names.crypt(newborn.id), self.a.devices)
         self.assert_own(newborn)
 
@@ -484,7 +481,7 @@ class LateKeyTest(ReencryptedCase):
 
         def refusing(own, key, *args):
             if key != self.old:
-                raise encryption_errors.KeyRefused(key=key, reason='no')
+                raise encryption_exceptions.KeyRefused(key=key, reason='no')
             return get(own, key, *args)
         with mock.patch.object(crypt.SimKeys, 'get_again', refusing):
             self.look()
@@ -495,9 +492,10 @@ class LateKeyTest(ReencryptedCase):
 
     def test_operator_is_first(self):
         newborn = self.ended()
-        with mock.patch.object(own_key, 'give_late', side_effect=self.AWAY):
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
             self.look()
-        key_change.rotate(self.a.node, newborn.id)
+        rotate.rotate(self.a.node, newborn.id)
         key = rows.recorded(newborn).key
         self.assertFalse(self.shown(newborn))
         self.look()
@@ -506,7 +504,7 @@ class LateKeyTest(ReencryptedCase):
     def test_clone_of_the_clone(self):
         """Made after the end, before the clone has its own key."""
         newborn = self.ended()
-        with mock.patch.object(own_key, 'give_late',
+        with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
             self.look()
         self.assertTrue(rows.recorded(newborn).shares_key)
@@ -549,7 +547,7 @@ class LateKeyTest(ReencryptedCase):
             self.world.stop_at, self.world.faults = (stop,), (fault,)
             try:
                 with node.lock(newborn.id):
-                    own_key.give_late(node, newborn.id)
+                    rotate.give_own_key_late(node, newborn.id)
             except effects.Stopped:
                 self.a.dead = False
                 self.world.stop_at = ()
@@ -566,7 +564,7 @@ class LateKeyTest(ReencryptedCase):
             return
 
     def look_without_key(self):
-        with mock.patch.object(own_key, 'give_late',
+        with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
             self.look()
 
@@ -577,7 +575,7 @@ class CopiesTest(Case):
     def setUp(self):
         super().setUp()
         node = self.a.node
-        reencryption.start(node, self.volume.id, reencryption_plan.Wish(
+        reencrypt.start(node, self.volume.id, reencrypt.Wish(
             cipher='serpent-xts-plain64'))
         sim.go_on(self.a, self.volume.id)
         self.before = rows.recorded(self.volume)
@@ -637,9 +635,9 @@ class RoomTest(ReencryptedCase):
             self.assertIn(nodes.FREE_SPACE, node.stack._node.held)
             checked.append(volume.id)
             if not room:
-                raise reencryption_errors.NoRoomToReencrypt(
+                raise encryption_exceptions.NoRoomToReencrypt(
                     volume=volume.id, host=node.host, needed=1, free=0)
-        with mock.patch.object(reencryption, '_check_room', check):
+        with mock.patch.object(reencrypt, '_check_room', check):
             self.a.reconciler.converge_node()
         return checked
 
@@ -660,10 +658,10 @@ class RoomTest(ReencryptedCase):
 
     def test_key_is_pinned_though_there_is_no_room(self):
         """What its image's row has announced only is not left open."""
-        with mock.patch.object(reencryption, '_pin_new_key',
+        with mock.patch.object(reencrypt, '_pin_new_key',
                                autospec=True, side_effect=OSError):
-            self.assertRaises(OSError, reencryption.start, self.a.node,
-                              self.volume.id, reencryption_plan.Wish())
+            self.assertRaises(OSError, reencrypt.start, self.a.node,
+                              self.volume.id, reencrypt.Wish())
         newborn = self.row()
         self.bear(newborn)
         newborn.status = 'available'
@@ -725,7 +723,7 @@ class StopsTest(Case):
                 self.assertNotIn(newborn.name, self.a.lvs)
                 self.create(newborn)  # as Cinder does with an image
                 token, = self.world.headers[newborn.id].tokens.values()
-                self.assertEqual(tokens.Role.VOLUME, token.role)
+                self.assertEqual(luks_header.Role.VOLUME, token.role)
             newborn.status = 'available'
             self.delete(newborn)
             self.assertEqual([self.old], list(self.world.secrets.kept))

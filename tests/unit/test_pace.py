@@ -10,24 +10,24 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import assembly
-from cinder_localclone import copying
-from cinder_localclone import deletion
-from cinder_localclone import encryption
-from cinder_localclone import encryption_errors
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import hydration
-from cinder_localclone import names
-from cinder_localclone import pace
-from cinder_localclone.pace import GiveWay
-from cinder_localclone.pace import Pace
-from cinder_localclone.pace import Speed
-from cinder_localclone.pace import Step
-from cinder_localclone import queue
-from cinder_localclone import reconcile
-from cinder_localclone import state
-from cinder_localclone import wake
+from cinder_localclone.core import copies as copies_module
+from cinder_localclone.core.copies import Pace
+from cinder_localclone.core.copies import Speed
+from cinder_localclone.core.copies import Step
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.encryption import policy
+from cinder_localclone.moves import copying as wake
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import pace
+from cinder_localclone.moves.pace import GiveWay
+from cinder_localclone.moves import queue
+from cinder_localclone.service import assembly
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import reconcile
 from tests import specs
 from tests.unit import world as worlds
 
@@ -51,7 +51,7 @@ def stat(reads=0, writes=0, written=0, in_flight=0):
 
 
 def seen(ios=0, copied=0, in_flight=0):
-    return pace.Seen(ios, in_flight, copied)
+    return copies_module.Seen(ios, in_flight, copied)
 
 
 def trace():
@@ -78,7 +78,7 @@ def run(law, how, lines=None):
     """The steps that a law takes: [(from which second, step, speed)]."""
     found = []
     for second, handle, lv in lines or trace():
-        law.take(pace.parse(handle, lv), second)
+        law.take(copies_module.parse_seen(handle, lv), second)
         step = law.step(how, second)
         if not found or found[-1][1:] != step:
             found.append((second, *step))
@@ -215,16 +215,17 @@ class LawTest(testtools.TestCase):
             (Pace.YIELD, 4, GiveWay.STOPPING),
             (Pace.SPARE, 5, GiveWay.STOPPING),
             (Pace.FULL, 6, GiveWay.STOPPING))]
-        self.assertEqual([
-            (SLOW, Speed.YIELDING), (SLOW, Speed.YIELDING),
-            (FULL, Speed.FULL), (FULL, Speed.FULL),
-            (pace.STANDSTILL, Speed.YIELDING),
-            (pace.STANDSTILL, Speed.YIELDING), (FULL, Speed.FULL)], found)
+        self.assertEqual(
+            [(SLOW, Speed.YIELDING), (SLOW, Speed.YIELDING),
+             (FULL, Speed.FULL), (FULL, Speed.FULL),
+             (copies_module.STANDSTILL, Speed.YIELDING),
+             (copies_module.STANDSTILL, Speed.YIELDING), (FULL, Speed.FULL)],
+            found)
 
     def test_who_never_ends_is_given_way_to_down_to_the_floor(self):
         idle = [(second, stat(), stat(written=0)) for second in range(11)]
         for second, above, below in idle:
-            self.law.take(pace.parse(above, below), second)
+            self.law.take(copies_module.parse_seen(above, below), second)
             last = self.law.step(Pace.YIELD, second,
                                  give_way=GiveWay.SLOWING)
         self.assertEqual((FULL, Speed.FLOOR), last)
@@ -378,8 +379,8 @@ class LawTest(testtools.TestCase):
     @ddt.data((1.0, FULL, Speed.FULL), (0.99, Step(32, 8), Speed.FULL),
               (0.5, Step(8, 8), Speed.LIMITED), (0.01, SLOW, Speed.LIMITED),
               (0.16, SLOW, Speed.LIMITED), (0.17, Step(2, 1), Speed.LIMITED),
-              (0.0, pace.STANDSTILL, Speed.LIMITED),
-              (-3.0, pace.STANDSTILL, Speed.LIMITED))
+              (0.0, copies_module.STANDSTILL, Speed.LIMITED),
+              (-3.0, copies_module.STANDSTILL, Speed.LIMITED))
     @ddt.unpack
     def test_as_many_steps_as_there_is_room(self, room, step, speed):
         self.law.take(seen(), 0)
@@ -396,9 +397,10 @@ class LawTest(testtools.TestCase):
 
     def test_what_was_copied(self):
         """All of the LV's writes that the handle has not seen; never less."""
-        taken = [self.law.take(pace.parse(stat(0, 0, above), stat(
-            0, 0, below)), 0) for above, below in (
-                (100, 1100), (100, 1300), (150, 1346), (150, 1350),
+        taken = [
+            self.law.take(copies_module.parse_seen(
+                stat(0, 0, above), stat(0, 0, below)), 0) for above, below
+            in ((100, 1100), (100, 1300), (150, 1346), (150, 1350),
                 (150, 1354))]
         # A guest's write may be counted below first, or above: it is none.
         self.assertEqual([0, 200 * 512, 0, 0, 4 * 512], taken)
@@ -416,12 +418,13 @@ class LawTest(testtools.TestCase):
 
     @ddt.data('', 'x', '1 2 3', stat()[:60])
     def test_what_is_no_statistics(self, text):
-        self.assertRaises(ValueError, pace.parse, text, stat())
-        self.assertRaises(ValueError, pace.parse, stat(), text)
+        self.assertRaises(ValueError, copies_module.parse_seen, text, stat())
+        self.assertRaises(ValueError, copies_module.parse_seen, stat(), text)
 
     def test_before_there_were_discards_and_flushes(self):
         old = ' 5 0 40 1 7 0 64 9 2 5 9'
-        self.assertEqual(pace.Seen(12, 2, 0), pace.parse(old, old))
+        self.assertEqual(copies_module.Seen(12, 2, 0),
+                         copies_module.parse_seen(old, old))
 
 
 class CourtesyTest(testtools.TestCase):
@@ -574,7 +577,7 @@ class WakerTest(testtools.TestCase):
             self.asked.append(dict(counters))
             return {name: each for name, each in self.seen.items()
                     if name in counters}
-        return wake.Waker(look, send, pace.Settings(**settings))
+        return wake.Waker(look, send, copies_module.Settings(**settings))
 
     def test_while_they_last(self):
         waker = self.waker()
@@ -620,7 +623,7 @@ class WakerTest(testtools.TestCase):
                          self.sent[-1])
         with waker.give_way():
             waker.wake(1)
-        self.assertEqual(pace.STANDSTILL, self.sent[-1]['a'])
+        self.assertEqual(copies_module.STANDSTILL, self.sent[-1]['a'])
         waker.wake(2)
         waker.watch('a', GEOMETRY)  # it has arrived
         waker.wake(6)
@@ -639,7 +642,7 @@ class WakerTest(testtools.TestCase):
             waker.wake(12)
         waker.wake(13)
         waker.wake(16.1)
-        self.assertEqual([pace.STANDSTILL, SLOW, SLOW, FULL],
+        self.assertEqual([copies_module.STANDSTILL, SLOW, SLOW, FULL],
                          [each['a'] for each in self.sent])
 
     def test_copies_give_way_to_who_was_there_for_less_than_a_look(self):
@@ -650,7 +653,7 @@ class WakerTest(testtools.TestCase):
             pass
         for now in (1, 3.9, 4.1):
             waker.wake(now)
-        self.assertEqual([FULL, pace.STANDSTILL, FULL],
+        self.assertEqual([FULL, copies_module.STANDSTILL, FULL],
                          [each['a'] for each in self.sent])
 
     def test_what_could_not_be_told_is_told_again(self):
@@ -673,7 +676,7 @@ class WakerTest(testtools.TestCase):
         self.assertFalse(waker.stands_still('a'))
         waker._send = send
         waker.wake(7)
-        self.assertEqual([pace.STANDSTILL, FULL],
+        self.assertEqual([copies_module.STANDSTILL, FULL],
                          [each['a'] for each in self.sent])
 
     def test_what_is_not_watched_is_not_known_to_stand_still(self):
@@ -681,10 +684,10 @@ class WakerTest(testtools.TestCase):
 
     def test_what_stands_still_ends_at_no_known_time(self):
         """No look at the moves is made for it."""
-        node = specs.node(pacing=pace.Settings())
+        node = specs.node(pacing=copies_module.Settings())
         node.stack.seen.return_value = {}
         node.stack.wake_hydration.return_value = []
-        copies = copying.Copies(node, mock.Mock())
+        copies = wake.Copies(node, mock.Mock())
         copies._copies['s'] = copy = hydration.Copy()
         copy.progress = hydration.Progress(99.9, 300 << 20, 0.3)
         copies.waker.watch('s', GEOMETRY)
@@ -773,14 +776,15 @@ class WakerTest(testtools.TestCase):
             waker.watch('a', GEOMETRY, counters=counters)
             self.seen = {'a': seen(9, copied)}
             waker.wake(now)
-        self.assertEqual([pace.STANDSTILL, FULL, FULL, pace.STANDSTILL],
-                         [each['a'] for each in self.sent])
+        self.assertEqual(
+            [copies_module.STANDSTILL, FULL, FULL, copies_module.STANDSTILL],
+            [each['a'] for each in self.sent])
 
 
 class SettingsTest(testtools.TestCase):
 
     def test_the_type_goes_first(self):
-        settings = pace.Settings(pace=Pace.SPARE)
+        settings = copies_module.Settings(pace=Pace.SPARE)
         self.assertEqual(
             [Pace.SPARE, Pace.FULL, Pace.YIELD, Pace.SPARE, Pace.SPARE],
             [settings.of(spec) for spec in (
@@ -797,15 +801,15 @@ class WorldTest(testtools.TestCase):
 
     def begin(self, **settings):
         self.now = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.copying.timeutils.now',
+            'cinder_localclone.moves.copying.timeutils.now',
             return_value=0.0)).mock
         self.said = self.useFixture(fixtures.MockPatchObject(
             events, 'say', wraps=events.say)).mock
         self.world = worlds.World()
         self.b = self.world.nodes[B]
         self.b.node = dataclasses.replace(
-            self.b.node, pacing=pace.Settings(**settings),
-            limits=queue.Limits(0, 0, 0))
+            self.b.node, pacing=copies_module.Settings(**settings),
+            limits=copies_module.Limits(0, 0, 0))
         self.b.reconciler = reconcile.Reconciler(self.b.node, None)
         self.waker = self.b.reconciler.copying.waker
 
@@ -946,7 +950,7 @@ class WorldTest(testtools.TestCase):
         """
         volume = self.copied_for_a_while()
         volume.status = 'deleting'
-        deletion.delete(self.b.node, None, volume)
+        delete.delete(self.b.node, None, volume)
         self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
         self.assertEqual({}, self.b.reconciler.copying.all_progress())
         self.assertFalse(self.waker.wake(self.now.return_value))
@@ -1035,14 +1039,15 @@ class WorldTest(testtools.TestCase):
         self.live([volume], IDLE, 1)
         if why == 'waits':
             self.b.node = dataclasses.replace(
-                self.b.node, limits=queue.Limits(0, 0, 0))
+                self.b.node, limits=copies_module.Limits(0, 0, 0))
             entries = self.b.node.records.copies(B)
             self.useFixture(fixtures.MockPatchObject(
                 queue, 'turns', return_value={volume.name_id: queue.Turn(
                     entries[0], 1)}))
         else:
             self.useFixture(fixtures.MockPatch(
-                'cinder_localclone.hydration.Brake.pause', return_value=5))
+                'cinder_localclone.moves.hydration.Brake.pause',
+                return_value=5))
         self.b.reconciler.converge_moves()
         clone = self.clone(volume)
         self.assertFalse(clone['hydrating'])
@@ -1072,11 +1077,11 @@ class WorldTest(testtools.TestCase):
         specs = {'localclone:pace': 'slow'}
         new = self.world.row(A, extra_specs=specs)
         node = self.world.nodes[A].node
-        error = self.assertRaises(encryption_errors.InvalidPaceType,
-                                  encryption.wanted, node, new)
+        error = self.assertRaises(encryption_exceptions.InvalidPaceType,
+                                  policy.wanted, node, new)
         self.assertIn('localclone:pace=slow is not possible; choose yield or '
                       'full or spare', str(error))
         other = self.world.create_volume(A)
-        self.assertRaises(encryption_errors.InvalidPaceType,
-                          encryption.check_retype, node, other, specs)
-        encryption.check_retype(node, other, {'localclone:pace': 'spare'})
+        self.assertRaises(encryption_exceptions.InvalidPaceType,
+                          policy.check_retype, node, other, specs)
+        policy.check_retype(node, other, {'localclone:pace': 'spare'})

@@ -11,15 +11,16 @@ from oslo_utils import timeutils
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 
-from cinder_localclone import attachment_records
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_names
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import served
-from cinder_localclone import state
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi as iscsi_names
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import attachments
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.storage import iscsi_initiator
 from tests.unit import test_connections
 from tests.unit import test_records
 from tests.unit import test_sessions
@@ -43,7 +44,7 @@ class SessionsTest(test_sessions.Case):
 
     def setUp(self):
         super().setUp()
-        self.called.iscsi.recorded.return_value = []
+        self.called.iscsiadm.recorded.return_value = []
 
     def attach(self, size=GIB, in_use=False, **other):
         return self.sessions.attach_passed(
@@ -67,7 +68,7 @@ class SessionsTest(test_sessions.Case):
         error = exceptions.CommandTimeout(command='iscsiadm', seconds=30)
         self.attach()
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
-        self.called.iscsi.end_session.side_effect = error
+        self.called.iscsiadm.end_session.side_effect = error
         for act in (lambda: self.attach(auth_username='another'),
                     lambda: self.sessions.end_passed(V1)):
             self.assertRaises(exceptions.CommandTimeout, act)
@@ -102,42 +103,42 @@ class SessionsTest(test_sessions.Case):
         self.assertEqual(['connect', 'record_target', 'login', 'identity',
                           'identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
-        self.called.iscsi.record_target.assert_called_once_with(
+        self.called.iscsiadm.record_target.assert_called_once_with(
             IQN, test_sessions.PORTAL, 'CHAP user secret', 30)
 
     def test_a_disk_that_is_there_is_not_logged_in_to(self):
         """iscsid brings it back; whoever uses it has it all the time."""
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
         for down in (False, True):
-            self.called.iscsi.is_down.return_value = down
+            self.called.iscsiadm.is_down.return_value = down
             self.assertEqual('/dev/sdb', self.attach(in_use=True))
-        self.called.iscsi.is_down.return_value = False
+        self.called.iscsiadm.is_down.return_value = False
         self.assertEqual('/dev/sdb', self.attach())
-        self.called.iscsi.login.assert_not_called()
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.login.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
 
     def test_one_that_cannot_come_back_is_logged_out_first(self):
         """Its home serves the volume anew; nobody uses what there was."""
         self.attach()
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
-        self.called.iscsi.is_down.return_value = False
+        self.called.iscsiadm.is_down.return_value = False
         self.assertEqual('/dev/sdb', self.attach(
             in_use=True, auth_password='another'))
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
         self.assertEqual('/dev/sda', self.attach(auth_password='another'))
-        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
-        self.called.iscsi.is_down.return_value = True
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.is_down.return_value = True
         self.assertEqual('/dev/sda', self.attach(auth_password='another'))
-        self.assertEqual(2, self.called.iscsi.end_session.call_count)
+        self.assertEqual(2, self.called.iscsiadm.end_session.call_count)
 
     def test_what_has_just_begun(self):
         self.assertFalse(self.sessions.has_begun(V1))
         self.attach()
         self.assertTrue(self.sessions.has_begun(V1))
         self.assertFalse(self.sessions.has_begun(test_sessions.SHADOW))
-        later = (test_sessions.sessions.time.monotonic()
-                 + test_sessions.sessions.RECORDED + 1)
-        with mock.patch.object(test_sessions.sessions.time, 'monotonic',
+        later = (iscsi_initiator.time.monotonic()
+                 + iscsi_initiator.RECORDED + 1)
+        with mock.patch.object(iscsi_initiator.time, 'monotonic',
                                lambda: later):
             self.assertFalse(self.sessions.has_begun(V1))
         self.sessions.end_passed(V1)
@@ -145,40 +146,40 @@ class SessionsTest(test_sessions.Case):
 
     def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
         """What waits for it would only wait until its time limit."""
-        self.called.iscsi.known_portal.return_value = '192.0.2.99:3260'
-        self.called.iscsi.is_down.return_value = True
+        self.called.iscsiadm.known_portal.return_value = '192.0.2.99:3260'
+        self.called.iscsiadm.is_down.return_value = True
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
         self.assertEqual('/dev/sda', self.attach(in_use=True))
-        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
 
     def test_one_whose_home_is_away_is_left(self):
         self.disks({IQN: ['/dev/sdb']})
-        self.called.iscsi.is_down.return_value = True
+        self.called.iscsiadm.is_down.return_value = True
         self.portal_is_silent()
         self.assertRaises(exceptions.SourceUnreachable, self.attach)
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
 
     def test_it_may_be_longer_than_its_row_says(self):
         self.called.block.identity.return_value = 2 * GIB, V1
         self.assertEqual('/dev/sda', self.attach())
 
     def test_extended_at_its_home(self):
-        self.called.iscsi.rescan.side_effect = lambda *_all: (
+        self.called.iscsiadm.rescan.side_effect = lambda *_all: (
             self.called.block.identity.configure_mock(
                 return_value=(2 * GIB, V1)))
         self.assertEqual('/dev/sda', self.attach(2 * GIB))
-        self.called.iscsi.rescan.assert_called_once_with(
-            '/dev/sda', test_sessions.sessions.SCAN_TIMEOUT)
+        self.called.iscsiadm.rescan.assert_called_once_with(
+            '/dev/sda', iscsi_initiator.SCAN_TIMEOUT)
 
     @ddt.data(*test_sessions.Case.UNKNOWN)
     def test_disk_that_has_just_appeared(self, identity):
         """It is waited for, and not scanned again beneath the kernel."""
         self.useFixture(fixtures.MockPatchObject(
-            test_sessions.sessions, 'IDENTITY_TIMEOUT', 10))
+            iscsi_initiator, 'IDENTITY_TIMEOUT', 10))
         self.called.block.identity.side_effect = [
             identity] * 3 + [(GIB, V1)] * 2
         self.assertEqual('/dev/sda', self.attach())
-        self.called.iscsi.rescan.assert_not_called()
+        self.called.iscsiadm.rescan.assert_not_called()
 
     @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
     def test_another_disk(self, identity):
@@ -188,7 +189,7 @@ class SessionsTest(test_sessions.Case):
     def test_a_home_that_does_not_answer(self):
         self.portal_is_silent()
         self.assertRaises(exceptions.SourceUnreachable, self.attach)
-        self.called.iscsi.login.assert_not_called()
+        self.called.iscsiadm.login.assert_not_called()
 
     def test_what_is_there(self):
         self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb']})
@@ -199,12 +200,12 @@ class SessionsTest(test_sessions.Case):
     def test_ended_with_all_that_is_known_of_it(self):
         for found, recorded in (({IQN: ['/dev/sda']}, []), ({}, [IQN])):
             self.disks({**found, test_sessions.IQN: ['/dev/sdb']})
-            self.called.iscsi.recorded.return_value = [
+            self.called.iscsiadm.recorded.return_value = [
                 *recorded, test_sessions.IQN]
-            self.called.iscsi.end_session.reset_mock()
+            self.called.iscsiadm.end_session.reset_mock()
             self.assertTrue(self.sessions.end_passed(V1))
-            self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
-        self.called.iscsi.recorded.return_value = []
+            self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.recorded.return_value = []
         self.assertFalse(self.sessions.end_passed(V1))
 
     def test_who_does_not_answer(self):
@@ -214,25 +215,25 @@ class SessionsTest(test_sessions.Case):
                            ((IQN,), True), ((other,), False)):
             self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb'],
                         other: ['/dev/sdc']})
-            self.called.iscsi.is_down.side_effect = down.__contains__
+            self.called.iscsiadm.is_down.side_effect = down.__contains__
             self.assertIs(away, self.sessions.is_away(test_sessions.MOVE))
 
     def test_ended_only_if_its_home_does_not_answer(self):
         """Else what was written there may still be on its way."""
         for down in (False, True):
             self.disks(*[{IQN: ['/dev/sda']}] * 2)
-            self.called.iscsi.is_down.return_value = down
+            self.called.iscsiadm.is_down.return_value = down
             self.assertIs(down, self.sessions.end_passed_if_down(V1))
-            self.assertIs(down, self.called.iscsi.end_session.called)
-        self.called.iscsi.is_down.assert_called_with(IQN)
+            self.assertIs(down, self.called.iscsiadm.end_session.called)
+        self.called.iscsiadm.is_down.assert_called_with(IQN)
 
     def test_at_boot(self):
-        self.called.iscsi.recorded.return_value = [IQN, test_sessions.IQN]
+        self.called.iscsiadm.recorded.return_value = [IQN, test_sessions.IQN]
         self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
-        self.called.iscsi.known_portal.return_value = test_sessions.PORTAL
+        self.called.iscsiadm.known_portal.return_value = test_sessions.PORTAL
         self.disks({}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
-        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
         # A guest waits for a home that is away, and gets no error.
         self.assertIn(test_sessions.SET_TIMEOUT, self.called.mock_calls)
         self.disks({IQN: ['/dev/sda']})
@@ -261,14 +262,14 @@ class StackTest(test_stack.Case):
     def test_new(self):
         self.devices()
         self.assertTrue(self.put())
-        self.assertIn(mock.call.devicemapper.create(
+        self.assertIn(mock.call.dmsetup.create(
             self.H, names.device_uuid(self.H), '0 2097152 linear 8:16 0',
             30, False, ('8:16', V1)), self.ran.mock_calls)
 
     def test_there(self):
         self.devices(self.handle('8:16'))
         self.assertFalse(self.put())
-        self.ran.devicemapper.swap_table.assert_not_called()
+        self.ran.dmsetup.swap_table.assert_not_called()
 
     def test_from_another_body_or_longer(self):
         for handle, size in ((self.handle('253:5'), GIB),
@@ -277,9 +278,9 @@ class StackTest(test_stack.Case):
                              (self.handle('8:16'), 2 * GIB)):
             self.devices(handle)
             self.ran.block.size.return_value = size
-            self.ran.devicemapper.swap_table.reset_mock()
+            self.ran.dmsetup.swap_table.reset_mock()
             self.assertTrue(self.put())
-            self.ran.devicemapper.swap_table.assert_called_once_with(
+            self.ran.dmsetup.swap_table.assert_called_once_with(
                 self.H, '0 %d linear 8:16 0' % (size // 512), 30,
                 ('8:16', V1))
 
@@ -289,7 +290,7 @@ class StackTest(test_stack.Case):
             self.devices(test_stack.device(
                 self.H, '253:7', '0 4194304 linear 253:5 0', opened=opened))
             self.put()
-            self.ran.devicemapper.swap_table.assert_called_with(
+            self.ran.dmsetup.swap_table.assert_called_with(
                 self.H, '0 %d linear 8:16 0' % sectors, 30, ('8:16', V1))
 
     def test_no_disk(self):
@@ -309,7 +310,7 @@ class StackTest(test_stack.Case):
                 self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
                 opened=opened), self.reads('8:16'))
             self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
-            self.ran.devicemapper.swap_flushed.assert_called_with(
+            self.ran.dmsetup.swap_flushed.assert_called_with(
                 self.H, table, '/dev/sdc', 30)
 
     def reads(self, source):
@@ -332,7 +333,7 @@ class StackTest(test_stack.Case):
             self.assertRaises(exceptions.WrongDevice, act, test_stack.MOVE,
                               '/dev/sdc')
         self.ran.block.flush.assert_not_called()
-        self.ran.devicemapper.swap_flushed.assert_not_called()
+        self.ran.dmsetup.swap_flushed.assert_not_called()
 
     def test_on_record_that_the_clone_may_be_written(self):
         meta = names.metadata_lv(test_stack.SHADOW)
@@ -363,7 +364,7 @@ class AttachmentsTest(test_records.Base):
 
     def setUp(self):
         super().setUp()
-        self.attachments = attachment_records.AttachmentRecords(
+        self.attachments = attachments.AttachmentRecords(
             lambda connector, host: host.startswith(connector['host'] + '@'))
         self.attach('b', PROPERTIES)
         self.attach('c', dict(PROPERTIES, driver_volume_type='iscsi'))
@@ -419,7 +420,7 @@ class AttachmentsTest(test_records.Base):
         """Cinder has changed an attachment: it belongs to another now."""
         iqn, changed = PROPERTIES['target_iqn'], {
             'b': dict(PROPERTIES, target_iqn='iqn.other'), 'c': {}}
-        manager = type(attachment_records.records.main_context_manager.writer)
+        manager = type(attachments.moves.main_context_manager.writer)
         using, begun = manager.using, []
 
         def change(self_, context):
@@ -454,8 +455,8 @@ class AttachmentsTest(test_records.Base):
 
     def told(self):
         """What each row says, also those that are deleted."""
-        model = attachment_records.records.models.VolumeAttachment
-        manager = attachment_records.records.main_context_manager
+        model = attachments.moves.models.VolumeAttachment
+        manager = attachments.moves.main_context_manager
         with manager.reader.using(self.context) as session:
             return {row.id: (row.connector, row.connection_info)
                     for row in session.query(model)}
@@ -463,7 +464,7 @@ class AttachmentsTest(test_records.Base):
     @ddt.data('destroyed', 'given to another')
     def test_ended_before_it_is_locked(self, how):
         """No row that is another's by now is changed, nor one of the past."""
-        writer = type(attachment_records.records.main_context_manager.writer)
+        writer = type(attachments.moves.main_context_manager.writer)
         using, begun, before = writer.using, [], {}
 
         def end(own, context):
@@ -519,8 +520,8 @@ class AttachmentsTest(test_records.Base):
 
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(
-                attachment_records.objects.Volume, 'get_by_id',
-                side_effect=attachment_records.exception.VolumeNotFound(
+                attachments.objects.Volume, 'get_by_id',
+                side_effect=attachments.exception.VolumeNotFound(
                     volume_id='v')):
             self.assertEqual([], self.passed_to('b@l'))
 
@@ -586,7 +587,7 @@ class EndsTest(Passed):
 
     def test_shelved(self):
         self.shelve(created_at=timeutils.utcnow() - datetime.timedelta(
-            seconds=passing.ATTACHING + 60), updated_at=None)
+            seconds=remote_attachment.ATTACHING + 60), updated_at=None)
         self.world.reconcile()
         self.assertNotEqual({}, self.b.passed)  # it may have just begun
         self.b.node.sessions._inner.begun.clear()
@@ -686,15 +687,15 @@ class EndsTest(Passed):
     def test_what_is_left_of_it_is_marked(self):
         self.b.disk.create('volume-old', self.volume.id, [worlds.EMPTY] * 4)
         with self.b.lock(self.volume.id):
-            passing.begin(self.b.node, self.volume.id,
-                          self.attached.connection_info)
+            remote_attachment.begin(self.b.node, self.volume.id,
+                                    self.attached.connection_info)
         self.assertIn(names.AWAY, self.b.disk.tags['volume-old'])
 
     def test_not_at_its_home(self):
         for node, volume_id in ((self.a, self.volume.id), (self.b, V1)):
             with node.lock(volume_id):
                 self.assertRaises(
-                    exceptions.StaleMove, passing.begin, node.node,
+                    exceptions.StaleMove, remote_attachment.begin, node.node,
                     volume_id, self.attached.connection_info)
 
     def test_not_what_is_open_on_another_body(self):
@@ -702,7 +703,7 @@ class EndsTest(Passed):
         self.b.devices[self.handle] = {'below': 'x'}
         with self.b.lock(self.volume.id):
             self.assertRaises(
-                exceptions.SourceBusy, passing.begin, self.b.node,
+                exceptions.SourceBusy, remote_attachment.begin, self.b.node,
                 self.volume.id, self.attached.connection_info)
         self.assertEqual({'below': 'x'}, self.b.devices[self.handle])
 
@@ -712,7 +713,7 @@ class EndsTest(Passed):
         before = self.b.devices[self.handle]
         with self.b.lock(self.volume.id):
             self.assertRaises(
-                exceptions.SourceBusy, passing.begin, self.b.node,
+                exceptions.SourceBusy, remote_attachment.begin, self.b.node,
                 self.volume.id, self.attached.connection_info)
         self.assertEqual(before, self.b.devices[self.handle])
 
@@ -724,7 +725,7 @@ class EndsTest(Passed):
         before = self.attached.connection_info
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
-            passing.begin(
+            remote_attachment.begin(
                 self.b.node, self.volume.id,
                 self.a.node.exports.offer_volume(
                     self.volume.id, 'iqn.b', 'CHAP new secret'))
@@ -738,13 +739,13 @@ class EndsTest(Passed):
         """Though the home should name another secret by now."""
         told = dict(self.attached.connection_info, auth_username='new')
         with self.b.lock(self.volume.id):
-            passing.begin(self.b.node, self.volume.id, told)
+            remote_attachment.begin(self.b.node, self.volume.id, told)
         self.assertEqual({self.volume.id}, self.b.passed_handles())
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
         self.b.opened.clear()  # nobody's: it logs in anew, in vain here
         with self.b.lock(self.volume.id):
-            self.assertRaises(exceptions.LoginFailed, passing.begin,
+            self.assertRaises(exceptions.LoginFailed, remote_attachment.begin,
                               self.b.node, self.volume.id,
                               dict(told, auth_username='newer'))
 
@@ -752,8 +753,8 @@ class EndsTest(Passed):
         with mock.patch.object(iscsi.SimSessions, 'end_other_passes',
                                autospec=True) as end:
             with self.b.lock(self.volume.id):
-                passing.begin(self.b.node, self.volume.id,
-                              self.attached.connection_info)
+                remote_attachment.begin(self.b.node, self.volume.id,
+                                        self.attached.connection_info)
         end.assert_called_once_with(
             mock.ANY, self.volume.id,
             self.attached.connection_info['target_iqn'])
@@ -770,8 +771,8 @@ class EndsTest(Passed):
             move.destination_lv, self.volume.id, [worlds.EMPTY] * 4)
         self.a.node.records.advance(move, Event.FAILED)
         with self.b.lock(self.volume.id):
-            passing.begin(self.b.node, self.volume.id,
-                          self.attached.connection_info)
+            remote_attachment.begin(self.b.node, self.volume.id,
+                                    self.attached.connection_info)
         self.assertNotIn(move.destination_lv, self.b.lvs)
         self.assertEqual({}, self.world.shadows)
         self.assertEqual({self.volume.id}, self.b.passed_handles())
@@ -781,10 +782,10 @@ class EndsTest(Passed):
         self.a.gone = True
         self.a.stop(power=True)
         self.volume.volume_attachment = []
-        passing.look(self.b.node)
+        remote_attachment.look(self.b.node)
         self.assertEqual({}, self.b.passed)
         self.b.opened.clear()  # what waited has failed
-        passing.look(self.b.node)
+        remote_attachment.look(self.b.node)
         self.assertEqual({}, self.b.devices)
 
     def test_one_that_fails_does_not_stop_the_others(self):
@@ -792,7 +793,7 @@ class EndsTest(Passed):
         self.b.passed.clear()
         self.b.passed[V1] = A
         logged = self.useFixture(fixtures.FakeLogger())
-        self.assertFalse(passing.look(self.b.node))
+        self.assertFalse(remote_attachment.look(self.b.node))
         self.assertNotIn(V1, self.b.passed)
         self.assertIn(self.volume.id, logged.output)
 
@@ -806,7 +807,7 @@ class EndsTest(Passed):
         self.a.dead = False
         self.b.reconciler.converge_moves()
         self.assertEqual({self.volume.id: A}, self.b.passed)
-        with mock.patch.object(passing, 'look') as look:
+        with mock.patch.object(remote_attachment, 'look') as look:
             self.b.reconciler.converge_moves()
         look.assert_not_called()
 
@@ -821,7 +822,7 @@ class EndsTest(Passed):
         self.assertEqual({self.volume.id: A}, self.b.passed)
 
     def test_a_secret_is_not_shown(self):
-        connection = served.connection_of(self.attached)
+        connection = volume_attachments.connection_of(self.attached)
         self.assertTrue(connection.passes)
         self.assertNotIn(self.attached.connection_info['auth_password'],
                          repr(connection))
@@ -842,7 +843,7 @@ class GivenBackTest(test_connections.Base):
             target_portal=self.b.node.exports.portal, auth_method='CHAP',
             auth_username='user', auth_password='secret')
         self.b.remote.add((self.volume.id, 'iqn.a'))
-        passing.look(self.a.node)
+        remote_attachment.look(self.a.node)
         self.assertEqual({'below': self.move().source_lv},
                          self.a.devices[self.handle])
         self.assertEqual({}, self.a.passed)

@@ -15,14 +15,13 @@ import oslo_messaging as messaging
 from oslo_messaging._drivers import common as drivers
 import testtools
 
-from cinder_localclone import deletion_errors
-from cinder_localclone import directory
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import messages
-from cinder_localclone import peer
-from cinder_localclone import peer_ports
-from cinder_localclone import sparse_errors
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import node
+from cinder_localclone.service import directory
+from cinder_localclone.service import handlers
+from cinder_localclone.service import messages
+from cinder_localclone.service import rpc as peer
 from tests import specs
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
@@ -159,7 +158,7 @@ class DirectoryTest(testtools.TestCase):
         def is_at(connector, host):
             asked.append((connector, host))
             return connector.get('host') == 'a' or bool(connector.get('ip'))
-        remembered = directory.remembered(is_at)
+        remembered = node.remembered(is_at)
         connectors = [{'host': 'a', 'initiator': 'x'}, {'host': 'b'},
                       {'host': 'b', 'ip': '192.0.2.1'}]
         for _each in range(2):
@@ -291,11 +290,11 @@ class ClientTest(testtools.TestCase):
         client.converge_soon(None, 'n2@l', 'v')
 
 
-def protocol(kind=peer_ports.OperatorPeers):
+def protocol(kind=peers.OperatorPeers):
     """The methods of a Protocol: signatures by name."""
     return {name: inspect.signature(method)
             for each in kind.__mro__ for name, method in vars(each).items()
-            if each.__module__ == peer_ports.__name__ and name[0] != '_'}
+            if each.__module__ == peers.__name__ and name[0] != '_'}
 
 
 class TableTest(testtools.TestCase):
@@ -427,12 +426,10 @@ class BusTest(testtools.TestCase):
 
     def test_a_forwarded_busy_volume_is_that(self):
         """So Cinder's manager makes it available again."""
-        self.assertTrue(issubclass(deletion_errors.CannotDelete,
+        self.assertTrue(issubclass(exceptions.CannotDelete,
                                    exception.VolumeIsBusy))
 
-    @ddt.data(*(kind for kind in (*vars(exceptions).values(),
-                                  *vars(deletion_errors).values(),
-                                  *vars(sparse_errors).values())
+    @ddt.data(*(kind for kind in vars(exceptions).values()
                 if isinstance(kind, type)
                 and issubclass(kind, exceptions.LocalCloneError)))
     def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):

@@ -12,25 +12,25 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import crypt_tops
-from cinder_localclone import decrypting
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_backups
-from cinder_localclone import header_care
-from cinder_localclone import key_change
-from cinder_localclone.luks import copies
-from cinder_localclone.luks import ending
-from cinder_localclone.luks import headers
-from cinder_localclone import names
-from cinder_localclone import pinning
-from cinder_localclone import pins
-from cinder_localclone.privileged import secrets
-from cinder_localclone import recovery_keys
-from cinder_localclone import rows
-from cinder_localclone import unlocking
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import luks_binary
+from cinder_localclone.core.formats import luks_ending
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import pins
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import rotate
+from cinder_localclone.encryption import unlock
+from cinder_localclone.storage.privsep import cryptsetup_keys
 from tests.unit import luks_headers
 from tests.unit import test_own_key
 from tests.unit import test_real_headers
@@ -41,23 +41,23 @@ def parsed(text, change=None):
     metadata = json.loads(text)
     if change:
         change(metadata)
-    return headers.parse(json.dumps(metadata))
+    return luks_header.parse(json.dumps(metadata))
 
 
 def rewritten(path, change):
     """Both copies of a header, as somebody writes them who has the disk."""
     head = pathlib.Path(path).read_bytes()
-    begin, size, sequence = copies.newest(head)
-    metadata = json.loads(ending.text(head))
+    begin, size, sequence = luks_binary.newest(head)
+    metadata = json.loads(luks_ending.text(head))
     change(metadata)
     body = json.dumps(metadata, separators=(',', ':')).encode().ljust(
-        size - ending.BINARY, b'\0')
+        size - luks_ending.BINARY, b'\0')
     with open(path, 'r+b') as file:
-        for at, magic in ((0, copies.FIRST), (size, copies.SECOND)):
+        for at, magic in ((0, luks_binary.FIRST), (size, luks_binary.SECOND)):
             file.seek(at)
-            file.write(ending._copy(
-                head[begin:begin + ending.BINARY], magic, at, sequence + 1,
-                os.urandom(64), body))
+            file.write(luks_ending._copy(
+                head[begin:begin + luks_ending.BINARY], magic, at, sequence
+                + 1, os.urandom(64), body))
 
 
 def segment(**what):
@@ -164,10 +164,10 @@ class AllowedTest(testtools.TestCase):
 
     @ddt.data({'key_bits': 768},
               {'integrity': 'hmac(sha256)', 'key_bits': 768,
-               'data_offset': encryption_types.HEADER_BYTES - 512})
+               'data_offset': volume_types.HEADER_BYTES - 512})
     def test_key_or_offset_without_its_integrity(self, change):
-        pin = pinning.pin(encryption_types.Encryption(),
-                          encryption_types.HEADER_BYTES, 'd')
+        pin = pinning.pin(volume_types.Encryption(),
+                          volume_types.HEADER_BYTES, 'd')
         self.assertNotEqual('', pinning._why_not_offered(
             dataclasses.replace(pin, **change)))
 
@@ -181,13 +181,13 @@ class AllowedTest(testtools.TestCase):
 
     @ddt.data(*(
         (cipher, bits, how, sector)
-        for cipher, each in encryption_types.CIPHERS.items()
+        for cipher, each in volume_types.CIPHERS.items()
         for bits in each.key_bits for how in each.integrity
-        for sector in encryption_types.SECTOR_SIZES))
+        for sector in volume_types.SECTOR_SIZES))
     @ddt.unpack
     def test_each_that_is_offered(self, cipher, bits, how, sector):
-        pin = pinning.pin(encryption_types.Encryption(
-            cipher, bits, sector, how), encryption_types.HEADER_BYTES, 'd')
+        pin = pinning.pin(volume_types.Encryption(
+            cipher, bits, sector, how), volume_types.HEADER_BYTES, 'd')
         self.assertEqual('', pinning._why_not_offered(pin))
         self.assertEqual(how == 'none', pin.integrity == '')
 
@@ -260,10 +260,10 @@ class PinnedTest(testtools.TestCase):
 
     def test_settled(self):
         header, _expected = self.of(luks_headers.PLAIN)
-        before = encryption_types.Recorded(
+        before = volume_types.Recorded(
             1, 'k', pin=header.pin, becoming=header.pin)
         self.assertEqual(
-            encryption_types.Recorded(1, 'k', pin=header.pin),
+            volume_types.Recorded(1, 'k', pin=header.pin),
             pinning.settled(before, header))
 
 
@@ -278,11 +278,11 @@ class Real(test_real_headers.RealTest):
         opened, recorded = [], rows.recorded(volume)
         expected = pinning.of_row(recorded)
         if not by_row:
-            expected = unlocking._expected(recorded.key)
-        with mock.patch.object(secrets, 'open_device', lambda *args:
+            expected = unlock._expected(recorded.key)
+        with mock.patch.object(cryptsetup_keys, 'open_device', lambda *args:
                                opened.append(args[2])):
             with contextlib.suppress(exceptions.LocalCloneError):
-                decrypting.open_volume(
+                activate.open_volume(
                     self.node.crypt, self.node.keys, volume.id, expected,
                     luks=volume.id)
         return opened
@@ -315,9 +315,9 @@ class RealHeaderTest(Real):
     def test_nothing_else_is_done_with_it(self):
         self.rewrite(segment(sector_size=4096))
         before = dict(self.world.secrets.kept)
-        for act in (key_change.rotate, recovery_keys.add,
+        for act in (rotate.rotate, recovery_keys.add,
                     recovery_keys.remove):
-            self.assertRaises(encryption_errors.ForeignHeader, act,
+            self.assertRaises(encryption_exceptions.ForeignHeader, act,
                               self.node, self.volume.id)
         self.assertEqual(before, self.world.secrets.kept)
 
@@ -325,7 +325,7 @@ class RealHeaderTest(Real):
         self.rewrite(segment(encryption='cipher_null-ecb'))
         with self.through_the_cache():
             found = {each['what']: each['problem'] for each in
-                     header_care.verify(self.node, self.volume.id)}
+                     headers.verify(self.node, self.volume.id)}
         self.assertIn('cipher_null', found['pin of the header'])
         self.assertNotIn('key', found)  # none is used on it
 
@@ -333,7 +333,7 @@ class RealHeaderTest(Real):
         """What somebody has written goes."""
         self.rewrite(segment(encryption='cipher_null-ecb'))
         with self.through_the_cache():
-            header_care.restore(self.node, self.volume.id)
+            headers.restore(self.node, self.volume.id)
         self.assert_sound()
 
 
@@ -386,7 +386,7 @@ class RealSecretTest(Real):
         mine.provider_id = str(dataclasses.replace(
             rows.recorded(mine), pin=rows.recorded(self.volume).pin))
         self.assertEqual([], self.opened(mine))
-        self.assertRaises(exceptions.LocalCloneError, key_change.rotate,
+        self.assertRaises(exceptions.LocalCloneError, rotate.rotate,
                           self.node, mine.id)
         self.assertNotEqual(self.key(), self.key(mine))
 
@@ -453,7 +453,7 @@ class RealSecretTest(Real):
                 parsed(luks_headers.PLAIN), requirements=('later',),
                 tokens=(), digest=rows.recorded(self.volume).pin.digest)
             error = self.assertRaises(
-                encryption_errors.HeaderDamaged, decrypting.open_volume,
+                encryption_exceptions.HeaderDamaged, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
                 pinning.of_row(rows.recorded(self.volume)))
         self.assertIn('later', str(error))
@@ -461,7 +461,7 @@ class RealSecretTest(Real):
 
 def device(*lines):
     """What the kernel says of a volume that is decrypted."""
-    return tables.Device('d', '', '253:9', 0, False, '\n'.join(lines))
+    return dm_tables.Device('d', '', '253:9', 0, False, '\n'.join(lines))
 
 
 @ddt.ddt
@@ -598,7 +598,7 @@ class ChangedInBetweenTest(test_own_key.Case):
         self.world.secrets.state = key_manager
         with self.node.lock(self.volume.id):
             error = self.assertRaises(
-                encryption_errors.ForeignHeader, decrypting.open_volume,
+                encryption_exceptions.ForeignHeader, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
                 pinning.of_row(recorded))
         self.assertIn('cipher_null', str(error))
@@ -614,18 +614,18 @@ class ChangedInBetweenTest(test_own_key.Case):
             with mock.patch.object(crypt.SimCrypt, 'close',
                                    side_effect=failed):
                 self.assertRaises(
-                    exceptions.CommandFailed, crypt_tops.ensure_open,
+                    exceptions.CommandFailed, devices.ensure_open,
                     self.node, self.volume, self.volume.name)
             self.assertIn(names.crypt(self.volume.id), self.a.devices)
             self.assertRaises(
-                encryption_errors.ForeignHeader, crypt_tops.ensure_open,
+                encryption_exceptions.ForeignHeader, devices.ensure_open,
                 self.node, self.volume, self.volume.name)
 
     def test_extended(self):
         self.header.cipher = 'cipher_null-ecb'
         with mock.patch.object(crypt.SimKeys, 'get') as asked:
             self.assertRaises(
-                encryption_errors.ForeignHeader, decrypting.grow,
+                encryption_exceptions.ForeignHeader, activate.grow,
                 self.node.crypt, self.node.keys, self.volume.id,
                 pinning.of_row(rows.recorded(self.volume)))
         asked.assert_not_called()
@@ -640,7 +640,7 @@ class ExtendedTest(test_own_key.Case):
         recorded, resize = rows.recorded(self.volume), crypt.SimCrypt.resize
         name = names.crypt(self.volume.id)
         with self.a.node.lock(self.volume.id):
-            decrypting.open_volume(
+            activate.open_volume(
                 self.a.node.crypt, self.a.node.keys, self.volume.id,
                 pinning.of_row(recorded))
             self.a.disk.sealed = {self.volume.id: (
@@ -655,7 +655,7 @@ class ExtendedTest(test_own_key.Case):
             with mock.patch.object(crypt.SimCrypt, 'resize', autospec=True,
                                    side_effect=otherwise):
                 error = self.assertRaises(
-                    encryption_errors.ForeignHeader, decrypting.grow,
+                    encryption_exceptions.ForeignHeader, activate.grow,
                     self.a.node.crypt, self.a.node.keys, self.volume.id,
                     pinning.of_row(recorded))
         self.assertIn('cipher_null', str(error))
@@ -666,11 +666,11 @@ class ExtendedTest(test_own_key.Case):
         """It is not said to be longer than it is."""
         expected = pinning.of_row(rows.recorded(self.volume))
         with self.a.node.lock(self.volume.id):
-            decrypting.open_volume(self.a.node.crypt, self.a.node.keys,
-                                   self.volume.id, expected)
+            activate.open_volume(self.a.node.crypt, self.a.node.keys,
+                                 self.volume.id, expected)
             self.world.secrets.state = crypt.AWAY
             self.assertRaises(
-                encryption_errors.KeyUnavailable, decrypting.grow,
+                encryption_exceptions.KeyUnavailable, activate.grow,
                 self.a.node.crypt, self.a.node.keys, self.volume.id,
                 expected)
 
@@ -696,7 +696,7 @@ class BackupTest(test_own_key.Case):
         self.header.digest = 'of somebody else'
         with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
                                autospec=True, return_value=False):
-            key_change.renew_backup(self.a.node, self.volume)
+            rotate.renew_backup(self.a.node, self.volume)
 
     def test_later_backup(self):
         before = repr(self.world.copies)

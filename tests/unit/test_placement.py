@@ -23,10 +23,10 @@ from keystoneauth1 import exceptions as errors
 from oslo_config import cfg
 import testtools
 
-from cinder_localclone import capabilities
+from cinder_localclone.driver import stats
 from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import knowledge
-from cinder_localclone.nova import opts
+from cinder_localclone.nova import options as opts
 from cinder_localclone.nova import placement
 from tests.unit import database
 
@@ -352,7 +352,7 @@ class CinderTest(testtools.TestCase):
     @ddt.unpack
     def test_goodness(self, total, free, destination, expected):
         self.assertEqual(expected, evaluator.evaluate(
-            capabilities.GOODNESS, capabilities={
+            stats.GOODNESS, capabilities={
                 'total_capacity_gb': total, 'free_capacity_gb': free,
                 'localclone_destination': destination}))
 

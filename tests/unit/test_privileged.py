@@ -10,8 +10,8 @@ import ddt
 from oslo_rootwrap import filters
 import testtools
 
-from cinder_localclone import privileged
-from cinder_localclone.privileged import secrets
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
 
 #: Each is a door into a process with root's capabilities: there are these,
 #: and with another one comes the question who may ask what through it.
@@ -19,23 +19,23 @@ ENTRY_POINTS = {
     'block': {'completed_reads', 'disable_discards', 'discard', 'flush',
               'head_is_zero', 'identity', 'logical_block', 'lv_number',
               'number', 'read_head', 'size', 'written_sectors', 'zero_head'},
-    'configfs': {'exports', 'hanging', 'targets', 'unfinished',
-                 'unused_backstores'},
-    'control': set(),
-    'backups': {'add', 'drop', 'dump', 'keep_only', 'listed', 'make', 'remove',
-                'restore', 'save_beginning', 'volumes'},
+    'lio_configfs': {'exports', 'hanging', 'targets', 'unfinished',
+                     'unused_backstores'},
+    'dm_control': set(),
+    'header_backups': {'add', 'drop', 'dump', 'keep_only', 'listed', 'make',
+                       'remove', 'restore', 'save_beginning', 'volumes'},
     'configuration': set(), 'folders': set(), 'lower': set(),
-    'crypt': {'close', 'damaged_copies', 'dump', 'erase', 'import_token',
-              'luks_uuid', 'payload_sectors', 'remove_integrity',
-              'remove_token', 'set_uuid', 'version'},
-    'devicemapper': {'clone_statuses', 'create', 'discard_beneath',
-                     'mend_path', 'message', 'remove', 'replace_suspended',
-                     'send', 'status', 'survey', 'swap_flushed',
-                     'swap_table', 'targets'},
+    'cryptsetup': {'close', 'damaged_copies', 'dump', 'erase', 'import_token',
+                   'luks_uuid', 'payload_sectors', 'remove_integrity',
+                   'remove_token', 'set_uuid', 'version'},
+    'dmsetup': {'clone_statuses', 'create', 'discard_beneath',
+                'mend_path', 'message', 'remove', 'replace_suspended',
+                'send', 'status', 'survey', 'swap_flushed',
+                'swap_table', 'targets'},
     'while_suspended': set(),
-    'iscsi': {'bring_back', 'disks', 'end_session', 'initiator_name',
-              'is_down', 'known_portal', 'login', 'record_target', 'recorded',
-              'rescan', 'set_recovery_timeout'},
+    'iscsiadm': {'bring_back', 'disks', 'end_session', 'initiator_name',
+                 'is_down', 'known_portal', 'login', 'record_target',
+                 'recorded', 'rescan', 'set_recovery_timeout'},
     'links': {'ensure', 'remove', 'targets'},
     'lio': {'export', 'is_exported', 'unexport'},
     'lvm': {'activate', 'add_tag', 'archive_room', 'create_snapshot',
@@ -46,14 +46,14 @@ ENTRY_POINTS = {
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
     'header_lock': set(), 'memory': set(), 'process': set(),
-    'runner': {'is_running', 'obstacle', 'running', 'said', 'start', 'stop',
-               'stop_sessions'},
-    'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',
-                'format_luks1',
-                'format_luks2', 'kill_slot', 'open_device',
-                'resize', 'test', 'test_backup', 'test_ended'},
-    'sealed': {'end_reencryption', 'forget', 'open_device', 'resize', 'seal',
-               'volumes'},
+    'reencrypt_process': {'is_running', 'obstacle', 'running', 'said', 'start',
+                          'stop', 'stop_sessions'},
+    'cryptsetup_keys': {'add_key', 'begin_reencryption', 'end_reencryption',
+                        'format_luks1',
+                        'format_luks2', 'kill_slot', 'open_device',
+                        'resize', 'test', 'test_backup', 'test_ended'},
+    'sealed_keys': {'end_reencryption', 'forget', 'open_device', 'resize',
+                    'seal', 'volumes'},
     'sysfs': set(),
     'refill': {'forget_read', 'local', 'refill'},
     'thin_pool': {'block', 'check', 'holes', 'release', 'unmapped'},
@@ -61,10 +61,11 @@ ENTRY_POINTS = {
 
 
 def entry_points(module):
-    module = importlib.import_module('cinder_localclone.privileged.' + module)
+    module = importlib.import_module(
+        'cinder_localclone.storage.privsep.' + module)
     return {name: value.args[0] for name, value in vars(module).items()
-            if privileged.default.is_entrypoint(value)
-            or secrets.context.is_entrypoint(value)}
+            if privsep.default.is_entrypoint(value)
+            or cryptsetup_keys.context.is_entrypoint(value)}
 
 
 @ddt.ddt
@@ -72,7 +73,7 @@ class EntryPointsTest(testtools.TestCase):
 
     def test_modules(self):
         self.assertEqual(set(ENTRY_POINTS), {
-            each.name for each in pkgutil.iter_modules(privileged.__path__)})
+            each.name for each in pkgutil.iter_modules(privsep.__path__)})
 
     @ddt.data(*ENTRY_POINTS)
     def test_entry_points(self, module):
@@ -82,7 +83,7 @@ class EntryPointsTest(testtools.TestCase):
     def test_by_name_typed_and_described(self, module):
         for name, function in entry_points(module).items():
             self.assertEqual(
-                ('cinder_localclone.privileged.' + module, name),
+                ('cinder_localclone.storage.privsep.' + module, name),
                 (function.__module__, function.__name__))
             signature = inspect.signature(function)
             for each in (signature.return_annotation, *(
@@ -114,7 +115,7 @@ class RootwrapTest(testtools.TestCase):
         self._each('/etc/cinder/cinder.conf', path, False)
 
     def _each(self, path, socket, allowed):
-        root = pathlib.Path(privileged.__file__).resolve().parents[2]
+        root = pathlib.Path(privsep.__file__).resolve().parents[3]
         found = [line.split(': RegExpFilter, ')[1].split(', ') for line in (
             root / 'etc/cinder/rootwrap.d/localclone.filters'
         ).read_text().splitlines() if ': RegExpFilter, ' in line]

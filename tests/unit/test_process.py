@@ -16,8 +16,8 @@ from eventlet import patcher
 import fixtures
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import process
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import process
 
 
 def shell(script, **kwargs):
@@ -30,7 +30,7 @@ class ProcessTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.process.subprocess',
+            'cinder_localclone.storage.privsep.process.subprocess',
             patcher.original('subprocess')))
 
 

@@ -10,23 +10,24 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import copying
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import hydration
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import pace
-from cinder_localclone import queue
-from cinder_localclone.state import Phase
+from cinder_localclone.core import copies as copies_module
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import queue
+from cinder_localclone.service import options
 from tests.unit import world as worlds
 
 A, B, C, D = 'a@l', 'b@l', 'c@l', 'd@l'
-NONE = queue.Limits(0, 0, 0)
+NONE = copies_module.Limits(0, 0, 0)
 
 
 def entry(name, source=A, destination=B, **more):
-    return queue.Entry(name, 'volume ' + name, source, destination, **more)
+    return copies_module.Entry(
+        name, 'volume ' + name, source, destination, **more)
 
 
 def running(entries, limits=NONE, dead=()):
@@ -37,7 +38,7 @@ def running(entries, limits=NONE, dead=()):
 @ddt.ddt
 class OrderTest(testtools.TestCase):
 
-    LIMITS = queue.Limits(1, 0, 0)
+    LIMITS = copies_module.Limits(1, 0, 0)
 
     @ddt.named_data(
         ('age', entry('b', began=1), entry('a', began=2)),
@@ -66,21 +67,24 @@ class OrderTest(testtools.TestCase):
             self.assertIs(second, turns[second.shadow_id].entry)
 
     def test_a_dead_destination_copies_nothing_either(self):
-        self.assertEqual('b', running(
-            [entry('a', A, C), entry('b', A, B)], queue.Limits(0, 1, 0),
-            {C}))
+        self.assertEqual('b', running([entry('a', A, C), entry('b', A, B)],
+                                      copies_module.Limits(0, 1, 0), {C}))
 
     def test_nothing_is_waited_for_where_all_are_dead(self):
         """Their kernels may serve; and there is nobody to make room for."""
         entries = [entry(name, began=n) for n, name in enumerate('cba')]
-        self.assertEqual('bc', running(entries, queue.Limits(), {A, B}))
+        self.assertEqual(
+            'bc', running(entries, copies_module.Limits(), {A, B}))
 
-    @ddt.data((queue.Limits(), 'abef'), (queue.Limits(1, 1, 0), 'ae'),
-              (queue.Limits(0, 2, 0), 'abef'), (queue.Limits(2, 0, 0), 'abef'),
-              (queue.Limits(0, 0, 3), 'abc'), (queue.Limits(2, 2, 3), 'abe'),
-              (queue.Limits(0, 0, 1), 'a'), (NONE, 'abcdef'),
-              (queue.Limits(-1, -2, -3), 'abcdef'),
-              (queue.Limits(99, 99, 99), 'abcdef'))
+    @ddt.data((copies_module.Limits(), 'abef'),
+              (copies_module.Limits(1, 1, 0), 'ae'),
+              (copies_module.Limits(0, 2, 0), 'abef'),
+              (copies_module.Limits(2, 0, 0), 'abef'),
+              (copies_module.Limits(0, 0, 3), 'abc'),
+              (copies_module.Limits(2, 2, 3), 'abe'),
+              (copies_module.Limits(0, 0, 1), 'a'), (NONE, 'abcdef'),
+              (copies_module.Limits(-1, -2, -3), 'abcdef'),
+              (copies_module.Limits(99, 99, 99), 'abcdef'))
     @ddt.unpack
     def test_limits(self, limits, expected):
         """Who waits for nodes holds nobody up who does not need these."""
@@ -89,9 +93,9 @@ class OrderTest(testtools.TestCase):
         self.assertEqual(expected, running(entries, limits))
 
     def test_nobody(self):
-        self.assertEqual({}, queue.turns([], queue.Limits(), {A}))
+        self.assertEqual({}, queue.turns([], copies_module.Limits(), {A}))
 
-    @ddt.data(queue.Limits(1, 2, 0), queue.Limits(2, 1, 0))
+    @ddt.data(copies_module.Limits(1, 2, 0), copies_module.Limits(2, 1, 0))
     def test_either_end_is_enough(self, limits):
         one_source = [entry('a', A, B), entry('b', A, C), entry('c', A, D)]
         one_end = [entry('a', A, D), entry('b', B, D), entry('c', C, D)]
@@ -103,8 +107,8 @@ class OrderTest(testtools.TestCase):
         entries = [*(entry(name, A, B) for name in 'abc'),
                    *(entry(name, C, D) for name in 'defg')]
         for limits, places in (
-                (queue.Limits(1, 1, 0), [0, 1, 2, 0, 1, 2, 3]),
-                (queue.Limits(1, 1, 1), [0, 1, 2, 3, 4, 5, 6])):
+                (copies_module.Limits(1, 1, 0), [0, 1, 2, 0, 1, 2, 3]),
+                (copies_module.Limits(1, 1, 1), [0, 1, 2, 3, 4, 5, 6])):
             found = queue.turns(entries, limits, ())
             self.assertEqual(places, [found[name].place for name in 'abcdefg'])
 
@@ -113,14 +117,16 @@ class OrderTest(testtools.TestCase):
     @ddt.unpack
     def test_in_words(self, place, word):
         self.assertEqual('waiting for its turn (%s)' % word,
-                         queue.in_words(place))
+                         copies_module.position_in_words(place))
 
     def test_options(self):
         conf = mock.Mock(localclone_max_copies_in=1,
                          localclone_max_copies_out=2, localclone_max_copies=3)
-        self.assertEqual(queue.Limits(1, 2, 3), opts.limits(conf))
-        defaults = {each.dest: each.default for each in opts.localclone_opts}
-        self.assertEqual(queue.Limits(), opts.limits(mock.Mock(**defaults)))
+        self.assertEqual(copies_module.Limits(1, 2, 3), options.limits(conf))
+        defaults = {each.dest: each.default for each
+                    in options.localclone_opts}
+        self.assertEqual(copies_module.Limits(),
+                         options.limits(mock.Mock(**defaults)))
 
 
 @ddt.ddt
@@ -140,7 +146,8 @@ class PropertyTest(testtools.TestCase):
         chance = random.Random(seed)
         hosts = [A, B, C, D][:chance.randrange(2, 5)]
         entries = self.entries(chance, hosts)
-        limits = queue.Limits(*(chance.randrange(4) for _each in range(3)))
+        limits = copies_module.Limits(
+            *(chance.randrange(4) for _each in range(3)))
         dead = set(chance.sample(hosts, chance.randrange(2)))
         alive = {each.shadow_id for each in entries if not each.ends & dead}
         rounds = 0
@@ -215,7 +222,8 @@ class Base(testtools.TestCase):
     def begin(self, hosts=(A, B), limits=None):
         self.world = worlds.World(hosts=hosts)
         for node in self.world.nodes.values():
-            object.__setattr__(node.node, 'limits', limits or queue.Limits())
+            object.__setattr__(node.node, 'limits', limits
+                               or copies_module.Limits())
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
 
     def moving(self, count, source=A, destination=B):
@@ -268,7 +276,7 @@ class ManyTest(Base):
 
     def test_the_next_begin_when_the_first_end(self):
         """In the same look, though its volume's turn in it was before."""
-        self.begin(limits=queue.Limits(1, 1, 0))
+        self.begin(limits=copies_module.Limits(1, 1, 0))
         volumes = self.moving(3)
         # A look takes the volumes by their ids; these began the other way.
         began = sorted(self.world.shadows.values(),
@@ -281,7 +289,7 @@ class ManyTest(Base):
         self.check(volumes)
 
     def test_other_nodes_are_told_who_is_next(self):
-        self.begin((A, B, C), queue.Limits(0, 1, 0))
+        self.begin((A, B, C), copies_module.Limits(0, 1, 0))
         first, = self.moving(1)
         second, = self.moving(1, destination=C)
         self.look()
@@ -343,7 +351,7 @@ class ManyTest(Base):
             self.assertEqual(3, copies.call_count)
 
     def test_a_turn_of_an_earlier_look_is_not_used(self):
-        self.begin(limits=queue.Limits(1, 1, 0))
+        self.begin(limits=copies_module.Limits(1, 1, 0))
         one, two = self.moving(2)
         with self.b.lock(two.id):  # it is at work when the node looks
             self.look(self.b)
@@ -355,7 +363,7 @@ class ManyTest(Base):
 
     def test_a_turn_is_used_once(self):
         """A look may take minutes; what is asked for meanwhile sees more."""
-        self.begin(limits=queue.Limits(1, 1, 0))
+        self.begin(limits=copies_module.Limits(1, 1, 0))
         one, two = self.moving(2)
         reconciler = self.b.reconciler
         with reconciler.copying.look(self.b.node.records.moves_of(B)):
@@ -397,7 +405,7 @@ class PriorityTest(Base):
 
     def setUp(self):
         super().setUp()
-        self.begin(limits=queue.Limits(1, 1, 0))
+        self.begin(limits=copies_module.Limits(1, 1, 0))
         self.one, self.two, self.three = self.moving(3)
         self.look()
 
@@ -433,7 +441,8 @@ class PriorityTest(Base):
         waker = self.b.reconciler.copying.waker
         with mock.patch.object(waker, '_send', return_value=[]) as send:
             waker.wake(0)
-        send.assert_called_once_with({self.one.name_id: pace.Step(32, 8)})
+        send.assert_called_once_with(
+            {self.one.name_id: copies_module.Step(32, 8)})
 
     def test_a_live_move_is_not_in_the_queue(self):
         live = self.world.create_volume(A)
@@ -507,7 +516,7 @@ class FailingTest(Base):
 
     def setUp(self):
         super().setUp()
-        self.begin((A, B, C), queue.Limits(1, 1, 0))
+        self.begin((A, B, C), copies_module.Limits(1, 1, 0))
         self.now = self.useFixture(fixtures.MockPatchObject(
             copying.timeutils, 'now', return_value=0)).mock
 

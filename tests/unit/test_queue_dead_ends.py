@@ -5,12 +5,12 @@ import errno
 
 import fixtures
 
-from cinder_localclone import copying
-from cinder_localclone import exceptions
-from cinder_localclone import hydration
-from cinder_localclone import names
-from cinder_localclone import queue
-from cinder_localclone import serving
+from cinder_localclone.core import copies
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import hydration
+from cinder_localclone.volumes import exports
 from tests.unit import test_queue
 from tests.unit import world as worlds
 
@@ -21,7 +21,7 @@ class DeadEndTest(test_queue.Base):
 
     def setUp(self):
         super().setUp()
-        self.begin((A, B, C), queue.Limits(1, 1, 0))
+        self.begin((A, B, C), copies.Limits(1, 1, 0))
         self.now = self.useFixture(fixtures.MockPatchObject(
             copying.timeutils, 'now', return_value=0)).mock
 
@@ -137,7 +137,7 @@ class DeadEndTest(test_queue.Base):
            before its copy was begun, or could be completed.
         """
         self.useFixture(fixtures.MockPatchObject(
-            serving.Serving, 'settle',
+            exports.Serving, 'settle',
             side_effect=OSError(errno.EINVAL, 'configfs')))
         volume, = self.moving(1)
         self.looks()

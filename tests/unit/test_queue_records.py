@@ -10,9 +10,9 @@ import ddt
 from oslo_utils import timeutils
 import sqlalchemy
 
-from cinder_localclone import exceptions
-from cinder_localclone import records
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import moves
 from tests.unit import test_records
 
 A, B = test_records.A, test_records.B
@@ -148,9 +148,9 @@ class CopiesTest(test_records.Base):
         self.records.note_stalled(self.move, True)
         self.assertIs(self.move.asked_by, self.records.get_move(
             self.move.shadow_id).asked_by)
-        with records.main_context_manager.writer.using(
+        with moves.main_context_manager.writer.using(
                 self.context) as session:
-            session.query(records.models.Volume).filter_by(
+            session.query(moves.models.Volume).filter_by(
                 id=self.move.shadow_id).update(
                     {'replication_extended_status': 'follow'})
         for stalled in (True, False):
@@ -174,7 +174,7 @@ class CopiesTest(test_records.Base):
 
         def count(*_args):
             asked.append(1)
-        engine = records.main_context_manager.writer.get_engine()
+        engine = moves.main_context_manager.writer.get_engine()
         sqlalchemy.event.listen(engine, 'before_cursor_execute', count)
         self.addCleanup(sqlalchemy.event.remove, engine,
                         'before_cursor_execute', count)

@@ -10,19 +10,18 @@ import uuid
 
 import fixtures
 
-from cinder_localclone import crypt_ports
-from cinder_localclone import cryptsetup
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import header_care
-from cinder_localclone import key_change
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import own_key
-from cinder_localclone.privileged import crypt as privileged_crypt
-from cinder_localclone import recovery_keys
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import rotate
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup as privileged_crypt
 from tests.unit import configured
 from tests.unit import test_privileged_crypt
 from tests.unit import world as worlds
@@ -58,19 +57,19 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
 
     def create(self):
         volume = self.world.create_volume(
-            A, provider_id=str(encryption_types.Recorded(16 << 20, '')))
+            A, provider_id=str(volume_types.Recorded(16 << 20, '')))
         key = self.node.keys.create(volume.id)
-        volume.provider_id = str(encryption_types.Recorded(16 << 20, key))
+        volume.provider_id = str(volume_types.Recorded(16 << 20, key))
         self.node.keys.consume(key, 'volumes', volume.id)
         self.image(names.handle(volume.id))
         crypt = self.node.crypt
         with self.through_the_cache():
-            crypt.format(volume.id, options.new_header(
-                encryption_types.Encryption(), volume.id), self.secret(key))
-        crypt.write_token(volume.id, '0', str(tokens.Token(
-            key, encryption_types.KeyFormat.HEX, keyslots=('0',))))
+            crypt.format(volume.id, cryptsetup_cli.new_header(
+                volume_types.Encryption(), volume.id), self.secret(key))
+        crypt.write_token(volume.id, '0', str(luks_header.Token(
+            key, volume_types.KeyFormat.HEX, keyslots=('0',))))
         crypt.back_up(volume.id)
-        volume.provider_id = str(encryption_types.Recorded(
+        volume.provider_id = str(volume_types.Recorded(
             16 << 20, key, pin=crypt.header(volume.id).pin))
         return volume
 
@@ -84,20 +83,20 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         try:
             self.node.crypt.test((volume or self.volume).id, key)
             return True
-        except encryption_errors.WrongKey:
+        except encryption_exceptions.WrongKey:
             return False
 
     def assert_sound(self, volume=None):
         with self.through_the_cache():
             self.assertEqual([], [
-                each for each in header_care.verify(
+                each for each in headers.verify(
                     self.node, (volume or self.volume).id)
                 if each['problem']])
 
     def test_rotate(self):
         before, old = self.key(), self.secret(self.key())
         for number in (3, 5):
-            key_change.rotate(self.node, self.volume.id)
+            rotate.rotate(self.node, self.volume.id)
             self.assertEqual((False, True), (
                 self.opens(old), self.opens(self.secret(self.key()))))
             self.assertNotEqual(before, self.key())
@@ -120,7 +119,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         before = self.key()
         node = dataclasses.replace(self.node, keys=_Keys(
             self.node.keys, lost))
-        self.assertRaises(encryption_errors.KeyRefused, key_change.rotate,
+        self.assertRaises(encryption_exceptions.KeyRefused, rotate.rotate,
                           node, self.volume.id)
         self.assertEqual(before, self.key())
         self.assert_sound()
@@ -130,9 +129,9 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         stored = recovery_keys.add(self.node, self.volume.id, store=True)
         self.assertTrue(self.opens(shown.key.encode()))
         self.assertTrue(self.opens(self.secret(stored.secret)))
-        key_change.rotate(self.node, self.volume.id)
+        rotate.rotate(self.node, self.volume.id)
         self.assert_sound()
-        found = header_care.status(self.node, self.volume.id)
+        found = headers.status(self.node, self.volume.id)
         self.assertEqual({shown.slot, stored.slot},
                          set(found['recovery_keys']))
         for slot in (shown.slot, stored.slot):
@@ -155,7 +154,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
                 new.append('told')
                 return secret[::-1]
             return secret
-        keys = mock.create_autospec(crypt_ports.Keys, instance=True)
+        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
         for name in ('get_again', 'remove', 'find', 'consume', 'release'):
             getattr(keys, name).side_effect = getattr(self.node.keys, name)
         keys.create.side_effect, keys.get.side_effect = noting, once
@@ -163,7 +162,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
 
     def test_rotate_with_a_wrong_answer(self):
         before = self.key()
-        self.assertRaises(encryption_errors.WrongKey, key_change.rotate,
+        self.assertRaises(encryption_exceptions.WrongKey, rotate.rotate,
                           self.wrong_once(), self.volume.id)
         self.assertEqual(before, self.key())
         self.assertTrue(self.opens(self.secret(before)))
@@ -176,22 +175,22 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         def once(key, *args):
             asked.append(key)
             if len(asked) > 1:
-                raise encryption_errors.KeyRefused(key=key, reason='lost')
+                raise encryption_exceptions.KeyRefused(key=key, reason='lost')
             return self.node.keys.get(key, *args)
-        keys = mock.create_autospec(crypt_ports.Keys, instance=True)
+        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
         for name in ('create', 'get', 'consume'):
             getattr(keys, name).side_effect = getattr(self.node.keys, name)
         keys.get_again.side_effect = once
         self.assertRaises(
-            encryption_errors.KeyRefused, key_change.rotate,
+            encryption_exceptions.KeyRefused, rotate.rotate,
             dataclasses.replace(self.node, keys=keys), self.volume.id)
         self.assertTrue(self.opens(self.secret(old)))
         self.assertEqual(2, len(asked))
 
     def test_stored_recovery_key_with_a_wrong_answer(self):
-        self.assertRaises(encryption_errors.WrongKey, recovery_keys.add,
+        self.assertRaises(encryption_exceptions.WrongKey, recovery_keys.add,
                           self.wrong_once(), self.volume.id, store=True)
-        self.assertEqual([], header_care.status(
+        self.assertEqual([], headers.status(
             self.node, self.volume.id)['recovery_keys'])
 
     def test_newborn_with_a_wrong_answer(self):
@@ -200,19 +199,19 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         shutil.copy(names.handle_path(self.volume.id),
                     names.handle_path(newborn.id))
         with self.node.lock(newborn.id):
-            self.assertRaises(encryption_errors.WrongKey, own_key.give,
-                              self.wrong_once(), newborn)
+            self.assertRaises(encryption_exceptions.WrongKey,
+                              rotate.give_own_key, self.wrong_once(), newborn)
         self.assertEqual(self.key(), self.key(newborn))
         self.assertTrue(self.opens(self.secret(self.key()), newborn))
 
     def test_restore(self):
-        key_change.rotate(self.node, self.volume.id)
+        rotate.rotate(self.node, self.volume.id)
         path = pathlib.Path(names.handle_path(self.volume.id))
         whole = path.read_bytes()
         for damage in (bytes(16 << 20), whole[:4096] + bytes(100 << 10)):
             path.write_bytes(damage + whole[len(damage):])
             with self.through_the_cache():
-                header_care.restore(self.node, self.volume.id)
+                headers.restore(self.node, self.volume.id)
             self.assertTrue(self.opens(self.secret(self.key())))
             self.assert_sound()
         # Of a header with other keys of the data it is none.
@@ -222,7 +221,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         self.volume.provider_id = str(dataclasses.replace(
             rows.recorded(self.volume), pin=rows.recorded(other).pin))
         error = self.assertRaises(
-            encryption_errors.KeyNotChanged, header_care.restore, self.node,
+            encryption_exceptions.KeyNotChanged, headers.restore, self.node,
             self.volume.id)
         self.assertIn('of other data', str(error))
 
@@ -233,7 +232,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         shutil.copy(names.handle_path(self.volume.id),
                     names.handle_path(newborn.id))
         with self.node.lock(newborn.id):
-            own_key.give(self.node, newborn)
+            rotate.give_own_key(self.node, newborn)
         old, own = self.key(), self.key(newborn)
         self.assertNotEqual(old, own)
         for key, of_image, of_newborn in (

@@ -8,13 +8,13 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.moves import follow
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import deferred
+from cinder_localclone.volumes import operations
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -108,7 +108,7 @@ class AtRestTest(Base):
     def test_only_its_home_lets_a_volume_follow(self):
         for node, times in ((self.b, 0), (self.a, 1)):
             with mock.patch.object(
-                    follow.Followers, 'follow') as followed:
+                    deferred.Followers, 'follow') as followed:
                 node.reconciler.converge(self.volume_id)
             self.assertEqual(times, followed.call_count)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the initiator's records have in vain is removed."""
 
-from cinder_localclone import iscsi_names
-from cinder_localclone import passing
+from cinder_localclone.core import iscsi
+from cinder_localclone.moves import remote_attachment
 from tests.unit import test_sessions
 from tests.unit import world as worlds
 
@@ -18,11 +18,12 @@ class RecordLeftTest(test_sessions.Case):
         2. C boots. The records of its initiator, which outlive that, still
            have the target; nobody lets it in any more, so there is neither
            a session nor a handle.
-        3. :func:`.passing.look` sees what attachments name, sessions, and
+        3. :func:`.remote_attachment.look` sees what attachments name,
+        sessions, and
            handles, but no records.
 
         So it stays for good, with its secret: each boot of C tries that
-        login (:func:`.restore._passed`), waits for homes that are down, and
+        login (:func:`.boot._passed`), waits for homes that are down, and
         reports a volume that was not restored. The same after a login that
         failed as the volume was attached.
 
@@ -33,8 +34,8 @@ class RecordLeftTest(test_sessions.Case):
         volume = world.create_volume('a@l')
         node = world.nodes['b@l'].node
         object.__setattr__(node, 'sessions', self.sessions)
-        iqn = iscsi_names.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
-        self.called.iscsi.recorded.return_value = [iqn]
-        self.called.iscsi.is_down.return_value = False
-        self.assertTrue(passing.look(node))
-        self.called.iscsi.end_session.assert_called_once_with(iqn, 30)
+        iqn = iscsi.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
+        self.called.iscsiadm.recorded.return_value = [iqn]
+        self.called.iscsiadm.is_down.return_value = False
+        self.assertTrue(remote_attachment.look(node))
+        self.called.iscsiadm.end_session.assert_called_once_with(iqn, 30)

@@ -20,13 +20,13 @@ import sqlalchemy
 from sqlalchemy.dialects import mysql
 from sqlalchemy import orm
 
-from cinder_localclone import exceptions
-from cinder_localclone import records
-from cinder_localclone import state
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import moves
 from tests.unit import test_records
 
-models = records.models
+models = moves.models
 A, B, GEOMETRY = test_records.A, test_records.B, test_records.GEOMETRY
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
@@ -38,14 +38,14 @@ THERE = (B + '#p', 'zone b', fake.UUID2, 'id b', 'geometry b')
 
 
 def store(volume_id, **columns):
-    with records.main_context_manager.writer.using(
+    with moves.main_context_manager.writer.using(
             context.get_admin_context()) as session:
         session.query(models.Volume).filter_by(id=volume_id).update(columns)
 
 
 def rows():
     """All rows of volumes, deleted ones among them; not when of changes."""
-    with records.main_context_manager.reader.using(
+    with moves.main_context_manager.reader.using(
             context.get_admin_context()) as session:
         found = session.execute(sqlalchemy.select(models.Volume.__table__))
         return {row['id']: {column: value for column, value in row.items()
@@ -291,7 +291,7 @@ class RowsTest(Base):
         move = self.begin_distinct()
         if change == 'roll_back':
             move = self.records.commit(move)
-        with records.main_context_manager.writer.using(
+        with moves.main_context_manager.writer.using(
                 self.context) as session:
             session.execute(sqlalchemy.text(
                 'CREATE TRIGGER fails BEFORE UPDATE ON volumes '
@@ -390,7 +390,7 @@ class LocksTest(Base):
         """In one order, whoever comes: so none waits for the other."""
         first, second = (sorted((self.volume.id, shadow_id))
                          for shadow_id in shadow_ids)
-        with mock.patch.object(records, 'uuid') as uuid:
+        with mock.patch.object(moves, 'uuid') as uuid:
             uuid.uuid4.side_effect = shadow_ids
             with self.locks() as found:
                 self.records.finish(self.drain(self.records.commit(

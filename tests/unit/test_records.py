@@ -13,13 +13,14 @@ from cinder.tests.unit import utils
 from cinder.volume import api
 import ddt
 
-from cinder_localclone import exceptions
-from cinder_localclone import forgetting
-from cinder_localclone import operator_records
-from cinder_localclone import records
-from cinder_localclone import state
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.cmd import forget
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import inventory
+from cinder_localclone.db import moves
 from tests.unit import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -33,7 +34,7 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = operator_records.OperatorRecords()
+        self.records = inventory.OperatorRecords()
         self.volume = utils.create_volume(
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
@@ -66,7 +67,7 @@ class RecordsTest(Base):
         self.assertEqual(moving, self.records.move_of(self.volume.id))
         self.assertEqual(moving, self.records.get_move(moving.shadow_id))
         self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
-        self.assertTrue(records.is_shadow(
+        self.assertTrue(rows.is_shadow(
             self.records.volume(moving.shadow_id)))
         self.assertEqual([self.volume.id], [
             each.id for each in self.records.volumes_of(A)])
@@ -226,7 +227,7 @@ class RecordsTest(Base):
 
         def seen():
             volumes = api.API()
-            with records.main_context_manager.reader.using(self.context):
+            with moves.main_context_manager.reader.using(self.context):
                 # Cinder 27 and 28 have it behind an interface.
                 used = getattr(db_api, 'IMPL', db_api)._sync_gigabytes(
                     self.context, 'project')
@@ -433,18 +434,18 @@ class RecordsTest(Base):
         volume.migration_status = status
         volume.replication_driver_data = data
         self.assertEqual((ours, cinders), (
-            records.is_shadow(volume),
-            records.is_migrated_by_cinder(volume)))
+            rows.is_shadow(volume),
+            rows.is_migrated_by_cinder(volume)))
 
     def test_a_host_with_its_pool_is_no_node_to_forget(self):
         # nodes().get('a@l#p') is None, so it is not refused as "up".
-        self.assertEqual([], forgetting.plan(
+        self.assertEqual([], forget.plan(
             self.records, A + '#p', 'c@l#p', lambda move: None))
 
     def test_a_host_that_is_alike_is_not_forgotten(self):
         self.volume.host = 'node-1@l#p'
         self.volume.save()
-        self.assertEqual([], forgetting.plan(
+        self.assertEqual([], forget.plan(
             self.records, 'node_1@l', 'c@l#p', lambda move: None))
 
     def test_not_given_up_while_a_move_from_it_is_begun(self):

@@ -14,12 +14,12 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone import attachment_records
-from cinder_localclone import exceptions
-from cinder_localclone import operator_records
-from cinder_localclone.state import Asked
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import attachments
+from cinder_localclone.db import inventory
 from tests.unit import database
 from tests.unit import records_bench
 from tests.unit import test_other_records_contract as others
@@ -515,8 +515,8 @@ class ScheduledTest(Contract, testtools.TestCase):
 class WholeTest(testtools.TestCase):
     """Nothing that the world simulates is without a test."""
 
-    REAL = public(operator_records.OperatorRecords) | public(
-        attachment_records.AttachmentRecords)
+    REAL = public(inventory.OperatorRecords) | public(
+        attachments.AttachmentRecords)
     TESTED = {name[5:].partition('__')[0]
               for contract in (Contract, others.Contract)
               for name in dir(contract) if name.startswith('test_')}
@@ -532,8 +532,8 @@ class WholeTest(testtools.TestCase):
     def test_as_they_are_called(self):
         """The parameters have the same names, in the same order."""
         for name in self.TESTED:
-            real = getattr(operator_records.OperatorRecords, name, None) or (
-                getattr(attachment_records.AttachmentRecords, name))
+            real = getattr(inventory.OperatorRecords, name, None) or (
+                getattr(attachments.AttachmentRecords, name))
             self.assertEqual(
                 list(inspect.signature(real).parameters),
                 list(inspect.signature(getattr(

@@ -11,28 +11,25 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone import decrypting
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import extending
-from cinder_localclone import header_care
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import options
-from cinder_localclone.luks import tokens
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pausing
-from cinder_localclone import pinning
-from cinder_localclone import reencryption
-from cinder_localclone import reencryption_errors
-from cinder_localclone import reencryption_plan as plan
-from cinder_localclone import rows
-from cinder_localclone import snapshots
-from cinder_localclone import tops
-from cinder_localclone import unlocking
+from cinder_localclone.volumes import extend
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
@@ -43,7 +40,7 @@ from tests.unit.world import reencryption as sim
 
 A, B = test_encrypted_guests.A, test_encrypted_guests.B
 SERPENT = 'serpent-xts-plain64'
-Status = reencryption.Status
+Status = reencrypt.Status
 
 
 class JudgeTest(testtools.TestCase):
@@ -57,7 +54,7 @@ class JudgeTest(testtools.TestCase):
             interrupted, interrupted, running, running,
             waiting, paused, running, running,
             interrupted, interrupted, running, running,
-        ], [reencryption.judge(*each).value
+        ], [reencrypt.judge(*each).value
             for each in itertools.product((False, True), repeat=4)])
 
 
@@ -83,12 +80,12 @@ class Case(test_encrypted_guests.Case):
         (node or self.a).opened.add(self.crypt)
 
     def start(self, **wish):
-        return reencryption.start(self.node, self.volume.id,
-                                  plan.Wish(**wish))
+        return reencrypt.start(self.node, self.volume.id,
+                               reencrypt.Wish(**wish))
 
     def state(self, node=None):
         node = (node or self.a).node
-        return reencryption.state(
+        return reencrypt.state(
             node, node.records.volume(self.volume.id))
 
     def look(self, node=None):
@@ -119,7 +116,7 @@ class ContainerTest(Case):
         header, row = repr(self.header), self.volume.provider_id
         with mock.patch.object(sim.SimRunner, 'obstacle', autospec=True,
                                return_value='a container'):
-            error = self.assertRaises(reencryption_errors.CannotReencrypt,
+            error = self.assertRaises(encryption_exceptions.CannotReencrypt,
                                       self.start)
         self.assertIn('a container', str(error))
         self.assertEqual((header, row), (
@@ -194,16 +191,16 @@ class PinTest(Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'begin_reencryption',
                 side_effect=lambda *args: late.append(args)):
-            with mock.patch.object(reencryption, '_go_on',
+            with mock.patch.object(reencrypt, '_go_on',
                                    side_effect=OSError):
                 self.assertRaises(OSError, self.start)
-        end = reencryption._end
+        end = reencrypt._end
 
         def noting(node, volume):
             _volume_id, slot, wanted, _key = late.pop()
             sim.begin(self.header, slot, wanted)
             end(node, volume)
-        with mock.patch.object(reencryption, '_end', noting):
+        with mock.patch.object(reencrypt, '_end', noting):
             self.look()
         self.assertIsNotNone(self.recorded().becoming)
         self.look()
@@ -211,7 +208,7 @@ class PinTest(Case):
 
     def test_begun_and_not_pinned_yet(self):
         """The service dies in between: the next look pins the new key."""
-        with mock.patch.object(reencryption, '_pin_new_key',
+        with mock.patch.object(reencrypt, '_pin_new_key',
                                side_effect=OSError):
             self.assertRaises(OSError, self.start)
         self.assertEqual('', self.recorded().becoming.digest)
@@ -223,7 +220,7 @@ class PinTest(Case):
 
     def test_new_key_that_the_secret_does_not_open(self):
         """Its slot is somebody else's."""
-        with mock.patch.object(reencryption, '_pin_new_key',
+        with mock.patch.object(reencrypt, '_pin_new_key',
                                side_effect=OSError):
             self.assertRaises(OSError, self.start)
         self.header.slots = {'1': b'of somebody else'}
@@ -232,18 +229,18 @@ class PinTest(Case):
         self.assertEqual('', self.recorded().becoming.digest)
 
     def test_header_that_says_so_by_itself(self):
-        self.header.under_way = headers.Reencryption(
+        self.header.under_way = luks_header.Reencryption(
             0, 'checksum', False, SERPENT, 512, digest='of somebody else')
         self.look()
         self.assertEqual(set(), self.a.reencrypting)
         self.assertEqual(self.before, self.recorded())
-        self.assertRaises(encryption_errors.ForeignHeader, self.start)
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.start)
 
     def test_another_header_under_a_guest(self):
         """It is open already; its row would pin what is on the disk."""
         self.use()
         self.header.digest = 'of somebody else'
-        self.assertRaises(encryption_errors.ForeignHeader, self.start)
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.start)
         self.assertEqual(self.before, self.recorded())
         self.assertNotIn(names.REENCRYPTED, self.tags())
 
@@ -256,8 +253,8 @@ class PinTest(Case):
             self.header.under_way, digest='of somebody else')
         self.look()
         self.assertEqual(set(), self.a.reencrypting)
-        self.assertRaises(encryption_errors.ForeignHeader,
-                          reencryption.resume, self.node, self.volume.id)
+        self.assertRaises(encryption_exceptions.ForeignHeader,
+                          reencrypt.resume, self.node, self.volume.id)
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_another_end_than_was_announced(self):
@@ -290,41 +287,42 @@ class PinTest(Case):
         self.assertEqual(1, self.said.count(events.REENCRYPTION_ENDED))
         self.assertIsNone(self.recorded().becoming)
 
-    @ddt.data(({'slot': '5'}, {}, reencryption_errors.CannotReencrypt),
-              ({'keyslots': ('9',)}, {}, reencryption_errors.CannotReencrypt),
-              ({'keyslots': ('0', '1')}, {'keyslots': ('0', '1')},
-               reencryption_errors.CannotReencrypt))
+    @ddt.data(({'slot': '5'}, {}, encryption_exceptions.CannotReencrypt), (
+        {'keyslots': ('9',)}, {}, encryption_exceptions.CannotReencrypt), (
+            {'keyslots': ('0', '1')}, {'keyslots': ('0', '1')},
+            encryption_exceptions.CannotReencrypt))
     @ddt.unpack
     def test_slot_that_can_not_be_told(self, token, more, error):
         """Another key is announced, say."""
         header = self.node.crypt.header(self.volume.id)
-        plan.own_slot(self.volume.id, header, False)
+        reencrypt.own_slot(self.volume.id, header, False)
         own, = header.tokens
         header = dataclasses.replace(
             header, tokens=(dataclasses.replace(own, **token),), **more)
-        self.assertRaises(error, plan.own_slot, self.volume.id, header, True)
+        self.assertRaises(
+            error, reencrypt.own_slot, self.volume.id, header, True)
 
     def test_slot_beside_one_that_is_announced(self):
         header = self.node.crypt.header(self.volume.id)
         own, = header.tokens
         header = dataclasses.replace(header, tokens=(own, dataclasses.replace(
             own, key='new', keyslots=(), slot='5', replaces=own.key)))
-        self.assertRaises(reencryption_errors.CannotReencrypt, plan.own_slot,
-                          self.volume.id, header, True)
+        self.assertRaises(encryption_exceptions.CannotReencrypt,
+                          reencrypt.own_slot, self.volume.id, header, True)
 
     def test_header_that_is_authenticated(self):
         """Whatever its row says."""
         header = self.node.crypt.header(self.volume.id)
-        plan.new_cipher(self.volume.id, header, plan.Wish())
+        reencrypt.new_cipher(self.volume.id, header, reencrypt.Wish())
         error = self.assertRaises(
-            reencryption_errors.CannotReencrypt, plan.new_cipher,
+            encryption_exceptions.CannotReencrypt, reencrypt.new_cipher,
             self.volume.id, dataclasses.replace(
-                header, integrity='hmac(sha256)'), plan.Wish())
+                header, integrity='hmac(sha256)'), reencrypt.Wish())
         self.assertIn('hmac(sha256)', str(error))
 
     def test_changed_once_the_end_was_read(self):
         """What was checked is what a backup has to say."""
-        header_care.back_up(self.node, self.volume.id)
+        headers.back_up(self.node, self.volume.id)
         self.start()
         self.end()
         header = crypt.SimCrypt.header
@@ -358,7 +356,7 @@ class StartTest(Case):
         self.look()
         found = self.state()
         self.assertEqual((sim.HALF, 512.0), (found.done, found.seconds_left))
-        self.assertEqual('running', reencryption.as_dict(found)['status'])
+        self.assertEqual('running', reencrypt.as_dict(found)['status'])
         self.end()
         self.assertEqual(Status.NONE, self.state().status)
         self.look()
@@ -387,34 +385,34 @@ class StartTest(Case):
         self.start(cipher=SERPENT)
         self.start()
         for wish in ({'cipher': 'aes-xts-plain64'}, {'key_bits': 256}):
-            self.assertRaises(reencryption_errors.CannotReencrypt,
+            self.assertRaises(encryption_exceptions.CannotReencrypt,
                               self.start, **wish)
 
     def test_while_other_work_goes_on(self):
         for status in ('downloading', 'extending', 'backing-up'):
             self.volume.status = status
-            self.assertRaises(encryption_errors.NotAtRest, self.start)
+            self.assertRaises(encryption_exceptions.NotAtRest, self.start)
         self.attach('reserved', None)
         self.serve(test_connections.ON_B)
         self.assertRaises(exceptions.StaleMove, self.start)
         self.attach('in-use', 'b')
-        self.assertRaises(encryption_errors.NotAtRest, reencryption.start,
-                          self.b.node, self.volume.id, plan.Wish())
+        self.assertRaises(encryption_exceptions.NotAtRest, reencrypt.start,
+                          self.b.node, self.volume.id, reencrypt.Wish())
         self.assertIsNone(self.header.under_way)
 
     def test_while_another_node_has_it(self):
         self.attach('in-use', 'b')
-        self.assertRaises(encryption_errors.NotAtRest, self.start)
+        self.assertRaises(encryption_exceptions.NotAtRest, self.start)
 
     def test_while_it_is_passed_through(self):
         self.a.remote.add((self.volume.id, 'initiator of b'))
-        self.assertRaises(encryption_errors.NotAtRest, self.start)
+        self.assertRaises(encryption_exceptions.NotAtRest, self.start)
 
     def test_plain(self):
         plain = self.world.create_volume(A)
         self.assertRaises(
-            reencryption_errors.CannotReencrypt, reencryption.start,
-            self.node, plain.id, plan.Wish())
+            encryption_exceptions.CannotReencrypt, reencrypt.start,
+            self.node, plain.id, reencrypt.Wish())
 
     def test_header_that_names_another_secret(self):
         """It is not believed by itself."""
@@ -422,7 +420,7 @@ class StartTest(Case):
             self.header.tokens['0'], key='of another volume')
         self.world.secrets.kept['of another volume'] = (
             'localclone volume x', next(iter(self.header.slots.values())))
-        error = self.assertRaises(reencryption_errors.CannotReencrypt,
+        error = self.assertRaises(encryption_exceptions.CannotReencrypt,
                                   self.start)
         self.assertIn('that its row names', str(error))
         self.assertIsNone(self.header.under_way)
@@ -431,7 +429,7 @@ class StartTest(Case):
               {'key_bits': 128}, {'resilience': 'none'},
               {'cipher': 'xchacha12,aes-adiantum-plain64', 'key_bits': 512})
     def test_what_cannot_be(self, wish):
-        self.assertRaises(reencryption_errors.CannotReencrypt, self.start,
+        self.assertRaises(encryption_exceptions.CannotReencrypt, self.start,
                           **wish)
         self.assertEqual((None, {'0'}), (
             self.header.under_way, set(self.header.slots)))
@@ -446,9 +444,9 @@ class StartTest(Case):
     def test_other_keys(self):
         self.header.slots['1'] = b'recovery'
         self.header.tokens['1'] = dataclasses.replace(
-            self.header.tokens['0'], role=tokens.Role.RECOVERY, key='',
+            self.header.tokens['0'], role=luks_header.Role.RECOVERY, key='',
             keyslots=('1',), number='1')
-        self.assertRaises(reencryption_errors.OtherKeys, self.start)
+        self.assertRaises(encryption_exceptions.OtherKeys, self.start)
         self.assertIsNone(self.header.under_way)
         self.start(drops_keys=True)
         self.assertIsNotNone(self.header.under_way)
@@ -458,26 +456,26 @@ class StartTest(Case):
         self.header.tokens['1'] = dataclasses.replace(
             self.header.tokens['0'], key='other', keyslots=('1',),
             number='1')
-        self.assertRaises(reencryption_errors.CannotReencrypt, self.start,
+        self.assertRaises(encryption_exceptions.CannotReencrypt, self.start,
                           drops_keys=True)
 
     def test_cryptsetup_that_is_too_old(self):
         """It would begin, and never go on; nor does it where it moves to."""
         self.a.old_cryptsetup = True
-        self.assertRaises(reencryption_errors.CannotReencrypt, self.start)
+        self.assertRaises(encryption_exceptions.CannotReencrypt, self.start)
         self.assertEqual((None, None), (
             self.header.under_way, rows.recorded(self.volume).becoming))
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.a.old_cryptsetup = False
         self.start()
-        reencryption.pause(self.node, self.volume.id)
+        reencrypt.pause(self.node, self.volume.id)
         self.a.old_cryptsetup = True
-        self.assertRaises(reencryption_errors.CannotReencrypt, self.start)
+        self.assertRaises(encryption_exceptions.CannotReencrypt, self.start)
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_no_key(self):
         self.world.secrets.state = crypt.AWAY
-        self.assertRaises(encryption_errors.KeyUnavailable, self.start)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, self.start)
         self.assertNotIn(names.REENCRYPTED, self.tags())
 
     def test_key_that_does_not_open_it(self):
@@ -485,18 +483,18 @@ class StartTest(Case):
         self.use()
         kept, key = self.world.secrets.kept, rows.recorded(self.volume).key
         kept[key] = kept[key][0], b'other'
-        self.assertRaises(encryption_errors.WrongKey, self.start)
+        self.assertRaises(encryption_exceptions.WrongKey, self.start)
         self.assertNotIn(names.REENCRYPTED, self.tags())
 
-    @ddt.data((True, 'PASSPHRASE', options.PASSPHRASE),
-              (True, 'HEX', options.RANDOM_KEY),
-              (False, 'PASSPHRASE', options.RANDOM_KEY))
+    @ddt.data((True, 'PASSPHRASE', cryptsetup_cli.PASSPHRASE),
+              (True, 'HEX', cryptsetup_cli.RANDOM_KEY),
+              (False, 'PASSPHRASE', cryptsetup_cli.RANDOM_KEY))
     @ddt.unpack
     def test_guesses_of_a_passphrase_take_long(self, shared, key_format,
                                                derivation):
         self.header.tokens['0'] = dataclasses.replace(
             self.header.tokens['0'], shared=shared,
-            key_format=encryption_types.KeyFormat[key_format])
+            key_format=volume_types.KeyFormat[key_format])
         self.patch(sim, 'begin', mock.Mock(wraps=sim.begin))
         self.start()
         (_header, _slot, given), _more = sim.begin.call_args
@@ -526,7 +524,7 @@ class StartTest(Case):
         def check(*_args):
             held.append(nodes.FREE_SPACE in self.a.held)
         self.patch(crypt.SimCrypt, 'mark', noting)
-        self.patch(reencryption, '_check_room', check)
+        self.patch(reencrypt, '_check_room', check)
         self.start()
         self.assertEqual([True, True], held[:2])
 
@@ -535,7 +533,7 @@ class StartTest(Case):
         self.world.pool = 'pool'
         body = rows.body_bytes(self.volume)
         self.a.free = body - 1
-        error = self.assertRaises(reencryption_errors.NoRoomToReencrypt,
+        error = self.assertRaises(encryption_exceptions.NoRoomToReencrypt,
                                   self.start)
         self.assertIn('1040 MiB; 1039 MiB are free', str(error))
         self.assertNotIn(names.REENCRYPTED, self.tags())
@@ -557,8 +555,8 @@ class StartTest(Case):
                 with contextlib.ExitStack() as refused:
                     if not enough:
                         refused.enter_context(testtools.ExpectedException(
-                            reencryption_errors.NoRoomToReencrypt))
-                    reencryption._check_room(self.node, self.volume)
+                            encryption_exceptions.NoRoomToReencrypt))
+                    reencrypt._check_room(self.node, self.volume)
 
 
 @ddt.ddt
@@ -576,7 +574,7 @@ class LookTest(Case):
     def look(self, error=False):
         """:param error: whether there is one"""
         with mock.patch.object(events, 'say') as said:
-            reencryption.Look(self.node).look(self.listed, self.present)
+            reencrypt.Look(self.node).look(self.listed, self.present)
         self.assertEqual(error, events.REENCRYPTION_STOPPED in [
             call.args[0] for call in said.call_args_list])
 
@@ -639,14 +637,14 @@ class PauseTest(Case):
     def test_pause_and_resume(self):
         self.use()
         self.start()
-        found = reencryption.pause(self.node, self.volume.id)
+        found = reencrypt.pause(self.node, self.volume.id)
         self.assertEqual(Status.PAUSED, found.status)
         self.look()
         self.assertEqual(set(), self.a.reencrypting)
         self.a.stop(power=True)
         self.world.reconcile()
         self.assertEqual(Status.PAUSED, self.state().status)
-        found = reencryption.resume(self.node, self.volume.id)
+        found = reencrypt.resume(self.node, self.volume.id)
         self.assertEqual(Status.RUNNING, found.status)
         self.assertNotIn(names.PAUSED, self.tags())
         self.end()
@@ -681,7 +679,7 @@ class PauseTest(Case):
 
     def test_started_anew(self):
         self.start()
-        reencryption.pause(self.node, self.volume.id)
+        reencrypt.pause(self.node, self.volume.id)
         self.assertEqual(Status.RUNNING, self.start().status)
         self.assertNotIn(names.PAUSED, self.tags())
 
@@ -689,19 +687,19 @@ class PauseTest(Case):
         """What it has left is put together first, unless a guest has it."""
         self.start()
         sim.kill(self.a, self.volume.id)
-        self.assertEqual(Status.RUNNING, reencryption.resume(
+        self.assertEqual(Status.RUNNING, reencrypt.resume(
             self.node, self.volume.id).status)
         self.assertFalse(self.header.under_way.interrupted)
         self.use()
         sim.kill(self.a, self.volume.id)
-        self.assertRaises(reencryption_errors.Interrupted,
-                          reencryption.resume, self.node, self.volume.id)
+        self.assertRaises(encryption_exceptions.Interrupted,
+                          reencrypt.resume, self.node, self.volume.id)
         self.assertTrue(self.header.under_way.interrupted)
         self.assertEqual(set(), self.a.reencrypting)
         self.assertEqual([], self.world.wrongs)
 
     def test_nothing_to_pause(self):
-        for act in (reencryption.pause, reencryption.resume):
+        for act in (reencrypt.pause, reencrypt.resume):
             self.assertEqual(Status.NONE, act(
                 self.node, self.volume.id).status)
         self.assertNotIn(names.PAUSED, self.tags())
@@ -709,8 +707,8 @@ class PauseTest(Case):
     def test_one_that_does_not(self):
         self.start()
         self.node.runner._inner.stubborn = True
-        self.assertRaises(reencryption_errors.StillReencrypting,
-                          reencryption.pause, self.node, self.volume.id)
+        self.assertRaises(encryption_exceptions.StillReencrypting,
+                          reencrypt.pause, self.node, self.volume.id)
         self.assertIn(names.PAUSED, self.tags())
         self.node.runner._inner.stubborn = False
         sim.end(self.a, self.volume.id)
@@ -786,7 +784,7 @@ class FencesTest(Case):
 
     def test_live_move_while_it_does_not_pause(self):
         self.node.runner._inner.stubborn = True
-        self.assertRaises(reencryption_errors.StillReencrypting,
+        self.assertRaises(encryption_exceptions.StillReencrypting,
                           self.go_live)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
         self.assertIn(self.volume.id, self.a.reencrypting)
@@ -794,7 +792,7 @@ class FencesTest(Case):
     def test_move_of_what_a_guest_uses_and_was_killed(self):
         sim.kill(self.a, self.volume.id)
         self.assertEqual(Status.INTERRUPTED, self.state().status)
-        self.assertRaises(reencryption_errors.Interrupted, self.go_live)
+        self.assertRaises(encryption_exceptions.Interrupted, self.go_live)
         self.attach('in-use', 'a')
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
         self.look()
@@ -833,7 +831,7 @@ class FencesTest(Case):
         """By whatever needs to know that nothing uses it."""
         self.a.opened.discard(self.crypt)
         with self.node.lock(self.volume.id):
-            tops.ensure_closed(self.node, self.volume.id)
+            devices.ensure_closed(self.node, self.volume.id)
             self.assertEqual(set(), self.a.reencrypting)
             self.assertNotIn(self.crypt, self.a.devices)
 
@@ -872,9 +870,9 @@ class FencesTest(Case):
         """
         def paused():
             with contextlib.suppress(OSError), self.node.lock(
-                    self.volume.id), pausing.for_a_moment(
+                    self.volume.id), reencrypt_pause.for_a_moment(
                         self.node, self.volume.id):
-                pausing.settle(self.node, self.volume)
+                reencrypt_pause.settle(self.node, self.volume)
                 self.assertEqual(set(), self.a.reencrypting)
                 raise OSError
             return bool(self.a.reencrypting)
@@ -890,7 +888,7 @@ class FencesTest(Case):
 
     def test_killed_within_a_moment(self):
         """It has to be recovered before it goes on."""
-        with self.node.lock(self.volume.id), pausing.for_a_moment(
+        with self.node.lock(self.volume.id), reencrypt_pause.for_a_moment(
                 self.node, self.volume.id):
             sim.kill(self.a, self.volume.id)
         self.assertEqual(set(), self.a.reencrypting)
@@ -898,7 +896,7 @@ class FencesTest(Case):
     def test_passed_through(self):
         with self.node.lock(self.volume.id):
             self.assertTrue(self.a.reencrypting)
-            pausing.settle(self.node, self.volume)
+            reencrypt_pause.settle(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
         with mock.patch.object(self.a.reconciler.serving, 'try_to_settle'):
             self.look()
@@ -908,11 +906,11 @@ class FencesTest(Case):
         self.volume.status = 'extending'
         for _paused in range(2):
             self.assertRaises(
-                reencryption_errors.Reencrypting, extending.extend,
+                encryption_exceptions.Reencrypting, extend.extend,
                 self.a.reconciler, self.volume.id, 2)
-            reencryption.pause(self.node, self.volume.id)
+            reencrypt.pause(self.node, self.volume.id)
         self.volume.status = 'in-use'
-        reencryption.resume(self.node, self.volume.id)
+        reencrypt.resume(self.node, self.volume.id)
         self.end()
         self.look()
         worlds.extend(self.a, self.volume, 2)
@@ -960,8 +958,8 @@ class FencesTest(Case):
                     {'readonly': True, 'recovers': True}):
             with self.node.lock(self.volume.id):
                 error = self.assertRaises(
-                    encryption_errors.NotRecovered,
-                    unlocking.decrypting.open_volume, self.node.crypt,
+                    encryption_exceptions.NotRecovered,
+                    unlock.activate.open_volume, self.node.crypt,
                     self.node.keys, self.volume.id, self.expected(), **how)
             self.assertIn('Do not restore a backup', str(error))
         self.assertTrue(self.header.under_way.interrupted)
@@ -986,10 +984,10 @@ class BootTest(Case):
             self.node.stack.ensure_handle_on_lv(
                 self.volume.id, self.volume.name,
                 rows.body_bytes(self.volume))
-            outcome, = unlocking.unlock(
+            outcome, = unlock.unlock(
                 self.node.stack, {}, self.node.crypt._inner, self.node.keys,
                 9)
-        self.assertEqual(unlocking.OPENED, outcome.state)
+        self.assertEqual(unlock.OPENED, outcome.state)
 
     def test_power_cut_in_the_middle(self):
         """The boot opens it, and so recovers it; the service goes on."""
@@ -1012,10 +1010,10 @@ class BootTest(Case):
     def test_power_cut_in_the_very_end_and_the_end_fails_once(self):
         """The key manager is away, too: all is tried again in a moment."""
         end = crypt.SimCrypt.end_reencryption_sealed
-        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
         for failed in (exceptions.CommandTimeout(command='dd', seconds=30),
-                       encryption_errors.HeaderDamaged(path='p', reason='no'),
-                       OSError('no memory')):
+                       encryption_exceptions.HeaderDamaged(
+                           path='p', reason='no'), OSError('no memory')):
             self.world.secrets.state, todo = '', [failed]
             self.cut_in_the_very_end(seals=True)
             self.world.secrets.state = crypt.AWAY
@@ -1031,7 +1029,7 @@ class BootTest(Case):
 
     def test_nobody_is_told_to_restore_what_is_cut_short(self):
         """Whatever could not be read of it just then."""
-        damaged = encryption_errors.HeaderDamaged(path='p', reason='none')
+        damaged = encryption_exceptions.HeaderDamaged(path='p', reason='none')
         header, end = crypt.SimCrypt.header, crypt.SimCrypt.end_reencryption
         ended = []
 
@@ -1053,12 +1051,12 @@ class BootTest(Case):
             sim.cut_short(self.a, self.volume.id)
             self.a.devices.pop(self.crypt)
             with mock.patch.multiple(crypt.SimCrypt, **patches):
-                self.assertRaises(encryption_errors.NotRecovered, self.open,
-                                  luks=self.volume.id)
+                self.assertRaises(encryption_exceptions.NotRecovered,
+                                  self.open, luks=self.volume.id)
 
     def test_nobody_is_told_to_restore_what_does_not_open(self):
         """Its backups are of before its end, also if that is made by now."""
-        damaged = encryption_errors.HeaderDamaged(path='p', reason='gone')
+        damaged = encryption_exceptions.HeaderDamaged(path='p', reason='gone')
         for strike, state, name in (
                 (sim.cut_short, '', 'open'),
                 (sim.almost_end, '', 'open'),
@@ -1072,7 +1070,7 @@ class BootTest(Case):
             self.world.secrets.state = state
             with mock.patch.object(crypt.SimCrypt, name, autospec=True,
                                    side_effect=damaged):
-                error = self.assertRaises(encryption_errors.NotRecovered,
+                error = self.assertRaises(encryption_exceptions.NotRecovered,
                                           self.open)
             self.assertIn('gone', str(error))
             self.world.secrets.state = ''
@@ -1089,8 +1087,8 @@ class BootTest(Case):
                         self.expected(), pin=None, becoming=None)):
                 with self.node.lock(self.volume.id):
                     self.assertRaises(
-                        encryption_errors.ForeignHeader, pausing.recover,
-                        self.node, self.volume)
+                        encryption_exceptions.ForeignHeader,
+                        reencrypt_pause.recover, self.node, self.volume)
             self.assertEqual(before, dict(self.a.devices))
             self.assertTrue(self.header.under_way)
             self.look()
@@ -1115,7 +1113,7 @@ class BootTest(Case):
 
     def open(self, **how):
         with self.node.lock(self.volume.id):
-            decrypting.open_volume(
+            activate.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected(), **how)
 
@@ -1126,8 +1124,8 @@ class BootTest(Case):
 
         def hangs(*_which):
             self.world.secrets.state = ''  # it is back
-            raise encryption_errors.NotSealed(path='p', reason='it hangs')
-        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+            raise encryption_exceptions.NotSealed(path='p', reason='it hangs')
+        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
         with mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption_sealed', hangs), \
                 mock.patch.object(crypt.SimCrypt, 'open_sealed') as again:
@@ -1137,14 +1135,14 @@ class BootTest(Case):
     def test_power_cut_in_the_very_end_and_a_header_that_is_locked(self):
         """It is tried again while there is time."""
         self.cut_in_the_very_end()
-        locked = [encryption_errors.HeaderInUse(path='p', reason='locked')]
+        locked = [encryption_exceptions.HeaderInUse(path='p', reason='locked')]
         end = crypt.SimCrypt.end_reencryption
 
         def first_locked(*which):
             if locked:
                 raise locked.pop()
             end(*which)
-        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
         with mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption', first_locked):
             self.boot()
@@ -1157,7 +1155,7 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
         self.world.secrets.state = crypt.AWAY
-        for failed in (OSError('no memory'), encryption_errors.HeaderInUse(
+        for failed in (OSError('no memory'), encryption_exceptions.HeaderInUse(
                 path='p', reason='locked')):
             with mock.patch.object(
                     crypt.SimCrypt, 'end_reencryption_sealed',
@@ -1171,12 +1169,13 @@ class BootTest(Case):
         self.seal()
         sim.cut_short(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
-        damaged = encryption_errors.HeaderDamaged(path='p', reason='none')
+        damaged = encryption_exceptions.HeaderDamaged(path='p', reason='none')
         for state, name in (('', 'end_reencryption'),
                             (crypt.AWAY, 'end_reencryption_sealed')):
             self.world.secrets.state = state
             with mock.patch.object(crypt.SimCrypt, name, side_effect=damaged):
-                self.assertRaises(encryption_errors.NotRecovered, self.open)
+                self.assertRaises(
+                    encryption_exceptions.NotRecovered, self.open)
 
     def test_cut_short_and_a_key_that_is_wrong(self):
         """That does not mend itself, and nobody says so."""
@@ -1189,12 +1188,12 @@ class BootTest(Case):
         self.look()
         self.assertTrue(self.header.under_way)
         self.a.devices.pop(self.crypt)
-        self.assertRaises(encryption_errors.WrongKey, self.open)
-        found = {each['what']: each['problem'] for each in header_care.verify(
+        self.assertRaises(encryption_exceptions.WrongKey, self.open)
+        found = {each['what']: each['problem'] for each in headers.verify(
             self.node, self.volume.id)}
         self.assertIn('does not open', found['key'])
-        outcome, = unlocking.locked(self.node.stack, {}, self.node.crypt,
-                                    self.node.keys)
+        outcome, = unlock.locked(self.node.stack, {}, self.node.crypt,
+                                 self.node.keys)
         self.assertIn('does not open', outcome.problem)
 
     def test_cut_short_and_no_secret_that_would_open_it(self):
@@ -1204,15 +1203,16 @@ class BootTest(Case):
         self.header.tokens = {
             number: dataclasses.replace(token, keyslots=())
             for number, token in self.header.tokens.items()}
-        self.assertRaises(encryption_errors.NotEnded, self.open)
+        self.assertRaises(encryption_exceptions.NotEnded, self.open)
 
     def test_no_secret_that_would_open_what_is_not_re_encrypted(self):
         """A backup of its header is what mends that."""
         self.header.tokens = {
             number: dataclasses.replace(token, keyslots=())
             for number, token in self.header.tokens.items()}
-        error = self.assertRaises(encryption_errors.HeaderDamaged, self.open)
-        self.assertIs(encryption_errors.HeaderDamaged, type(error))
+        error = self.assertRaises(
+            encryption_exceptions.HeaderDamaged, self.open)
+        self.assertIs(encryption_exceptions.HeaderDamaged, type(error))
         self.assertIn('names no secret', str(error))
 
     def test_cut_short_and_a_header_that_is_read_no_more(self):
@@ -1220,25 +1220,26 @@ class BootTest(Case):
         self.start()
         sim.cut_short(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
-        locked = encryption_errors.HeaderInUse(path='p', reason='locked')
+        locked = encryption_exceptions.HeaderInUse(path='p', reason='locked')
         header, seen = crypt.SimCrypt.header, []
 
         def once(of, *which):
             if seen:
-                raise encryption_errors.HeaderDamaged(path='p', reason='none')
+                raise encryption_exceptions.HeaderDamaged(
+                    path='p', reason='none')
             seen.append(which)
             return header(of, *which)
         with mock.patch.object(crypt.SimCrypt, 'header', once), \
                 mock.patch.object(crypt.SimCrypt, 'end_reencryption',
                                   side_effect=locked):
             self.assertIs(locked, self.assertRaises(
-                encryption_errors.HeaderInUse, self.open))
+                encryption_exceptions.HeaderInUse, self.open))
 
     def test_cut_short_and_paused_by_an_operator(self):
         """Nothing is left to be paused."""
         self.use()
         self.start()
-        reencryption.pause(self.node, self.volume.id)
+        reencrypt.pause(self.node, self.volume.id)
         sim.cut_short(self.a, self.volume.id)
         self.look()
         self.look()
@@ -1264,8 +1265,8 @@ class BootTest(Case):
             self.start()
             strike(self.a, self.volume.id)
             before = dict(self.world.copies)
-            self.assertRaises(reencryption_errors.Reencrypting,
-                              header_care.back_up, self.node, self.volume.id)
+            self.assertRaises(encryption_exceptions.Reencrypting,
+                              headers.back_up, self.node, self.volume.id)
             self.assertEqual(before, self.world.copies)
 
     def test_cut_short_and_a_key_that_is_kept_and_no_longer_to_be_open(self):
@@ -1303,7 +1304,7 @@ class BootTest(Case):
         for how in ({'readonly': True}, {'keep_header': True},
                     {'readonly': True, 'recovers': True}):
             error = self.assertRaises(
-                encryption_errors.NotRecovered, decrypting.open_volume,
+                encryption_exceptions.NotRecovered, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected(), **how)
             self.assertIn('Do not restore a backup', str(error))
@@ -1314,7 +1315,7 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
         self.assertRaises(
-            encryption_errors.ForeignHeader, decrypting.open_volume,
+            encryption_exceptions.ForeignHeader, activate.open_volume,
             self.node.crypt, self.node.keys, self.volume.id,
             self.expected(), luks='another')
         self.assertTrue(self.header.under_way)
@@ -1326,7 +1327,7 @@ class BootTest(Case):
         self.a.devices.pop(self.crypt)
         gone = exceptions.NotPossible(volume='v', reason='gone')
         error = self.assertRaises(
-            exceptions.NotPossible, decrypting.open_volume, self.node.crypt,
+            exceptions.NotPossible, activate.open_volume, self.node.crypt,
             self.node.keys, self.volume.id, self.expected(),
             check=mock.Mock(side_effect=gone))
         self.assertIs(gone, error)
@@ -1341,13 +1342,13 @@ class BootTest(Case):
         with self.node.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption', side_effect=failed):
             self.assertIs(failed, self.assertRaises(
-                OSError, decrypting.open_volume, self.node.crypt,
+                OSError, activate.open_volume, self.node.crypt,
                 self.node.keys, self.volume.id,
                 self.expected(), proven=proven))
         proven.assert_not_called()
         self.assertTrue(self.header.under_way)
 
-    @ddt.data(OSError('no memory'), encryption_errors.HeaderInUse(
+    @ddt.data(OSError('no memory'), encryption_exceptions.HeaderInUse(
         path='p', reason='locked'), exceptions.CommandTimeout(
             command='dd', seconds=30))
     def test_almost_cut_short_and_the_end_fails(self, failed):
@@ -1358,7 +1359,7 @@ class BootTest(Case):
         proven = mock.Mock()
         with self.node.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption', side_effect=failed):
-            decrypting.open_volume(
+            activate.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected(), proven=proven)
         proven.assert_called_once_with()
@@ -1369,7 +1370,7 @@ class BootTest(Case):
 
     def end_it(self):
         with self.node.lock(self.volume.id):
-            decrypting.end_reencryption(
+            activate.end_reencryption(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.node.crypt.header(self.volume.id),
                 self.expected())
@@ -1381,12 +1382,12 @@ class BootTest(Case):
         key = rows.recorded(self.volume).key
         self.world.secrets.state = crypt.AWAY
         self.a.disk.sealed = {}
-        self.assertRaises(encryption_errors.KeyUnavailable, self.end_it)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, self.end_it)
         self.assertTrue(self.header.under_way)
         self.a.disk.sealed[self.volume.id] = (
             key, self.world.secrets.kept[key][1])
         self.world.secrets.state = crypt.REFUSES  # it means that
-        self.assertRaises(encryption_errors.KeyRefused, self.end_it)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.end_it)
         self.assertTrue(self.header.under_way)
         self.world.secrets.state = crypt.AWAY
         self.end_it()
@@ -1399,10 +1400,10 @@ class BootTest(Case):
         self.a.devices.pop(self.crypt)
         with mock.patch.object(
                 self.node.keys, 'get',
-                side_effect=encryption_errors.KeyUnavailable(
+                side_effect=encryption_exceptions.KeyUnavailable(
                     reason='away')) as get, self.node.lock(self.volume.id):
             self.assertRaises(
-                encryption_errors.KeyUnavailable, decrypting.open_volume,
+                encryption_exceptions.KeyUnavailable, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected())
         get.assert_called_once()
@@ -1417,7 +1418,7 @@ class BootTest(Case):
             done.reset_mock()
             self.a.devices.pop(self.crypt, None)
             with self.node.lock(self.volume.id):
-                decrypting.open_volume(
+                activate.open_volume(
                     self.node.crypt, self.node.keys, self.volume.id,
                     self.expected(),
                     check=done.check, proven=done.proven)
@@ -1433,7 +1434,7 @@ class BootTest(Case):
             each[0] for each in done.mock_calls])
         self.world.secrets.state = crypt.AWAY
         self.a.disk.sealed.clear()
-        self.assertRaises(encryption_errors.KeyUnavailable, open_it)
+        self.assertRaises(encryption_exceptions.KeyUnavailable, open_it)
         done.proven.assert_not_called()
         self.a.disk.sealed[self.volume.id] = (
             key, self.world.secrets.kept[key][1])
@@ -1447,14 +1448,14 @@ class BootTest(Case):
             self.world.secrets.kept[key][0], b'another')
         with self.node.lock(self.volume.id):
             self.assertRaises(
-                encryption_errors.WrongKey, decrypting.open_volume,
+                encryption_exceptions.WrongKey, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected())
 
     def test_as_an_operator_sees_one_that_goes_on(self):
         self.use()
         self.start()
-        found = {each['what']: each['problem'] for each in header_care.verify(
+        found = {each['what']: each['problem'] for each in headers.verify(
             self.node, self.volume.id)}
         self.assertEqual('', found['key'])
 
@@ -1465,7 +1466,7 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         with mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption',
-                side_effect=encryption_errors.HeaderInUse(
+                side_effect=encryption_exceptions.HeaderInUse(
                     path='p', reason='locked')), mock.patch.object(
                         events, 'say') as say:
             self.look()
@@ -1477,12 +1478,12 @@ class BootTest(Case):
         self.use()
         self.start()
         sim.cut_short(self.a, self.volume.id)
-        found = {each['what']: each['problem'] for each in header_care.verify(
+        found = {each['what']: each['problem'] for each in headers.verify(
             self.node, self.volume.id)}
         self.assertIn('only the last step of its re-encryption', found['key'])
         self.a.devices.pop(self.crypt)
-        outcome, = unlocking.locked(self.node.stack, {}, self.node.crypt,
-                                    self.node.keys)
+        outcome, = unlock.locked(self.node.stack, {}, self.node.crypt,
+                                 self.node.keys)
         self.assertIn('Do not restore a backup', outcome.problem)
 
     def test_almost_cut_short(self):
@@ -1491,7 +1492,7 @@ class BootTest(Case):
         sim.almost_end(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
         with self.node.lock(self.volume.id):
-            decrypting.open_volume(
+            activate.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected(), keep_header=True)
         self.assertIn(self.crypt, self.a.devices)
@@ -1511,7 +1512,7 @@ class BootTest(Case):
         self.a.devices.pop(self.crypt)
         self.world.secrets.state = crypt.AWAY
         with self.node.lock(self.volume.id):
-            decrypting.open_volume(
+            activate.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.expected())
         self.assertIn(self.crypt, self.a.devices)
@@ -1527,11 +1528,11 @@ class BootTest(Case):
             self.assertIs(Status.INTERRUPTED, self.state().status)
             self.assertIn(names.REENCRYPTED, self.tags())
             self.assertRaises(
-                reencryption_errors.Reencrypting, pausing.check_none,
+                encryption_exceptions.Reencrypting, reencrypt_pause.check_none,
                 self.node, self.volume, 'extended')
         self.a.opened.discard(self.crypt)
         with self.node.lock(self.volume.id):
-            pausing.settle(self.node, self.volume)
+            reencrypt_pause.settle(self.node, self.volume)
         self.assertNotIn('left', self.a.devices[self.crypt])
         self.look()
         self.assertWhole()
@@ -1577,7 +1578,7 @@ class BootTest(Case):
         sim.kill(self.a, self.volume.id)
         del self.a.devices[self.crypt]
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
-        unlocking.unlock(
+        unlock.unlock(
             self.node.stack, {self.volume.id: (
                 self.volume.id, rows.recorded(self.volume).key)},
             self.node.crypt._inner, self.node.keys, 9)
@@ -1621,8 +1622,8 @@ class Run(Case):
     def from_start_to_end(self):
         self.start(cipher=SERPENT)
         sim.go_on(self.a, self.volume.id)
-        reencryption.pause(self.node, self.volume.id)
-        reencryption.resume(self.node, self.volume.id)
+        reencrypt.pause(self.node, self.volume.id)
+        reencrypt.resume(self.node, self.volume.id)
         self.end()
         self.look()
         self.look()
@@ -1647,7 +1648,7 @@ class Run(Case):
             self.assertNotIn(names.REENCRYPTED, self.tags(at))
         else:
             if names.PAUSED in self.tags(at):
-                reencryption.resume(at.node, self.volume.id)
+                reencrypt.resume(at.node, self.volume.id)
             self.assertIn(self.volume.id, at.reencrypting)
             self.end(at)
             self.look(at)
@@ -1737,7 +1738,7 @@ class EndTest(Case):
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
     @ddt.data(
-        encryption_errors.HeaderDamaged(path='p', reason='r'),
+        encryption_exceptions.HeaderDamaged(path='p', reason='r'),
         exceptions.CommandTimeout(command='c', seconds=1))
     def test_backup_that_can_not_be_read(self, error):
         """The end does not wait for it for ever."""

@@ -11,15 +11,15 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import base
+from cinder_localclone.cmd.encryption import reencrypt
+from cinder_localclone.cmd import errors as errors_module
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import reencryption
-from cinder_localclone import encryption_errors
-from cinder_localclone.luks import headers
-from cinder_localclone import names
-from cinder_localclone import peer_ports
-from cinder_localclone.privileged import runner
-from cinder_localclone import survey
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import reencrypt_process
 from tests import specs
 from tests.unit import luks_headers
 from tests.unit import test_stack
@@ -40,13 +40,13 @@ class RateTest(testtools.TestCase):
 
     def test_of_late(self):
         clock = iter([0, 2, 4, 20, 22, 23])
-        rate = reencryption.Rate(lambda: next(clock))
+        rate = reencrypt.Rate(lambda: next(clock))
         self.assertEqual([0, 50, 50, 5, 20 / 2], [
             rate.of(done) for done in (0, 100, 200, 280, 300)])
 
     def test_another_one(self):
         clock = itertools.count()
-        rate = reencryption.Rate(lambda: next(clock))
+        rate = reencrypt.Rate(lambda: next(clock))
         self.assertEqual([0, 100, 0, 10],
                          [rate.of(done) for done in (0, 100, 5, 15)])
 
@@ -58,7 +58,7 @@ class Case(testtools.TestCase):
         self.useFixture(fixtures.MockPatch('time.sleep'))
         self.host = N1
         self.peers, self.asked = mock.create_autospec(
-            peer_ports.OperatorPeers, instance=True), []
+            peers.OperatorPeers, instance=True), []
         self.answers = iter(())
         self.backend = types.SimpleNamespace(
             name='lc', context='admin', peers=self.peers,
@@ -154,7 +154,7 @@ class RunTest(Case):
         self.note('0f1e2d3c-0000-4000-8000-000000000002')
         self.useFixture(fixtures.MockPatchObject(backend, 'act_as_root'))
         self.become = self.useFixture(fixtures.MockPatchObject(
-            runner, 'become_cryptsetup')).mock
+            reencrypt_process, 'become_cryptsetup')).mock
 
     def note(self, key):
         """What the LV says that the handle is on."""
@@ -170,8 +170,8 @@ class RunTest(Case):
                 {handle.name: handle}))
 
     def run_it(self, header):
-        self.crypt.header.return_value = headers.parse(header)
-        command = reencryption.Run(types.SimpleNamespace(
+        self.crypt.header.return_value = luks_header.parse(header)
+        command = reencrypt.Run(types.SimpleNamespace(
             backend=lambda: self.backend), None)
         command.take_action(types.SimpleNamespace(volume=VOLUME))
 
@@ -182,14 +182,15 @@ class RunTest(Case):
     def test_only_by_the_secret_that_is_noted(self):
         for key in ('0f1e2d3c-0000-4000-8000-00000000000f', ''):
             self.note(key)
-            self.assertRaises(encryption_errors.ForeignHeader, self.run_it,
+            self.assertRaises(encryption_exceptions.ForeignHeader, self.run_it,
                               luks_headers.STARTED)
         self.become.assert_not_called()
 
     def test_nothing_to_do(self):
-        self.assertRaises(base.CommandError, self.run_it, luks_headers.PLAIN)
+        self.assertRaises(errors_module.CommandError, self.run_it,
+                          luks_headers.PLAIN)
         self.become.assert_not_called()
 
     def test_it_is_not_listed(self):
         self.assertNotIn('encryption run', main.COMMANDS)
-        self.assertTrue(reencryption.Run.deprecated)
+        self.assertTrue(reencrypt.Run.deprecated)

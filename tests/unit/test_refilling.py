@@ -16,25 +16,24 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.dm import clone_metadata
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import handles
-from cinder_localclone.moves import refilling
-from cinder_localclone import names
-from cinder_localclone import peer
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import refill
-from cinder_localclone.privileged import sysfs
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone.privileged import while_suspended
-from cinder_localclone import sparse_errors
-from cinder_localclone import stack as stacks
-from cinder_localclone.state import Phase
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_clone_metadata
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import refill as refilling
+from cinder_localclone.service import handlers
+from cinder_localclone.storage import clone as stacks
+from cinder_localclone.storage import handles
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import refill
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
+from cinder_localclone.storage.privsep import while_suspended
 from tests import specs
 from tests.unit import commands
 from tests.unit import test_clone_metadata
@@ -56,7 +55,7 @@ AWAY = exceptions.PeerUnreachable(
 
 
 def unread(reason):
-    return sparse_errors.SourceUnread(disk='d', first=0, reason=reason)
+    return exceptions.SourceUnread(disk='d', first=0, reason=reason)
 
 
 def cut_short():
@@ -65,7 +64,7 @@ def cut_short():
 
     def refill(stack, move, disk, missing, factor):
         yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
-        raise sparse_errors.TakesLong(seconds=30)
+        raise exceptions.TakesLong(seconds=30)
     return mock.patch.object(worlds.SimStack, 'refill', refill)
 
 
@@ -129,7 +128,7 @@ class Begun(test_move_steps.Base):
         self.b.lvs[self.volume.name][region] = 'hidden'
 
     def lacking(self):
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
@@ -172,7 +171,7 @@ class RefillingTest(Begun):
             yield from inner(stack, move, disk, [[0, 1]], factor)
             raise exceptions.CommandTimeout(command='dd', seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
         self.converge()
@@ -197,7 +196,7 @@ class RefillingTest(Begun):
                 self.expected[1] = 'newer'
             return found
         with mock.patch.object(worlds.SimStack, 'unmapped', after):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
 
     def test_what_was_written_since_stays(self):
         """Of what else there was in the block nobody knows: so the source."""
@@ -205,7 +204,7 @@ class RefillingTest(Begun):
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
         for _look in range(2):
-            error = self.assertRaises(sparse_errors.Lacking, self.converge)
+            error = self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIn('lvchange --addtag localclone.accepted ', str(error))
         self.assertTrue(str(error).endswith('/' + self.volume.name), error)
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -219,19 +218,19 @@ class RefillingTest(Begun):
         self.written_since()
         self.restart()
         for _look in range(2):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_mark_goes_when_all_was_copied(self):
         """However many looks that takes."""
         self.lose(0, 1, 2)
         with cut_short():
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
             self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         # What can't be seen hides nothing.
         with self.failing('peers', 'holes', AWAY):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.converge()
         self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.settled()
@@ -265,12 +264,12 @@ class RefillingTest(Begun):
         with self.failing('sessions', 'attach', exceptions.SourceUnreachable(
                 portal='p', reason='r')):
             # Its node dies between two questions.
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIn('[localclone-205]', self.log.output)
         with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
             self.converge()
             for clock.return_value in (80, 1e6):
-                with contextlib.suppress(sparse_errors.Lacking):
+                with contextlib.suppress(exceptions.Lacking):
                     self.converge()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertNotIn('[localclone-207]', self.log.output)
@@ -285,7 +284,7 @@ class RefillingTest(Begun):
         with self.failing('peers', 'holes', AWAY):
             self.converge()
             clock.return_value = 80
-            error = self.assertRaises(sparse_errors.Lacking, self.converge)
+            error = self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -321,7 +320,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with mock.patch.object(worlds.SimStack, 'refill', bad):
             for clock.return_value in (5, 60):
-                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.converge)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
             clock.return_value = 65
             self.converge()
@@ -346,7 +345,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('stack', 'refill', error):
             for clock.return_value in (5, 64):
-                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.converge)
             clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
@@ -372,7 +371,7 @@ class RefillingTest(Begun):
         with mock.patch.object(worlds.SimStack, 'refill',
                                return_value=[[[1, 1]]]):
             for clock.return_value in (5, 35, 64):
-                self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+                self.assertRaises(exceptions.NotAllCopied, self.converge)
             clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
@@ -384,7 +383,7 @@ class RefillingTest(Begun):
         self.waiting().return_value = 5
         with mock.patch.object(worlds.SimStack, 'refill',
                                return_value=[[[1, 1]]]):
-            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.settled()
 
     @ddt.data(*itertools.product(('converge', 'converge_moves'),
@@ -515,7 +514,7 @@ class RefillingTest(Begun):
         busy = exceptions.Busy(what='pool', host=B, seconds=10)
         for name in ('unmapped', 'refill'):
             with self.failing('stack', name, busy), contextlib.suppress(
-                    sparse_errors.NotRefilled):
+                    exceptions.NotRefilled):
                 self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
         self.converge()
@@ -525,11 +524,11 @@ class RefillingTest(Begun):
         """Not by what fails after it."""
         self.lose(0)
         self.tag(names.ACCEPTED)
-        with self.failing('stack', 'refill', sparse_errors.PoolFails(
+        with self.failing('stack', 'refill', exceptions.PoolFails(
                 pool='p', host=B, mode='ro')), self.failing(
                 'stack', 'forget_read', TIMEOUT):
             for _look in range(3):
-                self.assertRaises(sparse_errors.PoolFails, self.converge)
+                self.assertRaises(exceptions.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     @ddt.data(
@@ -546,7 +545,7 @@ class RefillingTest(Begun):
         self.lose(0)
         with self.failing(room, name, error):
             for _look in range(3):
-                found = self.assertRaises(sparse_errors.NotRefilled,
+                found = self.assertRaises(exceptions.NotRefilled,
                                           self.converge)
         self.assertIn('EIO', str(found))
         self.assertIn('lvchange --addtag localclone.accepted', str(found))
@@ -557,7 +556,7 @@ class RefillingTest(Begun):
         with self.failing('stack', 'refill', exceptions.CommandFailed(
                 command='python', code=1, stderr='EIO')), self.failing(
                 'stack', 'forget_read', OSError('then')):
-            error = self.assertRaises(sparse_errors.NotRefilled,
+            error = self.assertRaises(exceptions.NotRefilled,
                                       self.converge)
         self.assertIn('EIO', str(error))
 
@@ -567,10 +566,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
             self.lose(1)  # the pool is broken still
             for clock.return_value in (10, 80):
-                with contextlib.suppress(sparse_errors.Lacking):
+                with contextlib.suppress(exceptions.Lacking):
                     self.converge()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
@@ -580,7 +579,7 @@ class RefillingTest(Begun):
         """It is copied once more."""
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)
         self.converge()
         self.settled()
@@ -588,7 +587,7 @@ class RefillingTest(Begun):
     def test_copied_again_and_seen_later(self):
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with mock.patch.object(worlds.SimStack, 'refill') as again:
             self.converge()
         again.assert_not_called()
@@ -600,7 +599,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.not_seen_again(error), mock.patch.object(
                 worlds.SimStack, 'forget_read') as forgotten:
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
 
     def test_read_is_forgotten_before_it_is_given_up(self):
@@ -608,11 +607,11 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
                 worlds.SimStack, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
-                with contextlib.suppress(sparse_errors.Lacking):
+                with contextlib.suppress(exceptions.Lacking):
                     self.converge()
         self.assertTrue(forgotten.called
                         or self.phase() is Phase.MIGRATING)
@@ -628,7 +627,7 @@ class RefillingTest(Begun):
             self.converge()
         clock.return_value = 65
         with cut_short():
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
         self.settled()
 
@@ -638,7 +637,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 69):
                 self.converge()
@@ -665,11 +664,11 @@ class RefillingTest(Begun):
 
         def late(stack, *args):
             yield [[0, 1]]  # the pool is broken still
-            raise sparse_errors.TakesLong(seconds=30)
+            raise exceptions.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.b.lvs[self.volume.name][0] = 'hidden'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_cut_short_on_a_pool_that_fails(self):
@@ -680,9 +679,9 @@ class RefillingTest(Begun):
         def late(stack, *args):
             yield [[0, 1]]
             self.b.pool_fails = True
-            raise sparse_errors.TakesLong(seconds=30)
+            raise exceptions.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
-            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_seen_to_be_lost_again_while_its_source_is_away(self):
@@ -690,23 +689,23 @@ class RefillingTest(Begun):
         self.lose(1)
         self.waiting().return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)  # the pool is broken still
         with self.failing('peers', 'holes', AWAY):
             self.converge()
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_seen_to_be_lost_again_and_not_copied_then(self):
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)
         with self.failing('stack', 'refill', unread('bad sector')):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_accepted_while_away_and_read_is_forgotten(self):
@@ -715,7 +714,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
                 worlds.SimStack, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
@@ -732,9 +731,9 @@ class RefillingTest(Begun):
             yield
         with mock.patch.object(worlds.SimStack, 'refill', in_part), \
                 self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.assertTrue(forgotten.called)
 
     def test_all_was_copied_though_the_mark_is_there(self):
@@ -753,13 +752,13 @@ class RefillingTest(Begun):
         self.tag(names.ACCEPTED)
         self.b.pool_fails = True
         for _look in range(3):
-            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def again(self):
         """In a service that was started again."""
         self.restart()
-        with contextlib.suppress(sparse_errors.Lacking):
+        with contextlib.suppress(exceptions.Lacking):
             self.converge()
 
     def test_mark_that_failed_is_tried_again(self):
@@ -768,7 +767,7 @@ class RefillingTest(Begun):
         with self.failing('stack', 'mark', TIMEOUT):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         self.b.lvs[self.volume.name][1] = 'a part'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.again()
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -777,7 +776,7 @@ class RefillingTest(Begun):
         self.lose(1)
         self.tag(names.LACKING)
         with mock.patch.object(worlds.SimStack, 'mark') as marked:
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         marked.assert_not_called()
 
     def test_lv_that_lvm_does_not_list(self):
@@ -798,7 +797,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('stack', 'forget_read', TIMEOUT):
             for _look in range(2):
-                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
             self.converge()
@@ -810,7 +809,7 @@ class RefillingTest(Begun):
         with mock.patch.object(
                 worlds.SimStack, 'refill', side_effect=unread('r')), \
                 mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
 
     def test_mark_of_an_earlier_service_is_of_all(self):
@@ -818,7 +817,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         self.lose(0)
         for _look in range(2):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_mark_alone(self):
@@ -826,7 +825,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         with mock.patch.object(worlds.SimStack, 'refill') as again, \
                 mock.patch.object(worlds.SimStack, 'mark') as marked:
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         again.assert_not_called()
         marked.assert_not_called()
 
@@ -841,9 +840,9 @@ class RefillingTest(Begun):
         self.lose(1)
         with mock.patch.object(worlds.SimStack, 'refill',
                                return_value=[[[1, 1]]]):
-            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_lost_again_and_nothing_forgets_what_was_read(self):
@@ -852,7 +851,7 @@ class RefillingTest(Begun):
         with mock.patch.object(worlds.SimStack, 'refill',
                                return_value=[[[1, 1]]]), \
                 self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.hide(1)
         self.lacking()
 
@@ -887,7 +886,7 @@ class RefillingTest(Begun):
         """It was killed before it could."""
         self.lose(1)
         with self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.restart()
         with mock.patch.object(
                 self.b.node.records, 'services', return_value={}), \
@@ -903,7 +902,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY):
             with self.failing('stack', 'unmark', TIMEOUT) if odd else (
                     contextlib.nullcontext()):
@@ -920,7 +919,7 @@ class RefillingTest(Begun):
         """Whatever fails after that."""
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)
         inner, asked = self.b.node.records.services, []
 
@@ -940,10 +939,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('stack', 'forget_read', TIMEOUT):
             for clock.return_value in (5, 6):
-                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.converge)
             with self.failing('peers', 'holes', AWAY):
                 for clock.return_value in (70, 140, 210):
-                    error = self.assertRaises(sparse_errors.NotRefilled,
+                    error = self.assertRaises(exceptions.NotRefilled,
                                               self.converge)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -957,7 +956,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('stack', 'refill', TIMEOUT), \
                 self.failing('stack', 'forget_read', TIMEOUT):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         with mock.patch.object(
                 self.b.node.records, 'services', return_value={}), \
                 mock.patch.object(
@@ -981,7 +980,7 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             clock = self.waiting()
             clock.return_value = 5
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.comparison._node = dataclasses.replace(
             self.b.node, compare_wait=0)
         with self.failing('peers', 'holes', AWAY):
@@ -999,7 +998,7 @@ class RefillingTest(Begun):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 80):
-                with contextlib.suppress(sparse_errors.Lacking):
+                with contextlib.suppress(exceptions.Lacking):
                     self.converge()
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1020,7 +1019,7 @@ class RefillingTest(Begun):
         """What he copies the service knows."""
         self.lose(0, 1)
         with cut_short():
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         self.repaired()
         self.settled()
 
@@ -1032,7 +1031,7 @@ class RefillingTest(Begun):
     def test_source_stays_until_it_is_copied(self, room, name, error):
         self.lose(2)
         with self.failing(room, name, error):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
             self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(self.volume.name.replace(
             self.volume.name_id, self.volume.id), self.a.lvs)
@@ -1048,10 +1047,10 @@ class RefillingTest(Begun):
             raise exceptions.CommandTimeout(command='python', seconds=10)
             yield
         with mock.patch.object(worlds.SimStack, 'refill', in_part):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.converge)
         # All others are copied.
         for _look in range(2):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.assertEqual(['a part', *self.expected[1:3]], [
             self.b.read(self.volume.id, region) for region in range(3)])
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -1071,7 +1070,7 @@ class RefillingTest(Begun):
         self.b.dead = False
         self.b.reconciler.converge_node(moves=False)
         for _look in range(2):
-            self.assertRaises(sparse_errors.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     @ddt.data((), [[[1, 1]]])
@@ -1080,7 +1079,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with mock.patch.object(worlds.SimStack, 'refill',
                                return_value=written) as again:
-            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.converge)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1091,7 +1090,7 @@ class RefillingTest(Begun):
         ('stack', thin_map.OddMap('odd')),
         ('peers', exceptions.PeerUnreachable(
             host=A, method='holes', seconds=30, reason='')),
-        ('peers', peer.PeerTooOld('holes')))
+        ('peers', peers.PeerTooOld('holes')))
 
     def not_seen(self, room, error):
         return self.failing(
@@ -1164,14 +1163,14 @@ class RefillingTest(Begun):
         clock = self.waiting()
         self.b.pool_fails = True
         for clock.return_value in (5, 65, 1e6):
-            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.converge)
             self.assertIs(Phase.MIGRATING, self.phase())
         self.b.pool_fails = False
         self.lose(0)
         self.converge()
         self.settled()
 
-    @ddt.data(('stack', TIMEOUT), ('peers', sparse_errors.PoolFails(
+    @ddt.data(('stack', TIMEOUT), ('peers', exceptions.PoolFails(
         pool='p', mode='ro', host=A)))
     @ddt.unpack
     def test_pool_that_fails_and_something_else(self, room, error):
@@ -1181,11 +1180,11 @@ class RefillingTest(Begun):
             self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
             with mock.patch.object(worlds.SimStack, 'check_pool',
-                                   side_effect=sparse_errors.PoolFails(
+                                   side_effect=exceptions.PoolFails(
                                        pool='q', mode='ro', host=B)):
                 clock.return_value = 65
                 said = self.assertRaises(
-                    sparse_errors.PoolFails, self.converge)
+                    exceptions.PoolFails, self.converge)
             self.assertIn('pool q', str(said))
             with self.failing('stack', 'forget_read', TIMEOUT), \
                     mock.patch.object(worlds.SimStack, 'check_pool',
@@ -1196,7 +1195,7 @@ class RefillingTest(Begun):
                 self.comparison.memory.known[next(iter(
                     self.world.shadows))] = ()
                 self.assertIs(said, self.assertRaises(
-                    sparse_errors.PoolFails, self.converge))
+                    exceptions.PoolFails, self.converge))
             unmarked.assert_not_called()
             self.comparison.memory.read.clear()
             self.comparison.memory.known.clear()
@@ -1209,7 +1208,7 @@ class RefillingTest(Begun):
             clock.return_value = 5
             self.converge()
             self.b.pool_fails = True
-            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.converge)
             self.b.pool_fails = False
             clock.return_value = 65
             self.converge()
@@ -1238,7 +1237,7 @@ class RefillingTest(Begun):
     def test_pool_of_the_source_that_fails(self):
         """It may never be repaired."""
         clock = self.waiting()
-        with self.not_seen('peers', sparse_errors.PoolFails(
+        with self.not_seen('peers', exceptions.PoolFails(
                 pool='p', host=A, mode='ro')):
             for clock.return_value in (5, 65):
                 self.converge()
@@ -1416,7 +1415,7 @@ class ResumedTest(Begun):
             self.phase_of())]['hydrating'])
         asked.assert_called_once()  # until all is copied
 
-    @ddt.data(clone_metadata.OddMetadata('odd'),
+    @ddt.data(dm_clone_metadata.OddMetadata('odd'),
               exceptions.CommandTimeout(command='dd', seconds=30),
               FileNotFoundError('thin_dump'),
               exceptions.Busy(what='the pool', host=B, seconds=30))
@@ -1488,7 +1487,7 @@ class ResumedTest(Begun):
             self.hide(1)
             self.b.hydrate(flushed=True)
             for clock.return_value in (90, 160, 230):
-                with contextlib.suppress(sparse_errors.Lacking):
+                with contextlib.suppress(exceptions.Lacking):
                     self.converge()
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1573,7 +1572,7 @@ class ResumedTest(Begun):
 
         def fails(stack, *args):
             self.b.pool_fails = True
-            raise sparse_errors.PoolFails(pool='p', mode='ro', host=B)
+            raise exceptions.PoolFails(pool='p', mode='ro', host=B)
             yield
         with mock.patch.object(worlds.SimStack, 'refill', fails):
             self.look()
@@ -1594,7 +1593,7 @@ class ResumedTest(Begun):
     def test_pool_of_its_source_that_fails_for_long(self):
         """That is as if it were away."""
         clock = self.clock()
-        with self.failing('peers', 'holes', sparse_errors.PoolFails(
+        with self.failing('peers', 'holes', exceptions.PoolFails(
                 pool='p', host=A, mode='ro')):
             for clock.return_value, goes_on in ((5, False), (70, True)):
                 self.look()
@@ -1677,7 +1676,7 @@ class ResumedTest(Begun):
         self.assertNotIn('[localclone-206]', self.log.output)
         self.b.hydrate(flushed=True)
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(sparse_errors.Lacking,
+        self.assertRaises(exceptions.Lacking,
                           self.b.reconciler.converge, self.volume.id)
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1688,7 +1687,7 @@ class ResumedTest(Begun):
         self.assertEqual(self.expected, self.read())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.b.hydrate(flushed=True)
-        self.assertRaises(sparse_errors.Lacking,
+        self.assertRaises(exceptions.Lacking,
                           self.b.reconciler.converge, self.volume.id)
 
     def interrupted(self):
@@ -1772,7 +1771,7 @@ class ResumedTest(Begun):
         self.b.hydrate(flushed=True)
         self.b.lvs[self.volume.name][1] = 'hidden'
         for _look in range(2):
-            self.assertRaises(sparse_errors.Lacking,
+            self.assertRaises(exceptions.Lacking,
                               self.b.reconciler.converge, self.volume.id)
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1785,7 +1784,7 @@ class ResumedTest(Begun):
         self.assertTrue(self.hydrates())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.b.hydrate(flushed=True)
-        self.assertRaises(sparse_errors.Lacking,
+        self.assertRaises(exceptions.Lacking,
                           self.b.reconciler.converge, self.volume.id)
 
     def test_what_was_copied_is_suspected_no_more(self):
@@ -1860,7 +1859,7 @@ class ResumedTest(Begun):
         self.b.lvs[self.volume.name][1] = 'hidden'
         for _look in range(2):
             error = self.assertRaises(
-                sparse_errors.Lacking, self.b.reconciler.converge,
+                exceptions.Lacking, self.b.reconciler.converge,
                 self.volume.id)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -1931,7 +1930,7 @@ class BlocksTest(test_move_steps.Base):
         node.stack.unmapped.side_effect = ([[0, 2]], [])
         node.peers.holes.return_value = []
         node.stack.refill.return_value = iter([[[0, 2]]])
-        self.assertRaises(sparse_errors.Lacking,
+        self.assertRaises(exceptions.Lacking,
                           refilling.Comparison(node, 'context').is_whole, move)
 
     def test_what_is_told(self):
@@ -2011,7 +2010,7 @@ class HandlesTest(testtools.TestCase):
                 'tops.return_value': [top]})))
         clone = names.clone(self.MOVE.shadow_id)
         self.useFixture(fixtures.MockPatchObject(
-            stacks.Stack, 'devices', return_value={clone: tables.Device(
+            stacks.Stack, 'devices', return_value={clone: dm_tables.Device(
                 clone, 'u', '253:6', 1, False,
                 '0 1 clone 253:4 253:5 8:0')}))
         self.number = self.useFixture(fixtures.MockPatchObject(
@@ -2078,17 +2077,17 @@ class HandlesTest(testtools.TestCase):
         self.called.return_value = 1, [[0, 1]]
         with mock.patch.object(handles.time, 'monotonic',
                                side_effect=(0, 1, 30, 31)):
-            error = self.assertRaises(sparse_errors.TakesLong, self.refill,
+            error = self.assertRaises(exceptions.TakesLong, self.refill,
                                       [[0, 20]])
         self.assertIn('longer than 30 s', str(error))
         self.assertEqual(2, self.called.call_count)
 
     def test_what_cannot_be_read(self):
         """All the rest is copied before that is said, or tried again."""
-        bad = sparse_errors.SourceUnread(disk='d', first=0, reason='sector')
+        bad = exceptions.SourceUnread(disk='d', first=0, reason='sector')
         self.called.side_effect = (
             bad, (1, [[9, 1]]), (1, [[2, 1]]), bad, (1, [[0, 1]]))
-        error = self.assertRaises(sparse_errors.SourceUnread, self.refill,
+        error = self.assertRaises(exceptions.SourceUnread, self.refill,
                                   [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
         self.assertEqual([(0, 3), (9, 1), (2, 1), (1, 1), (0, 1)],
@@ -2097,17 +2096,17 @@ class HandlesTest(testtools.TestCase):
 
     def test_what_cannot_be_read_for_long(self):
         """The disk is named, not the time that it takes."""
-        self.called.side_effect = sparse_errors.SourceUnread(
+        self.called.side_effect = exceptions.SourceUnread(
             disk='d', first=0, reason='sector')
         with mock.patch.object(handles.time, 'monotonic',
                                side_effect=(0, 1, 31)):
-            error = self.assertRaises(sparse_errors.SourceUnread, self.refill,
+            error = self.assertRaises(exceptions.SourceUnread, self.refill,
                                       [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
 
     def test_what_can_be_read_piece_by_piece(self):
         """All of it was copied."""
-        bad = sparse_errors.SourceUnread(disk='d', first=0, reason='slow')
+        bad = exceptions.SourceUnread(disk='d', first=0, reason='slow')
         self.called.side_effect = (
             bad, (1, [[2, 1]]), (1, [[1, 1]]), (1, [[0, 1]]))
         self.refill([[0, 12]])
@@ -2257,7 +2256,7 @@ class RefillTest(commands.Case):
 
     def test_source_that_ends(self):
         self.disk.write_bytes(bytes(REGION))
-        error = self.assertRaises(sparse_errors.SourceUnread, self.refill, 0,
+        error = self.assertRaises(exceptions.SourceUnread, self.refill, 0,
                                   2)
         self.assertIn('65536 bytes instead of 131072', str(error))
         self.assertEqual(['read'], self.commands.ran)
@@ -2267,7 +2266,7 @@ class RefillTest(commands.Case):
         exceptions.CommandTimeout(command='dd', seconds=30))
     def test_source_that_cannot_be_read(self, error):
         process.stream = mock.Mock(side_effect=error)
-        found = self.assertRaises(sparse_errors.SourceUnread, self.refill, 1,
+        found = self.assertRaises(exceptions.SourceUnread, self.refill, 1,
                                   2)
         self.assertIn('at byte 65536: ', str(found))
         self.assertIn(str(error), str(found))
@@ -2311,7 +2310,7 @@ class RefillTest(commands.Case):
     def test_how_long_the_guest_waits(self):
         """It ends by itself before it is killed."""
         self.assertLess(while_suspended.ENDING + while_suspended.WRITING,
-                        2 * devicemapper.SUSPENDED)
+                        2 * dmsetup.SUSPENDED)
         self.assertEqual(4 << 20, refill.AT_ONCE)
 
     @ddt.data('Lsw', 'L')
@@ -2373,13 +2372,13 @@ class PoolTest(commands.Case):
                 (thin_pool, 'to_be_written', pool.to_be_written),
                 (thin_pool, 'unmapped', pool.unmapped),
                 (thin_pool, 'block', lambda *args: together * REGION),
-                (devicemapper, 'write_beneath', pool.write),
+                (dmsetup, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
                 (stacks.Stack, 'lvs', lambda stack: {
                     move.destination_lv: mock.Mock(tags=frozenset())}),
                 (stacks.Stack, 'devices', lambda stack, only: {
-                    clone: tables.Device(clone, 'u', '253:6', 1, False,
-                                         '0 1 clone 253:4 253:5 8:0')}),
+                    clone: dm_tables.Device(clone, 'u', '253:6', 1, False,
+                                            '0 1 clone 253:4 253:5 8:0')}),
                 (sysfs, 'number', lambda path: '8:0'),
                 (stacks.Stack, 'mark', lambda *args: None),
                 (stacks.Stack, 'unmark', lambda *args: None),

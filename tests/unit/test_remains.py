@@ -9,13 +9,13 @@ from unittest import mock
 import ddt
 from oslo_utils import uuidutils
 
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone.moves import remains
-from cinder_localclone import names
-from cinder_localclone import operations
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import operations
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import records
@@ -131,7 +131,7 @@ class RemainsTest(Base):
         world, volume, expected = self.begin()
         world.nodes[A].move(volume, B)
         self.assertRaises(
-            exceptions.InvalidTransition, remains.take_down,
+            exceptions.InvalidTransition, cleanup.take_down,
             world.nodes[A].node, self.move(world, volume))
         world.settle()
         self.check(world, volume, expected)
@@ -290,7 +290,7 @@ class RemainsTest(Base):
         with b.lock(volume.id):
             b.sim_stack.ensure_handle_on_lv(
                 volume.id, 'volume-other', worlds.GIB)
-            remains.take_down(b.node, failed)
+            cleanup.take_down(b.node, failed)
         self.assertEqual({'below': 'volume-other'},
                          b.devices[names.handle(volume.id)])
         self.assertEqual(['volume-other'], list(b.lvs))
@@ -300,7 +300,7 @@ class RemainsTest(Base):
         self.fail_to_prepare(world, volume)
         self.complete(world, volume, A, C)
         volume.status = 'deleting'
-        deletion.delete(world.nodes[C].node, None, volume)
+        delete.delete(world.nodes[C].node, None, volume)
         del world.volumes[volume.id]
         self.assertEqual(2, len(world.shadows))
         self.bring_back(world)
@@ -312,7 +312,7 @@ class RemainsTest(Base):
         self.fail_to_prepare(world, volume)
         self.assertEqual(1, len(world.nodes[A].exports))
         volume.status = 'deleting'
-        deletion.delete(world.nodes[A].node, None, volume)
+        delete.delete(world.nodes[A].node, None, volume)
         del world.volumes[volume.id]
         self.bring_back(world)
         self.assert_nothing_left(world)
@@ -327,7 +327,7 @@ class RemainsTest(Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         volume.status = 'deleting'
-        deletion.delete(world.nodes[B].node, None, volume)
+        delete.delete(world.nodes[B].node, None, volume)
         world.nodes[B].reconciler.converge(volume.id)
         self.assertEqual({}, world.nodes[B].devices)
 

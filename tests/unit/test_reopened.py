@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest that was detached by force gets no volume back with another."""
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 from tests.unit import test_connections
 from tests.unit import test_passing
 
@@ -20,7 +20,8 @@ class ReopenedTest(test_passing.Passed):
            that disk.
 
         Then the first guest writes into the volume of the second: so far
-        :func:`.passing.begin` lets through any handle that is open on a disk
+        :func:`.remote_attachment.begin` lets through any handle that is open
+            on a disk
         of a home. A move to B refuses the same (SourceBusy).
 
         By design: open is only right where an attachment says that this node

@@ -7,9 +7,9 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import repair
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.volumes import repair
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 MOVE = state.Move(

@@ -7,13 +7,13 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import restore
-from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.service import restore
 
 GIB = 1 << 30
 V1, V2, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3))
@@ -23,7 +23,7 @@ READY = names.tags(
 
 
 def lv(name, *tags):
-    return reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
+    return lvm_reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
 
 
 ARRIVING = (lv(NEW, *names.tags(volume=V1)), lv(META, *READY))
@@ -43,7 +43,7 @@ class RestoreTest(testtools.TestCase):
         self.acted.sessions.recorded_passes.return_value = self.passed
         self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
         self.acted.stack.header_sectors.side_effect = (
-            encryption_errors.HeaderDamaged(path='p', reason='none'))
+            encryption_exceptions.HeaderDamaged(path='p', reason='none'))
         for name, error in errors.items():
             room = (self.acted.sessions if name == 'login_from_records'
                     else self.acted.stack)

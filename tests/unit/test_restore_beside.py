@@ -3,7 +3,8 @@
 
 from unittest import mock
 
-from cinder_localclone import restore
+from cinder_localclone.core import boot_plan
+from cinder_localclone.service import restore
 from tests.unit import test_connections
 from tests.unit.world import iscsi
 
@@ -24,7 +25,7 @@ class RestoreTest(test_connections.Base):
         self.a.reconciler.converge_node()
         self.assertNotIn(self.handle, self.a.devices)
         self.attach('reserved', None)
-        plan = restore.plan
+        plan = boot_plan.plan
 
         def then_attached(present):
             planned = plan(present)
@@ -36,7 +37,7 @@ class RestoreTest(test_connections.Base):
             lock.__enter__()
             self.addCleanup(lock.__exit__, None, None, None)
             return planned
-        with mock.patch.object(restore, 'plan', then_attached):
+        with mock.patch.object(boot_plan, 'plan', then_attached):
             (local, problem), = restore.restore(
                 self.a.sim_stack, iscsi.SimSessions(self.a))
         self.assertEqual(self.volume.id, local.volume_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """No device stays suspended if the kernel refuses to take its new table."""
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import devicemapper
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import dmsetup
 from tests.unit import commands
 from tests.unit import test_devicemapper
 
@@ -25,13 +25,13 @@ class ResumeRefusedTest(commands.Case):
         Each later look does the same again, so all I/O of the guest waits
         for ever, though the old table is there and works.
 
-        By design: as :func:`.devicemapper.swap_table` has it: what is
+        By design: as :func:`.dmsetup.swap_table` has it: what is
         loaded is cleared, and the device resumed on its old table. What was
         written is flushed by then, so that is as right as the new one.
         """
         self.commands.answer('dmsetup resume', code=1, err='EINVAL', times=1)
         error = self.assertRaises(
-            exceptions.CommandFailed, devicemapper.replace_suspended, C,
+            exceptions.CommandFailed, dmsetup.replace_suspended, C,
             TABLE, 30)
         self.assertIn('EINVAL', str(error))
         self.assertEqual(

@@ -3,8 +3,8 @@
 
 import types
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
 from tests.unit import test_reverting
 
 A, B = test_reverting.A, test_reverting.B
@@ -26,11 +26,11 @@ class RevertedOntoOpenTest(test_reverting.Base):
         Then a guest that has the volume no more writes into it, beside
         whoever attaches it next. The same with a handle that has stayed on A
         because something had opened it as the volume left
-        (:func:`.moves.source.drop_handle`).
+        (:func:`.source.drop_handle`).
 
         By design: the node that makes the body that a volume reverts to
         checks that nothing has the handle open there, as the destination of
-        a move does (:func:`.moves.destination._check_handle`).
+        a move does (:func:`.destination._check_handle`).
         """
         world, volume, snapshot, _old, written = self.prepared(B)
         a, b = world.nodes[A], world.nodes[B]

@@ -9,12 +9,12 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import image_driver
-from cinder_localclone import messages
-from cinder_localclone import names
-from cinder_localclone import reverting
-from cinder_localclone import unended
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.driver import snapshots
+from cinder_localclone.service import messages
+from cinder_localclone.volumes import interrupted
+from cinder_localclone.volumes import revert
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -52,7 +52,7 @@ class Base(test_snapshots.Base):
         volume.status, before = 'reverting', volume.name_id
         node = world.nodes[asked]
         try:
-            reverting.revert(node.reconciler, volume.id, snapshot)
+            revert.revert(node.reconciler, volume.id, snapshot)
         except exceptions.LocalCloneError:
             node.node.snapshots.keep(volume.id, before)
             raise
@@ -101,11 +101,11 @@ class StopTest(Base):
         world.moment, world.stop_at = 0, stops
         volume.status = 'reverting'
         try:
-            reverting.revert(world.nodes[A].reconciler, volume.id, snapshot)
+            revert.revert(world.nodes[A].reconciler, volume.id, snapshot)
         except worlds.Stopped:
             world.settle()
             node = world.nodes[A].node
-            unended.end_dead(node, node.records, datetime.datetime.max)
+            interrupted.end_dead(node, node.records, datetime.datetime.max)
             self.assertEqual('available', volume.status)
         world.settle()
         self.assertIn(self.all_of(world, volume), (old, written))
@@ -202,9 +202,9 @@ class RevertTest(Base):
         """Whoever asked for it has given it up, and the volume is used."""
         world, volume, snapshot, _old, _written = self.prepared(B)
         before = repr(world.snapshot())
-        self.assertRaises(exceptions.TooLate, reverting.create_body,
+        self.assertRaises(exceptions.TooLate, revert.create_body,
                           world.nodes[A].node, volume.id, snapshot, 'new')
-        self.assertRaises(exceptions.TooLate, reverting.revert_here,
+        self.assertRaises(exceptions.TooLate, revert.revert_here,
                           world.nodes[B].reconciler, volume.id, snapshot)
         self.assertEqual(before, repr(world.snapshot()))
 
@@ -301,10 +301,10 @@ class DriverTest(testtools.TestCase):
     @ddt.data(NotImplementedError, AttributeError, ValueError,
               exceptions.StaleMove(volume='v'))
     def test_whatever_fails(self, error):
-        driver = image_driver.ImageDriver()
+        driver = snapshots.ImageDriver()
         driver.service = mock.MagicMock()
         row = types.SimpleNamespace(id='v', name_id='n')
-        with mock.patch.object(reverting, 'revert', side_effect=error), (
+        with mock.patch.object(revert, 'revert', side_effect=error), (
                 mock.patch.object(messages, 'api')) as api:
             self.assertRaises(exceptions.NotReverted,
                               driver.revert_to_snapshot, None, row,
@@ -314,4 +314,4 @@ class DriverTest(testtools.TestCase):
 
     def test_no_other_snapshot_is_taken_first(self):
         self.assertFalse(
-            image_driver.ImageDriver().snapshot_revert_use_temp_snapshot())
+            snapshots.ImageDriver().snapshot_revert_use_temp_snapshot())

@@ -7,10 +7,10 @@ import time
 
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import listing
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.moves import destination
-from cinder_localclone import names
 from tests.unit import test_move_steps
 from tests.unit import world as worlds
 
@@ -20,7 +20,7 @@ class ListingTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.asked, self.meanwhile = 0, None
-        self.listing = listing.Listing(self.lvs)
+        self.listing = nodes.Listing(self.lvs)
 
     def lvs(self):
         self.asked += 1
@@ -41,7 +41,7 @@ class ListingTest(testtools.TestCase):
         self.assertEqual(['lv-1'], list(self.listing.recent(10)))
 
     def test_none_is_an_answer_too(self):
-        empty = listing.Listing(lambda: self.lvs() and {})
+        empty = nodes.Listing(lambda: self.lvs() and {})
         empty.ask(10)
         self.assertEqual({}, empty.recent(10))
         self.assertEqual(1, self.asked)

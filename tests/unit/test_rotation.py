@@ -7,13 +7,12 @@ import itertools
 import ddt
 import testtools
 
-from cinder_localclone.encryption_types import KeyFormat
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import rotation
-from cinder_localclone.luks import tokens
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.volume_types import KeyFormat
+from cinder_localclone.encryption import rotation_plan
 
 OLD, NEW, HEX = 'secret-1', 'secret-2', KeyFormat.HEX
-Do = rotation.Do
+Do = rotation_plan.Do
 
 
 class Volume:
@@ -21,15 +20,15 @@ class Volume:
 
     def __init__(self):
         self.slots = {'0': OLD}
-        self.tokens = {'0': tokens.Token(OLD, HEX, keyslots=('0',),
-                                         number='0')}
+        self.tokens = {'0': luks_header.Token(OLD, HEX, keyslots=('0',),
+                                              number='0')}
         self.recorded = OLD
         self.secrets = {OLD, NEW}
         self.done = []
 
     @property
     def header(self):
-        return headers.Header(
+        return luks_header.Header(
             cipher='aes-xts-plain64', key_bits=512, sector_size=512,
             integrity='', data_offset=1 << 24, grows=True,
             keyslots=tuple(sorted(self.slots)),
@@ -38,7 +37,7 @@ class Volume:
             all_tokens=tuple(sorted(self.tokens)))
 
     def announce(self, key=NEW):
-        token = rotation.announce(self.header, self.recorded, key, HEX)
+        token = rotation_plan.announce(self.header, self.recorded, key, HEX)
         self.tokens[token.number] = token
 
     def effects(self, step):
@@ -54,7 +53,7 @@ class Volume:
             assert token.key in {self.slots[each] for each in token.keyslots}
             yield setattr, (self, 'recorded', token.key)
         elif step.do is Do.DROP_SLOTS:
-            for slot in rotation.slots_of(self.header, token):
+            for slot in rotation_plan.slots_of(self.header, token):
                 yield self._drop_slot, (slot,)
         elif step.do is Do.DROP_TOKEN:
             yield self._delete_secret, (token.key,)
@@ -74,7 +73,7 @@ class Volume:
         """What the row names is there, and opens the volume."""
         assert self.recorded in self.secrets
         assert self.recorded in self.slots.values()
-        self.header.opened_by(tokens.Role.VOLUME)
+        self.header.opened_by(luks_header.Role.VOLUME)
 
     def run(self, give_up=False, stop=None):
         """Go on to the end, or to ``stop`` changes.
@@ -82,8 +81,8 @@ class Volume:
         :returns: how many changes there were
         """
         count = 0
-        while step := rotation.next_step(self.header, self.recorded,
-                                         give_up):
+        while step := rotation_plan.next_step(self.header, self.recorded,
+                                              give_up):
             assert self.slots[step.by.keyslots[0]] == self.recorded
             self.done.append(step.do)
             for change, arguments in self.effects(step):
@@ -112,7 +111,7 @@ class RotationTest(testtools.TestCase):
         self.assertEqual((), volume.header.keyslots_without_token)
 
     def test_nothing_to_be_done(self):
-        self.assertIsNone(rotation.next_step(self.volume.header, OLD))
+        self.assertIsNone(rotation_plan.next_step(self.volume.header, OLD))
 
     def test_the_order(self):
         self.volume.announce()
@@ -165,14 +164,14 @@ class RotationTest(testtools.TestCase):
         self.volume.announce()
         self.volume.run(stop=2)
         self.volume._drop_slot('1')
-        self.assertIs(Do.RECORD, rotation.next_step(
+        self.assertIs(Do.RECORD, rotation_plan.next_step(
             self.volume.header, OLD).do)
         self.volume.run(give_up=True)
         self.assert_key(OLD)
 
     def test_a_recovery_key_stays(self):
-        recovery = tokens.Token('', HEX, role=tokens.Role.RECOVERY,
-                                keyslots=('1',), number='1')
+        recovery = luks_header.Token('', HEX, role=luks_header.Role.RECOVERY,
+                                     keyslots=('1',), number='1')
         self.volume.slots['1'] = 'paper'
         self.volume.tokens['1'] = recovery
         self.volume.announce()
@@ -185,12 +184,13 @@ class RotationTest(testtools.TestCase):
         header = dataclasses.replace(
             self.volume.header, all_keyslots=('0', '1', '2'),
             all_tokens=('0', '2'))
-        token = rotation.announce(header, OLD, NEW, HEX)
+        token = rotation_plan.announce(header, OLD, NEW, HEX)
         self.assertEqual(('3', '1'), (token.slot, token.number))
 
     def refused(self, said, header, recorded=OLD):
-        error = self.assertRaises(rotation.CannotRotate, rotation.announce,
-                                  header, recorded, NEW, HEX)
+        error = self.assertRaises(
+            rotation_plan.CannotRotate, rotation_plan.announce, header,
+            recorded, NEW, HEX)
         self.assertIn(said, str(error))
 
     def test_one_at_a_time(self):
@@ -199,7 +199,7 @@ class RotationTest(testtools.TestCase):
 
     def test_not_while_it_is_re_encrypted(self):
         self.refused('re-encrypted', dataclasses.replace(
-            self.volume.header, reencryption=headers.Reencryption(
+            self.volume.header, reencryption=luks_header.Reencryption(
                 0, 'checksum', False, 'aes-xts-plain64', 512)))
 
     def test_not_what_others_have_as_well(self):
@@ -214,7 +214,7 @@ class RotationTest(testtools.TestCase):
         self.volume.tokens['1'] = dataclasses.replace(
             self.volume.tokens['1'], **claim)
         error = self.assertRaises(
-            rotation.CannotRotate, rotation.next_step,
+            rotation_plan.CannotRotate, rotation_plan.next_step,
             self.volume.header, OLD, give_up=True)
         self.assertIn('claim one slot', str(error))
 

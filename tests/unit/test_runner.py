@@ -12,10 +12,11 @@ import uuid
 
 import fixtures
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import runner
-from cinder_localclone import reencryption_errors
-from cinder_localclone import runner as runners
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import crypt
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage.privsep import reencrypt_process
 from tests.unit import commands
 from tests.unit import configured
 
@@ -44,14 +45,15 @@ class Case(commands.Case):
         self.directory = self.useFixture(fixtures.TempDir()).path
         for name, path in (('DIRECTORY', 'run'), ('SYSTEMD', 'systemd')):
             self.useFixture(fixtures.MockPatchObject(
-                runner, name, os.path.join(self.directory, path)))
-        self.useFixture(fixtures.MockPatchObject(runner, 'SEEN', 0))
+                reencrypt_process, name, os.path.join(self.directory, path)))
+        self.useFixture(fixtures.MockPatchObject(reencrypt_process, 'SEEN', 0))
         self.useFixture(fixtures.MockPatchObject(
-            runner, 'OWNER', os.getuid()))
+            reencrypt_process, 'OWNER', os.getuid()))
         self.useFixture(fixtures.MockPatchObject(
-            runner, 'HOSTS_NAMESPACE', runner._namespace()))
+            reencrypt_process, 'HOSTS_NAMESPACE',
+            reencrypt_process._namespace()))
         self.configured = self.useFixture(configured.Configured())
-        self.runner = runners.Runner('lc', 30, 'checksum')
+        self.runner = cryptsetup.Runner('lc', 30, 'checksum')
 
     def run_as(self, argv, *shown):
         """A process whose command line ends so."""
@@ -63,7 +65,7 @@ class Case(commands.Case):
         if argv is not SLEEPS:
             process.stdout.readline()
         deadline = time.monotonic() + 10
-        while not runner._argv(str(process.pid)):
+        while not reencrypt_process._argv(str(process.pid)):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
         return process
@@ -81,22 +83,22 @@ class CommandLineTest(Case):
 
     def test_is_run(self):
         for argv in (
-                runner.command(VOLUME, ['/c'], 'lc'),
-                runner.resuming(VOLUME, 'checksum', 4),
+                reencrypt_process.command(VOLUME, ['/c'], 'lc'),
+                reencrypt_process.resuming(VOLUME, 'checksum', 4),
                 ['nice', '-n', '10',
-                 *runner.resuming(VOLUME, 'journal', 16)]):
-            self.assertTrue(runner.is_run(argv, VOLUME), argv)
-            self.assertFalse(runner.is_run(argv, OTHER))
-            self.assertEqual(VOLUME, runner.volume_of(argv))
+                 *reencrypt_process.resuming(VOLUME, 'journal', 16)]):
+            self.assertTrue(reencrypt_process.is_run(argv, VOLUME), argv)
+            self.assertFalse(reencrypt_process.is_run(argv, OTHER))
+            self.assertEqual(VOLUME, reencrypt_process.volume_of(argv))
         for argv in ([], ['cryptsetup', 'open', 'localclone-crypt-' + VOLUME],
                      ['cryptsetup', 'reencrypt', VOLUME],
                      ['encryption', 'run', VOLUME, 'more']):
-            self.assertFalse(runner.is_run(argv, VOLUME), argv)
-            self.assertIsNone(runner.volume_of(argv), argv)
+            self.assertFalse(reencrypt_process.is_run(argv, VOLUME), argv)
+            self.assertIsNone(reencrypt_process.volume_of(argv), argv)
         for argv in (['encryption', 'run', '../x'],
                      ['reencrypt', 'localclone-crypt-x'],
                      ['nice', '-n', '10', 'sleep', VOLUME]):
-            self.assertIsNone(runner.volume_of(argv), argv)
+            self.assertIsNone(reencrypt_process.volume_of(argv), argv)
 
     def test_what_cryptsetup_is_told(self):
         self.assertEqual(
@@ -104,7 +106,7 @@ class CommandLineTest(Case):
             'localclone-crypt-{0} --key-file - --resilience journal '
             '--hotzone-size 32M --progress-json --progress-frequency 5 '
             '/dev/mapper/localclone-{0}'.format(VOLUME),
-            ' '.join(runner.resuming(VOLUME, 'journal', 32)))
+            ' '.join(reencrypt_process.resuming(VOLUME, 'journal', 32)))
 
 
 class ProcessTest(Case):
@@ -114,7 +116,7 @@ class ProcessTest(Case):
         """A process as the kernel shows it, and no other."""
         directory = pathlib.Path(self.directory, 'proc')
         self.useFixture(fixtures.MockPatchObject(
-            runner, 'PROC', str(directory)))
+            reencrypt_process, 'PROC', str(directory)))
         (directory / pid).mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (directory / pid / name).write_text(text)
@@ -125,29 +127,32 @@ class ProcessTest(Case):
     RUN = '\0'.join(['encryption', 'run', VOLUME, ''])
 
     def systemd(self):
-        os.mkdir(runner.SYSTEMD)
+        os.mkdir(reencrypt_process.SYSTEMD)
         self.useFixture(fixtures.MockPatchObject(
-            runner.shutil, 'which', return_value='/x'))
+            reencrypt_process.shutil, 'which', return_value='/x'))
         self.proc('1', comm='systemd\n')
 
     def found(self):
-        return runner.processes(VOLUME) == ['7'] and (
-            runner.running() == [VOLUME])
+        return reencrypt_process.processes(VOLUME) == ['7'] and (
+            reencrypt_process.running() == [VOLUME])
 
     def test_of_root_alone(self):
         """Nor one of somebody who has run a program that is setuid."""
-        self.useFixture(fixtures.MockPatchObject(runner, 'OWNER', 0))
+        self.useFixture(
+            fixtures.MockPatchObject(reencrypt_process, 'OWNER', 0))
         for uids, owned in (
                 ('0\t0\t0\t0', True), ('64055\t64055\t64055\t64055', False),
                 ('1000\t0\t0\t0', False), ('0\t1000\t0\t1000', False)):
             self.proc('7', cmdline=self.RUN, status=self.STATUS % uids)
             self.assertEqual(owned, self.found(), uids)
-            self.assertEqual(owned, bool(runner.processes(VOLUME)), uids)
+            self.assertEqual(
+                owned, bool(reencrypt_process.processes(VOLUME)), uids)
         self.proc('7', cmdline=self.RUN, status='')
-        self.assertEqual([], runner.processes(VOLUME))
+        self.assertEqual([], reencrypt_process.processes(VOLUME))
 
     def test_of_its_unit_alone(self):
-        self.useFixture(fixtures.MockPatchObject(runner, 'OWNER', 0))
+        self.useFixture(
+            fixtures.MockPatchObject(reencrypt_process, 'OWNER', 0))
         self.systemd()
         for cgroups, found in (
                 (self.UNIT % VOLUME, True),
@@ -160,18 +165,20 @@ class ProcessTest(Case):
             self.proc('7', cmdline=self.RUN, status=self.ROOT,
                       cgroup=cgroups)
             self.assertEqual(found, self.found(), cgroups)
-            self.assertEqual(found, bool(runner.running()), cgroups)
+            self.assertEqual(found, bool(reencrypt_process.running()), cgroups)
 
     def test_another_process_of_its_id_is_not_told_to_end(self):
         """It has ended between both looks."""
         process = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
-        with mock.patch.object(runner.signal, 'pidfd_send_signal') as sent:
-            runner._terminate(str(process.pid), VOLUME)
+        with mock.patch.object(reencrypt_process.signal,
+                               'pidfd_send_signal') as sent:
+            reencrypt_process._terminate(str(process.pid), VOLUME)
             sent.assert_not_called()
-            with mock.patch.object(runner, 'OWNER', os.getuid() + 1):
-                runner._terminate(str(process.pid), OTHER)
+            with mock.patch.object(
+                    reencrypt_process, 'OWNER', os.getuid() + 1):
+                reencrypt_process._terminate(str(process.pid), OTHER)
             sent.assert_not_called()
-            runner._terminate(str(process.pid), OTHER)
+            reencrypt_process._terminate(str(process.pid), OTHER)
             sent.assert_called_once()
 
 
@@ -182,10 +189,12 @@ class StartTest(Case):
         self.addCleanup(os.umask, before)
         with mock.patch.object(subprocess, 'Popen'):
             self.runner.start(VOLUME)
-        self.assertEqual(0o700, os.stat(runner.DIRECTORY).st_mode & 0o777)
+        self.assertEqual(
+            0o700, os.stat(reencrypt_process.DIRECTORY).st_mode & 0o777)
 
     def test_unit(self):
-        with mock.patch.object(runner, 'is_by_systemd', return_value=True):
+        with mock.patch.object(reencrypt_process, 'is_by_systemd',
+                               return_value=True):
             self.runner.start(VOLUME)
         line, = self.commands.ran
         self.assertTrue(line.startswith(
@@ -202,12 +211,12 @@ class StartTest(Case):
     def test_configuration_is_that_of_the_daemon(self):
         """A class that a configuration names is called by root's process."""
         with mock.patch.object(subprocess, 'Popen') as started:
-            self.assertRaises(exceptions.Foreign, runner.start, VOLUME,
-                              'lc\n--config-file=/tmp/evil.conf', 30)
+            self.assertRaises(exceptions.Foreign, reencrypt_process.start,
+                              VOLUME, 'lc\n--config-file=/tmp/evil.conf', 30)
         started.assert_not_called()
         self.assertRan()
         self.assertEqual(['volume_id', 'backend', 'timeout'], list(
-            inspect.signature(runner.start.args[0]).parameters))
+            inspect.signature(reencrypt_process.start.args[0]).parameters))
 
     def test_session(self):
         self.written('json', 'of an earlier one')
@@ -221,7 +230,7 @@ class StartTest(Case):
             [str(self.written(kind)) for kind in ('json', 'log')],
             [given[name].name for name in ('stdout', 'stderr')])
         self.assertEqual(
-            runner.command(VOLUME, [self.configured.path], 'lc'),
+            reencrypt_process.command(VOLUME, [self.configured.path], 'lc'),
             started.call_args.args[0])
         self.assertEqual('', self.written('json').read_text())
         self.assertIsNone(self.runner.progress(VOLUME))
@@ -236,9 +245,9 @@ class StartTest(Case):
         """Before, whoever is to stop it would find none."""
         later = iter([[], [], [], ['1']])
         with mock.patch.object(subprocess, 'Popen'), mock.patch.object(
-                runner, 'processes', lambda _volume: next(later)), \
-                mock.patch.object(runner, 'SEEN', 10), \
-                mock.patch.object(runner.time, 'sleep') as slept:
+                reencrypt_process, 'processes', lambda _volume: next(later)), \
+                mock.patch.object(reencrypt_process, 'SEEN', 10), \
+                mock.patch.object(reencrypt_process.time, 'sleep') as slept:
             self.runner.start(VOLUME)
         self.assertEqual([], list(later))
         self.assertEqual(2, slept.call_count)
@@ -254,7 +263,7 @@ class ContainerTest(Case):
 
     def contained(self):
         self.useFixture(fixtures.MockPatchObject(
-            runner, 'HOSTS_NAMESPACE', -1))
+            reencrypt_process, 'HOSTS_NAMESPACE', -1))
 
     def test_neither_systemd_nor_the_hosts_processes(self):
         self.assertEqual('', self.runner.obstacle())
@@ -262,7 +271,7 @@ class ContainerTest(Case):
         self.assertIn('PID namespace', self.runner.obstacle())
         with mock.patch.object(subprocess, 'Popen') as started:
             error = self.assertRaises(
-                reencryption_errors.CannotReencrypt, self.runner.start,
+                encryption_exceptions.CannotReencrypt, self.runner.start,
                 VOLUME)
         started.assert_not_called()
         self.assertIn(self.runner.obstacle(), str(error))
@@ -270,15 +279,18 @@ class ContainerTest(Case):
     def test_systemd_of_the_host_alone(self):
         """Its sockets are there, and nothing that it starts is seen."""
         self.contained()
-        os.mkdir(runner.SYSTEMD)
-        with mock.patch.object(runner.shutil, 'which', return_value='/x'):
+        os.mkdir(reencrypt_process.SYSTEMD)
+        with mock.patch.object(reencrypt_process.shutil, 'which',
+                               return_value='/x'):
             for first, by_systemd in (('dumb-init', False), ('systemd', True)):
                 directory = pathlib.Path(self.directory, 'proc')
                 (directory / '1').mkdir(parents=True, exist_ok=True)
                 (directory / '1/comm').write_text(first + '\n')
                 (directory / 'self/ns/pid').mkdir(parents=True, exist_ok=True)
-                with mock.patch.object(runner, 'PROC', str(directory)):
-                    self.assertEqual(by_systemd, runner.is_by_systemd())
+                with mock.patch.object(reencrypt_process, 'PROC',
+                                       str(directory)):
+                    self.assertEqual(
+                        by_systemd, reencrypt_process.is_by_systemd())
                     self.assertEqual(by_systemd,
                                      not self.runner.obstacle())
 
@@ -296,16 +308,18 @@ class ContainerTest(Case):
 
     def test_one_that_does_not_pause(self):
         process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
-        with mock.patch.object(runners, 'STOPPING', 0.3), \
-                mock.patch.object(runners.LOG, 'error') as said:
+        with mock.patch.object(crypt, 'STOPPING', 0.3), \
+                mock.patch.object(cryptsetup.LOG, 'error') as said:
             self.runner.end()
         said.assert_called_once()
         self.assertIsNone(process.poll())
 
     def test_units_outlive_the_service(self):
         process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
-        with mock.patch.object(runner, 'is_by_systemd', return_value=True), \
-                mock.patch.object(runner, 'is_in_unit', return_value=True):
+        with mock.patch.object(reencrypt_process, 'is_by_systemd',
+                               return_value=True), mock.patch.object(
+                                   reencrypt_process, 'is_in_unit',
+                                   return_value=True):
             self.assertTrue(self.runner.is_running(VOLUME))
             self.runner.end()
         self.assertIsNone(process.poll())
@@ -319,10 +333,10 @@ class StopTest(Case):
         other = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
         self.written('json', 'x')
         self.assertTrue(self.runner.is_running(VOLUME))
-        self.assertLessEqual({VOLUME, OTHER}, set(runner.running()))
+        self.assertLessEqual({VOLUME, OTHER}, set(reencrypt_process.running()))
         self.assertTrue(self.runner.stop(VOLUME))
         self.assertFalse(self.runner.is_running(VOLUME))
-        self.assertNotIn(VOLUME, runner.running())
+        self.assertNotIn(VOLUME, reencrypt_process.running())
         self.assertEqual(1, process.wait(5))
         self.assertIsNone(other.poll())
         self.assertFalse(self.written('json').exists())
@@ -334,26 +348,26 @@ class StopTest(Case):
 
     def test_is_never_killed(self):
         process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
-        with mock.patch.object(runners, 'STOPPING', 0.3):
+        with mock.patch.object(crypt, 'STOPPING', 0.3):
             self.assertFalse(self.runner.stop(VOLUME))
         self.assertIsNone(process.poll())
         self.assertTrue(self.runner.is_running(VOLUME))
 
     def test_none(self):
         self.assertTrue(self.runner.stop(VOLUME))
-        self.assertTrue(runner.stop(VOLUME, -1))
+        self.assertTrue(reencrypt_process.stop(VOLUME, -1))
 
     def test_the_daemon_keeps_no_descriptor(self):
         process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
         before = len(os.listdir('/proc/self/fd'))
-        runner._terminate(str(process.pid), VOLUME)
+        reencrypt_process._terminate(str(process.pid), VOLUME)
         self.assertEqual(before, len(os.listdir('/proc/self/fd')))
 
     def test_end_of_what_it_says(self):
         """It may begin in the middle of a letter."""
         self.written('json', 'x').write_bytes(
             b'first' + '\xe4'.encode() * 2047 + b'last\xff')
-        said = runner.said(VOLUME)
+        said = reencrypt_process.said(VOLUME)
         self.assertTrue(said.startswith('\ufffd\xe4'), said[:9])
         self.assertTrue(said.endswith('last\ufffd'), said[-9:])
 
@@ -395,7 +409,7 @@ class BecomeTest(Case):
         self.assertEqual(b'the\nkey\0', key, said)
         self.assertEqual(
             ['/proc/self/oom_score_adj -1000',
-             ' '.join(runner.resuming(VOLUME, 'checksum', 8)[1:])],
+             ' '.join(reencrypt_process.resuming(VOLUME, 'checksum', 8)[1:])],
             lines.decode().splitlines())
         self.assertNotIn(b'key\0', rest)
         self.assertIn(b'LC_ALL=C\n', rest)
@@ -410,7 +424,7 @@ class BecomeTest(Case):
                     pathlib.Path, 'write_text', autospec=True,
                     side_effect=lambda path, text: os.write(
                         1, b'%s %s\n' % (bytes(path), text.encode()))):
-                runner.become_cryptsetup(VOLUME, b'the\nkey\0', 'checksum',
-                                         8)
+                reencrypt_process.become_cryptsetup(
+                    VOLUME, b'the\nkey\0', 'checksum', 8)
         finally:
             os._exit(99)

@@ -7,7 +7,7 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 from tests import complaints
 from tests.unit.world import drawing
 from tests.unit.world import instances

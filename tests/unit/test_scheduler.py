@@ -14,11 +14,11 @@ from oslo_db import exception as db_exc
 from oslo_utils import timeutils
 import testtools
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import thin_map
-from cinder_localclone import tops
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.encryption import devices
 from tests import complaints
 from tests.simulation import planted
 from tests.unit.world import crypt
@@ -509,7 +509,7 @@ class EncryptedTest(testtools.TestCase):
 
     def open(self):
         with self.node.lock(self.volume.id):
-            tops.open(self.node.node, self.volume, self.volume.name)
+            devices.open(self.node.node, self.volume, self.volume.name)
 
     def test_opens(self):
         self.open()
@@ -525,7 +525,7 @@ class EncryptedTest(testtools.TestCase):
         self.cloud.scheduler.spawn('enemy', lambda: self.cloud._forge(0, 1))
         actor = self.cloud.scheduler.spawn('attach', self.open, after=5)
         self.cloud.scheduler.run()
-        self.assertIsInstance(actor.error, encryption_errors.ForeignHeader)
+        self.assertIsInstance(actor.error, encryption_exceptions.ForeignHeader)
         self.assertIs(header, self.world.headers[self.volume.id])
         self.open()
 
@@ -858,5 +858,5 @@ class PlantedTest(testtools.TestCase):
 
     def test_text_that_is_not_there(self):
         with testtools.ExpectedException(ValueError):
-            with planted.planted('rows', 'may_move', 'no such text', ''):
+            with planted.planted('core.rows', 'may_move', 'no such text', ''):
                 pass

@@ -8,16 +8,16 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import cryptsetup
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import notes
-from cinder_localclone import names
-from cinder_localclone import opts
-from cinder_localclone import privileged
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sealed
-from cinder_localclone.privileged import secrets
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import header_notes
+from cinder_localclone.core import names
+from cinder_localclone.service import options
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sealed_keys
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import test_privileged_crypt
@@ -25,7 +25,7 @@ from tests.unit import test_privileged_crypt
 VOLUME = test_privileged_crypt.VOLUME
 HANDLE, CRYPT = test_privileged_crypt.HANDLE, test_privileged_crypt.CRYPT
 KEY = b'\x00\xffthe key\n'
-NAME = '--name=' + notes.sealed_key(VOLUME, 'ref')
+NAME = '--name=' + header_notes.sealed_key(VOLUME, 'ref')
 #: By the descriptor of the file, which nobody else can replace.
 DECRYPT = r'^systemd-creds decrypt %s /dev/fd/\d+ -$' % NAME
 
@@ -42,11 +42,11 @@ class SealedTest(commands.Case):
         self.commands.answer('systemd-creds encrypt', 'sealed text\n')
 
     def seal(self):
-        return sealed.seal(configured.BACKEND, VOLUME, 'ref', KEY, 30)
+        return sealed_keys.seal(configured.BACKEND, VOLUME, 'ref', KEY, 30)
 
     def open(self, reference='ref', **more):
-        return sealed.open_device(HANDLE, CRYPT, configured.BACKEND, reference,
-                                  30, **more)
+        return sealed_keys.open_device(
+            HANDLE, CRYPT, configured.BACKEND, reference, 30, **more)
 
     def test_seal(self):
         for _repeated in range(2):
@@ -61,7 +61,7 @@ class SealedTest(commands.Case):
     def test_outlives_a_power_cut(self):
         order = self.useFixture(test_privileged_crypt.Order())
         self.seal()
-        sealed.forget(configured.BACKEND, VOLUME)
+        sealed_keys.forget(configured.BACKEND, VOLUME)
         name = self.file.name
         self.assertEqual(
             [('fsync', name + '.partial'), ('replace', name),
@@ -96,14 +96,15 @@ class SealedTest(commands.Case):
         """Then it can't be unsealed here."""
         self.seal()
         self.commands.hang('systemd-creds decrypt')
-        self.assertRaises(encryption_errors.NotSealed, self.open)
+        self.assertRaises(encryption_exceptions.NotSealed, self.open)
 
     def test_resize(self):
         self.seal()
         del (self.commands.ran[:], self.commands.inputs[:],
              self.commands.limits[:])
         self.commands.answer('systemd-creds decrypt', KEY.hex())
-        self.assertIsNone(sealed.resize(CRYPT, configured.BACKEND, 'ref', 30))
+        self.assertIsNone(
+            sealed_keys.resize(CRYPT, configured.BACKEND, 'ref', 30))
         decrypted, resized = self.commands.ran
         self.assertRegex(decrypted, DECRYPT)
         self.assertEqual(
@@ -117,7 +118,7 @@ class SealedTest(commands.Case):
         del self.commands.ran[:], self.commands.inputs[:]
         self.commands.answer('systemd-creds decrypt', KEY.hex())
         test_privileged_crypt.complete(self)
-        self.assertIsNone(sealed.end_reencryption(
+        self.assertIsNone(sealed_keys.end_reencryption(
             HANDLE, configured.BACKEND, 'ref', 30))
         self.assertRegex(self.commands.ran[0], DECRYPT)
         self.assertIn('--test-passphrase', self.commands.ran[1])
@@ -127,11 +128,11 @@ class SealedTest(commands.Case):
 
     def test_end_of_what_there_is_no_key_of(self):
         test_privileged_crypt.complete(self)
+        self.assertRaises(encryption_exceptions.NotSealed,
+                          sealed_keys.end_reencryption, HANDLE,
+                          configured.BACKEND, 'ref', 30)
         self.assertRaises(
-            encryption_errors.NotSealed, sealed.end_reencryption, HANDLE,
-            configured.BACKEND, 'ref', 30)
-        self.assertRaises(
-            exceptions.Foreign, sealed.end_reencryption, '/dev/sda',
+            exceptions.Foreign, sealed_keys.end_reencryption, '/dev/sda',
             configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
@@ -141,57 +142,57 @@ class SealedTest(commands.Case):
         del self.commands.ran[:]
         for path in ('/tmp/localclone-' + VOLUME, VOLUME):
             self.assertRaises(
-                exceptions.Foreign, sealed.end_reencryption, path,
+                exceptions.Foreign, sealed_keys.end_reencryption, path,
                 configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_resize_of_what_there_is_no_key_of(self):
-        self.assertRaises(encryption_errors.NotSealed, sealed.resize, CRYPT,
-                          configured.BACKEND, 'ref', 30)
+        self.assertRaises(encryption_exceptions.NotSealed, sealed_keys.resize,
+                          CRYPT, configured.BACKEND, 'ref', 30)
         for name in ('sda', HANDLE, names.handle(VOLUME), '../' + CRYPT):
-            self.assertRaises(exceptions.Foreign, sealed.resize, name,
+            self.assertRaises(exceptions.Foreign, sealed_keys.resize, name,
                               configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_what_there_is_no_key_of(self):
-        error = self.assertRaises(encryption_errors.NotSealed, self.open)
+        error = self.assertRaises(encryption_exceptions.NotSealed, self.open)
         self.assertIn(VOLUME, str(error))
         self.assertEqual([], self.commands.ran)
 
     def test_of_another_secret_or_of_another_node(self):
         self.seal()
-        self.assertNotEqual(notes.sealed_key(VOLUME, 'ref'),
-                            notes.sealed_key(VOLUME, 'new'))
+        self.assertNotEqual(header_notes.sealed_key(VOLUME, 'ref'),
+                            header_notes.sealed_key(VOLUME, 'new'))
         self.commands.answer('systemd-creds decrypt', code=1, err='Embedded '
                              'credential name does not match')
-        error = self.assertRaises(encryption_errors.NotSealed, self.open,
+        error = self.assertRaises(encryption_exceptions.NotSealed, self.open,
                                   'new')
         self.assertIn('does not match', str(error))
 
     def test_what_is_no_key_is_not_quoted(self):
         self.seal()
         self.commands.answer('systemd-creds decrypt', 'half a secret')
-        error = self.assertRaises(encryption_errors.NotSealed, self.open)
+        error = self.assertRaises(encryption_exceptions.NotSealed, self.open)
         self.assertNotIn('half', str(error) + repr(error.__cause__))
 
     def test_only_volumes(self):
-        self.assertRaises(exceptions.Foreign, sealed.seal, configured.BACKEND,
-                          '../x', 'ref', KEY, 30)
-        self.assertRaises(exceptions.Foreign, sealed.open_device, HANDLE,
+        self.assertRaises(exceptions.Foreign, sealed_keys.seal,
+                          configured.BACKEND, '../x', 'ref', KEY, 30)
+        self.assertRaises(exceptions.Foreign, sealed_keys.open_device, HANDLE,
                           CRYPT[:-1] + 'f', configured.BACKEND, 'ref', 30)
-        self.assertRaises(ValueError, sealed.seal, configured.BACKEND, VOLUME,
-                          'ref', b'', 30)
+        self.assertRaises(ValueError, sealed_keys.seal, configured.BACKEND,
+                          VOLUME, 'ref', b'', 30)
 
     def test_forget(self):
         self.seal()
         for _repeated in range(2):
-            self.assertIsNone(sealed.forget(configured.BACKEND, VOLUME))
+            self.assertIsNone(sealed_keys.forget(configured.BACKEND, VOLUME))
         self.assertFalse(self.file.exists())
 
     def test_forget_what_was_cut_off(self):
         self.seal()
         partial = self.file.rename(str(self.file) + '.partial')
-        sealed.forget(configured.BACKEND, VOLUME)
+        sealed_keys.forget(configured.BACKEND, VOLUME)
         self.assertFalse(partial.exists())
 
     def test_volumes(self):
@@ -202,13 +203,14 @@ class SealedTest(commands.Case):
                      '.cred', VOLUME + '.cred.old'):
             self.file.with_name(name).touch()
         self.assertEqual(sorted({VOLUME, other}),
-                         sealed.volumes(configured.BACKEND))
-        self.assertTrue(privileged.default.is_entrypoint(sealed.volumes))
+                         sealed_keys.volumes(configured.BACKEND))
+        self.assertTrue(privsep.default.is_entrypoint(sealed_keys.volumes))
 
     def test_the_daemon_is_one_that_logs_nothing(self):
-        for entry in (sealed.seal, sealed.open_device, sealed.resize,
-                      sealed.end_reencryption, sealed.forget):
-            self.assertTrue(secrets.context.is_entrypoint(entry))
+        for entry in (sealed_keys.seal, sealed_keys.open_device,
+                      sealed_keys.resize, sealed_keys.end_reencryption,
+                      sealed_keys.forget):
+            self.assertTrue(cryptsetup_keys.context.is_entrypoint(entry))
 
 
 class CryptsetupTest(commands.Case):
@@ -244,14 +246,14 @@ class CryptsetupTest(commands.Case):
         self.assertEqual(set(), self.room.sealed_volumes())
 
     def test_that_can_t_be_listed(self):
-        with mock.patch.object(sealed, 'volumes', side_effect=OSError(
+        with mock.patch.object(sealed_keys, 'volumes', side_effect=OSError(
                 errno.EIO, 'Input/output error')):
             error = self.assertRaises(exceptions.CommandFailed,
                                       self.room.sealed_volumes)
         self.assertIn('Input/output', str(error))
 
     def test_that_can_t_be_forgotten(self):
-        with mock.patch.object(sealed, 'forget', side_effect=OSError(
+        with mock.patch.object(sealed_keys, 'forget', side_effect=OSError(
                 errno.EROFS, 'Read-only file system')):
             error = self.assertRaises(exceptions.CommandFailed,
                                       self.room.forget_sealed, VOLUME)
@@ -260,11 +262,11 @@ class CryptsetupTest(commands.Case):
     def test_none_are_kept(self):
         room = cryptsetup.Cryptsetup('g', 30)
         room.seal(VOLUME, 'ref', KEY)
-        self.assertRaises(encryption_errors.NotSealed, room.open_sealed,
+        self.assertRaises(encryption_exceptions.NotSealed, room.open_sealed,
                           VOLUME, 'ref')
-        self.assertRaises(encryption_errors.NotSealed, room.resize_sealed,
+        self.assertRaises(encryption_exceptions.NotSealed, room.resize_sealed,
                           VOLUME, 'ref')
-        self.assertRaises(encryption_errors.NotSealed,
+        self.assertRaises(encryption_exceptions.NotSealed,
                           room.end_reencryption_sealed, VOLUME, 'ref')
         room.forget_sealed(VOLUME)
         self.assertEqual(set(), room.sealed_volumes())
@@ -284,10 +286,10 @@ class CryptsetupTest(commands.Case):
             self.assertEqual({VOLUME}, room.sealed_volumes())
             end()
             self.assertFalse(self.file.exists())
-        self.assertRaises(encryption_errors.NotSealed, room.open_sealed,
+        self.assertRaises(encryption_exceptions.NotSealed, room.open_sealed,
                           VOLUME, 'ref')
         self.file.parent.rmdir()
-        with mock.patch.object(sealed, 'forget') as forget:
+        with mock.patch.object(sealed_keys, 'forget') as forget:
             room.forget_sealed(VOLUME)
         forget.assert_not_called()
 
@@ -303,6 +305,6 @@ class CryptsetupTest(commands.Case):
     def test_option(self):
         conf = mock.Mock(localclone_key_cache='none',
                          localclone_key_cache_dir='/keys')
-        self.assertEqual('', opts.sealed_keys(conf))
+        self.assertEqual('', options.sealed_keys(conf))
         conf.localclone_key_cache = 'systemd-creds'
-        self.assertEqual('/keys', opts.sealed_keys(conf))
+        self.assertEqual('/keys', options.sealed_keys(conf))

@@ -7,12 +7,12 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sealed
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sealed_keys
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import dm_kernel
@@ -34,11 +34,12 @@ class FilesTest(commands.Case):
         self.commands.answer('systemd-creds encrypt', 'sealed text\n')
 
     def seal(self):
-        sealed.seal(configured.BACKEND, VOLUME, 'ref', test_sealed.KEY, 30)
+        sealed_keys.seal(
+            configured.BACKEND, VOLUME, 'ref', test_sealed.KEY, 30)
 
     def test_forget_where_nothing_was_ever_kept(self):
         """Else no volume is closed until the first key is kept."""
-        self.assertIsNone(sealed.forget(configured.BACKEND, VOLUME))
+        self.assertIsNone(sealed_keys.forget(configured.BACKEND, VOLUME))
         self.assertFalse(os.path.exists(self.directory))
 
     def test_seal_after_one_was_cut_off(self):
@@ -63,7 +64,7 @@ class FilesTest(commands.Case):
         for path in ('/dev/sda', '/dev/mapper/' + VOLUME, '/tmp/' + VOLUME,
                      HANDLE.replace('/dev/mapper/', '/dev/mapper/../')):
             self.assertRaises(
-                exceptions.Foreign, sealed.open_device, path, CRYPT,
+                exceptions.Foreign, sealed_keys.open_device, path, CRYPT,
                 configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
@@ -71,8 +72,8 @@ class FilesTest(commands.Case):
         self.seal()
         self.commands.answer('systemd-creds decrypt', test_sealed.KEY.hex())
         for wanted in ({}, {'readonly': True}, {'discards': True}):
-            sealed.open_device(HANDLE, CRYPT, configured.BACKEND, 'ref', 30,
-                               **wanted)
+            sealed_keys.open_device(
+                HANDLE, CRYPT, configured.BACKEND, 'ref', 30, **wanted)
             self.assertEqual(
                 {**dict.fromkeys(('readonly', 'discards'), False), **wanted},
                 {'readonly': '--readonly' in self.commands.ran[-1],
@@ -82,7 +83,7 @@ class FilesTest(commands.Case):
         self.seal()
         self.commands.answer('systemd-creds decrypt', 'half a secret')
         error = self.assertRaises(
-            encryption_errors.NotSealed, sealed.resize, CRYPT,
+            encryption_exceptions.NotSealed, sealed_keys.resize, CRYPT,
             configured.BACKEND, 'ref', 30)
         self.assertTrue(error.__suppress_context__)
 
@@ -91,7 +92,7 @@ class FilesTest(commands.Case):
         found = sorted(VOLUME[:-1] + each for each in '0123456789abcdef')
         for each in reversed(found):
             self.file.with_name(each + '.cred').touch()
-        self.assertEqual(found, sealed.volumes(configured.BACKEND))
+        self.assertEqual(found, sealed_keys.volumes(configured.BACKEND))
 
     def test_without_systemd_creds(self):
         """It was removed since: the key manager is asked instead."""
@@ -99,13 +100,13 @@ class FilesTest(commands.Case):
         with mock.patch.object(process, 'run', side_effect=FileNotFoundError(
                 2, 'No such file', 'systemd-creds')):
             self.assertRaises(
-                encryption_errors.NotSealed, sealed.resize, CRYPT,
+                encryption_exceptions.NotSealed, sealed_keys.resize, CRYPT,
                 configured.BACKEND, 'ref', 30)
 
     def test_resizes_what_decrypts_only(self):
         self.seal()
         del self.commands.ran[:]
-        self.assertRaises(exceptions.Foreign, sealed.resize, VOLUME,
+        self.assertRaises(exceptions.Foreign, sealed_keys.resize, VOLUME,
                           configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
@@ -124,4 +125,4 @@ class SurveyTest(commands.Case):
             kernel.add(name, '253:%d' % number, '0 8 error',
                        uuid='CRYPT-%s-%s-%s' % (kind, 32 * 'a', name))
         self.assertEqual(names_, [
-            each[0] for each in devicemapper.survey(30)])
+            each[0] for each in dmsetup.survey(30)])

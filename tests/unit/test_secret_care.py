@@ -10,48 +10,48 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import encryption_care
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import keys
-from cinder_localclone import names
-from cinder_localclone import operator_records
-from cinder_localclone import secret_care
-from cinder_localclone import secret_records
+from cinder_localclone.cmd.encryption import leftovers as encryption_care
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
+from cinder_localclone.db import inventory
+from cinder_localclone.db import secrets
+from cinder_localclone.encryption import key_manager
+from cinder_localclone.encryption import leftovers
 from tests import specs
 from tests.unit import test_keys
 from tests.unit import test_records
 
 GONE, HERE, FAR = ('%s-cd3d-4029-88f4-3c64da986803' % begin for begin in (
     'aaaaaaaa', 'bbbbbbbb', 'cccccccc'))
-SECRET, BACKUP = secret_care.SECRET, secret_care.BACKUP
+SECRET, BACKUP = leftovers.SECRET, leftovers.BACKUP
 
 
 class RecordsTest(test_records.Base):
 
     def test_of_which_volumes_there_are_rows(self):
-        known = secret_records.SecretRecords()
+        known = secrets.SecretRecords()
         here, gone = (utils.create_volume(self.context, host=host)
                       for host in ('a@l#l', 'a@other#l'))
         gone.destroy()
         ids = {here.id, gone.id, FAR}
         self.assertEqual(({here.id}, {gone.id}), known.volumes_known(ids))
-        with mock.patch.object(secret_records, '_AT_ONCE', 1):
+        with mock.patch.object(secrets, '_AT_ONCE', 1):
             self.assertEqual(({here.id}, {gone.id}),
                              known.volumes_known(ids))
         self.assertEqual((set(), set()), known.volumes_known(set()))
 
     def test_secrets_of_whatever_backend(self):
-        known = secret_records.SecretRecords()
+        known = secrets.SecretRecords()
         for number, host in enumerate(('a@l#l', 'a@other#l', None)):
             volume = utils.create_volume(self.context, host=host)
-            known.record(volume.id, encryption_types.Recorded(
+            known.record(volume.id, volume_types.Recorded(
                 16 << 20, 'k%d' % number))
         shadow = utils.create_volume(
             self.context, host='a@l#l', migration_status='target:' + FAR)
-        known.record(shadow.id, encryption_types.Recorded(16 << 20, 'k3'))
+        known.record(shadow.id, volume_types.Recorded(16 << 20, 'k3'))
         snapshot = utils.create_snapshot(self.context, volume.id)
-        known.record_snapshot(snapshot.id, encryption_types.Recorded(
+        known.record_snapshot(snapshot.id, volume_types.Recorded(
             16 << 20, 'k4'))
         self.assertEqual({'k0', 'k1', 'k2', 'k3', 'k4'},
                          known.secrets_of_all())
@@ -63,10 +63,10 @@ class KeysTest(testtools.TestCase):
         super().setUp()
         self.manager = test_keys.Manager()
         self.useFixture(fixtures.MockPatchObject(
-            keys.key_manager, 'API', return_value=self.manager))
+            key_manager.key_manager, 'API', return_value=self.manager))
         self.useFixture(fixtures.MockPatchObject(
-            keys.castellan_utils, 'credential_factory'))
-        self.keys = keys.Keys(keys.KEY_MANAGER, 20)
+            key_manager.castellan_utils, 'credential_factory'))
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
 
     def test_only_what_is_named_after_volumes(self):
         mine = sorted((self.keys.create(each), each) for each in (GONE, HERE))
@@ -96,10 +96,10 @@ class ShredTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.keys = mock.create_autospec(keys.Keys, instance=True)
+        self.keys = mock.create_autospec(key_manager.Keys, instance=True)
         self.crypt = specs.port('crypt')
         self.records = mock.create_autospec(
-            operator_records.OperatorRecords, instance=True)
+            inventory.OperatorRecords, instance=True)
         self.keys.of_volumes.return_value = [
             ('k-gone', GONE), ('k-here', HERE), ('k-far', FAR),
             ('k-snapshot', GONE)]
@@ -170,7 +170,7 @@ class ShredTest(testtools.TestCase):
         self.assertEqual(([], []), self.removed())
 
     def test_one_that_fails_stops_no_other(self):
-        self.keys.remove.side_effect = encryption_errors.KeyRefused(
+        self.keys.remove.side_effect = encryption_exceptions.KeyRefused(
             key='k-gone', reason='it has consumers')
         found = self.run_command('--yes')
         self.assertIn('it has consumers', found[SECRET, GONE])

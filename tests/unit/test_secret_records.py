@@ -4,9 +4,9 @@
 from cinder.tests.unit import utils
 from cinder.volume import volume_types
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import secret_records
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.db import secrets
 from tests.unit import test_records
 
 A, B, FAR = 'a@l', 'b@l', 'a@other'
@@ -21,7 +21,7 @@ class SecretsInUseTest(test_records.Base):
 
     def setUp(self):
         super().setUp()
-        self.records = secret_records.SecretRecords()
+        self.records = secrets.SecretRecords()
 
     def create(self, host=A + '#l', **more):
         return utils.create_volume(self.context, host=host, **more)

@@ -21,17 +21,17 @@ from oslo_utils import uuidutils
 import tenacity
 import testtools
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import export
-from cinder_localclone import iscsi_names
-from cinder_localclone import names
-from cinder_localclone import privileged
-from cinder_localclone.privileged import lio
-from cinder_localclone import reconcile
-from cinder_localclone import served
-from cinder_localclone import state
-from cinder_localclone.state import Phase
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import lio
+from cinder_localclone.volumes import reconcile
 from tests import specs
 from tests.unit import fake_lio
 from tests.unit import world as worlds
@@ -64,7 +64,7 @@ def volume(*attachments, **more):
 
 
 def node(host, *portals):
-    return served.Node(host, lambda portal: portal in portals)
+    return volume_attachments.Node(host, lambda portal: portal in portals)
 
 
 def moving(phase, committed, source=B, destination=E):
@@ -88,42 +88,47 @@ class RuleTest(testtools.TestCase):
     def test_who_serves(self, phase, committed, hosts):
         found = volume(host=(E if committed else B) + '#p')
         move = phase and moving(phase, committed)
-        self.assertEqual(hosts, [
-            host for host in (A, B, E) if served.serves(found, move, host)])
+        self.assertEqual(hosts,
+                         [host for host in (A, B, E)
+                          if volume_attachments.serves(found, move, host)])
 
     def test_only_under_the_nodes_own_portal(self):
         found = volume(attachment('d', 'B:3260'), attachment('d2', 'E:3260'),
                        attachment('b'), attachment(None))
         for portal, hosts in (('B:3260', ['iqn.d']), ('E:3260', ['iqn.d2'])):
-            self.assertEqual(hosts, [each.initiator for each in served.wanted(
-                found, None, node(B, portal))])
-        self.assertEqual([], served.wanted(found, None, node(E, 'E:3260')))
+            self.assertEqual(hosts, [each.initiator for each
+                                     in volume_attachments.wanted(
+                                         found, None, node(B, portal))])
+        self.assertEqual(
+            [], volume_attachments.wanted(found, None, node(E, 'E:3260')))
 
     def test_of_what_is_passed_through_the_name_says_from_where(self):
         """One of address and host is as the attachment says."""
-        iqn = iscsi_names.pass_iqn('iqn.x:', V, 'iqn.d', B)
+        iqn = iscsi.pass_iqn('iqn.x:', V, 'iqn.d', B)
         found = volume(attachment('d', 'B:3260', iqn))
         for here, portals, wanted in (
                 (B, (), 1), ('renamed@l', ('B:3260',), 1),
                 ('renamed@l', ('new:3260',), 0)):
             found.host = here + '#p'
             at = node(here, *portals)
-            self.assertEqual(wanted, len(served.wanted(found, None, at)))
-            self.assertEqual(1 - wanted, len(served.lost(found, None, at)))
+            self.assertEqual(
+                wanted, len(volume_attachments.wanted(found, None, at)))
+            self.assertEqual(
+                1 - wanted, len(volume_attachments.lost(found, None, at)))
         # Its end has yet to be recorded there.
-        self.assertEqual([], served.lost(
+        self.assertEqual([], volume_attachments.lost(
             found, moving(Phase.MIGRATING, True), at))
-        self.assertEqual([], served.lost(found, None, node(E)))
+        self.assertEqual([], volume_attachments.lost(found, None, node(E)))
 
     def test_an_address_that_was_changed_ends_no_connection(self):
         found = volume(attachment('d', 'old:3260', 'iqn:d'))
         names = {'iqn:d', 'iqn:x'}
-        self.assertEqual({'iqn:x'}, served.unnamed(
+        self.assertEqual({'iqn:x'}, volume_attachments.unnamed(
             found, None, node(B, 'new:3260'), names))
-        self.assertEqual(names, served.unnamed(
+        self.assertEqual(names, volume_attachments.unnamed(
             found, moving(Phase.STARTING, True), node(E, 'new:3260'), names))
         # It is not the home's.
-        self.assertEqual(names, served.unnamed(
+        self.assertEqual(names, volume_attachments.unnamed(
             found, None, node(E, 'new:3260'), names))
 
     def test_nor_that_of_the_source_of_a_deferred_move(self):
@@ -133,10 +138,10 @@ class RuleTest(testtools.TestCase):
         self.assertTrue(follows.follows)
         found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
         ask = follows, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
-        self.assertEqual({'iqn:x'}, served.unnamed(found, *ask))
-        self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
+        self.assertEqual({'iqn:x'}, volume_attachments.unnamed(found, *ask))
+        self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
             volume(host=E), *ask))
-        self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
+        self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
             found, follows, node(E, 'new:3260'), ask[2]))
 
     @ddt.data(
@@ -150,25 +155,25 @@ class RuleTest(testtools.TestCase):
     @ddt.unpack
     def test_cinder_itself_has_no_attachment(self, status, expected):
         found = volume(attachment('d'), status=status)
-        self.assertIs(expected, served.by_attachment(found, False))
-        self.assertFalse(served.by_attachment(found, True))
+        self.assertIs(expected, volume_attachments.by_attachment(found, False))
+        self.assertFalse(volume_attachments.by_attachment(found, True))
 
     def test_nor_has_who_attaches_in_two_calls(self):
         for host, mountpoint, expected in (
                 (None, '/dev/vdb', False), (None, None, True),
                 ('d', '/dev/vdb', True)):
-            self.assertIs(expected, served.by_attachment(volume(
+            self.assertIs(expected, volume_attachments.by_attachment(volume(
                 attachment(host, mountpoint=mountpoint)), False))
 
     def test_idle(self):
         for status, attachments, expected in (
                 ('available', [], True), ('reserved', [], False),
                 ('available', [attachment('d')], False)):
-            self.assertIs(expected, served.is_idle(
+            self.assertIs(expected, volume_attachments.is_idle(
                 volume(*attachments, status=status)))
 
     def test_a_secret_is_not_shown(self):
-        found, = served.connections(volume(attachment(
+        found, = volume_attachments.connections(volume(attachment(
             'd', 'B:3260', connection_info={
                 'driver_volume_type': 'iscsi', 'target_iqn': 'i',
                 'target_portal': 'B:3260', 'auth_password': 'secret'})))
@@ -180,13 +185,13 @@ class Kernel:
 
     def __init__(self, address):
         self.lio = fake_lio.Lio()
-        self.exports = export.Exports('iqn.x:', address, 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', address, 3260)
         self.moves = []
 
     @contextlib.contextmanager
     def running(self):
         with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib), \
-                mock.patch.object(export, 'configfs') as configfs:
+                mock.patch.object(iscsi_target, 'lio_configfs') as configfs:
             configfs.exports.side_effect = lambda: json.dumps([
                 {'iqn': target.wwn, 'devices': [
                     lun.storage_object.udev_path for tpg in target.tpgs
@@ -214,14 +219,14 @@ class LiveMoveOfServedTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         for room, name, value in (
-                (privileged.default, 'client_mode', False),
+                (privsep.default, 'client_mode', False),
                 (lio, '_changes', lio.Changes()),
                 (lio.sysfs, 'mapped_name', os.path.basename),
                 (lio, '_pass_discards', lambda *_args: None),
                 (lio.tenacity, 'wait_fixed',
                  lambda _seconds: tenacity.wait_none())):
             self.useFixture(fixtures.MockPatchObject(room, name, value))
-        self.iqn = iscsi_names.remote_iqn('iqn.x:', V, 'iqn.d')
+        self.iqn = iscsi.remote_iqn('iqn.x:', V, 'iqn.d')
         self.b, self.e = Kernel('192.0.2.2'), Kernel('192.0.2.5')
         self.row = volume(
             attachment('d', '192.0.2.2:3260', self.iqn), attachment('e'),
@@ -237,9 +242,9 @@ class LiveMoveOfServedTest(testtools.TestCase):
         present = node.stack.survey.return_value
         present.metadata.return_value = None
         present.is_handle_foreign.return_value = False
-        node.stack.devices.return_value = {names.handle(V): tables.Device(
+        node.stack.devices.return_value = {names.handle(V): dm_tables.Device(
             names.handle(V), 'u', '253:1', 1, False, '')}
-        node.stack.clone_status.return_value = tables.CloneStatus(
+        node.stack.clone_status.return_value = dm_tables.CloneStatus(
             128, 1, 9, 0, 4, 0, False, 'rw')
         node.is_at.side_effect = (
             lambda connector, at: at.startswith(connector['host'] + '@'))
@@ -257,7 +262,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
         self.converge(self.b, B)
         self.assertEqual({
             self.iqn: [('iqn.d', False)],
-            iscsi_names.move_iqn('iqn.x:', S): [('iqn.e', True)]},
+            iscsi.move_iqn('iqn.x:', S): [('iqn.e', True)]},
             self.b.clients())
 
     def test_what_a_destination_serves_wrongly_ends(self):
@@ -268,14 +273,14 @@ class LiveMoveOfServedTest(testtools.TestCase):
     def wrongly(self, kernel):
         with kernel.running():
             kernel.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
-        kernel.exports = export.Exports(  # long ago
+        kernel.exports = iscsi_target.Exports(  # long ago
             'iqn.x:', kernel.exports.address, 3260)
 
     def test_once_the_guest_has_left_the_source_serves_it_alone(self):
         self.converge(self.b, B)
         self.move = moving(Phase.MIGRATING, True)
         self.converge(self.b, B)
-        self.assertEqual([iscsi_names.move_iqn('iqn.x:', S)], self.b.names())
+        self.assertEqual([iscsi.move_iqn('iqn.x:', S)], self.b.names())
 
     def test_it_stays_where_an_attachment_says_so(self):
         self.row.host, self.move = B + '#p', None
@@ -375,15 +380,15 @@ class WithdrawnTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.lio = self.useFixture(
-            fixtures.MockPatchObject(export, 'lio')).mock
-        self.iqn = iscsi_names.remote_iqn('iqn.x:', V, 'iqn.d')
+            fixtures.MockPatchObject(iscsi_target, 'lio')).mock
+        self.iqn = iscsi.remote_iqn('iqn.x:', V, 'iqn.d')
         configfs = self.useFixture(
-            fixtures.MockPatchObject(export, 'configfs')).mock
+            fixtures.MockPatchObject(iscsi_target, 'lio_configfs')).mock
         configfs.targets.return_value = json.dumps([self.iqn])
         configfs.unfinished.return_value = '[]'
         configfs.unused_backstores.return_value = '[]'
         self.lio.unexport.return_value = True
-        self.exports = export.Exports('iqn.x:', '2001:db8::1', 3260)
+        self.exports = iscsi_target.Exports('iqn.x:', '2001:db8::1', 3260)
 
     def test_the_portal_is_what_hosts_are_told(self):
         told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
@@ -394,8 +399,8 @@ class WithdrawnTest(testtools.TestCase):
         self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
         self.assertFalse(self.exports.withdraw_unnamed(V, {self.iqn}))
         self.lio.unexport.assert_not_called()
-        later = export.time.monotonic() + export.OFFERING + 1
-        with mock.patch.object(export.time, 'monotonic', lambda: later):
+        later = iscsi_target.time.monotonic() + iscsi_target.OFFERING + 1
+        with mock.patch.object(iscsi_target.time, 'monotonic', lambda: later):
             self.assertTrue(self.exports.withdraw_unnamed(V, {self.iqn}))
         self.lio.unexport.assert_called_once_with(self.iqn, names.handle(V))
 
@@ -412,7 +417,7 @@ class WithdrawnTest(testtools.TestCase):
                     over.wait(0.2)  # it may have to wait for its turn
                 return float(self) > limit
 
-        with mock.patch.object(export.time, 'monotonic',
+        with mock.patch.object(iscsi_target.time, 'monotonic',
                                lambda: Time(clock())):
             self.exports.offer_volume(W, 'iqn.d', 'CHAP u p')
             self.exports.note_offered(W)

@@ -5,13 +5,13 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import events
-from cinder_localclone import exceptions
+from cinder_localclone.core import attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import offering
-from cinder_localclone import served
-from cinder_localclone import serving
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import exports
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_reconcile
@@ -51,7 +51,7 @@ class SettleTest(Base):
         self.served('in-use', initiator='iqn.y')
         self.volume.volume_attachment.insert(0, first)
         self.assertEqual(['iqn.x', 'iqn.y'], [
-            each.iqn for each in served.connections(self.volume)])
+            each.iqn for each in attachments.connections(self.volume)])
 
     def test_one_that_fails_stops_no_other(self):
         self.two()
@@ -85,7 +85,7 @@ class SettleTest(Base):
         self.assertEqual(set(), self.a.remote)
         self.a.reconciler.converge_moves()
         self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
-        with mock.patch.object(serving.Serving, '_serve') as serve:
+        with mock.patch.object(exports.Serving, '_serve') as serve:
             self.a.reconciler.converge_moves()
         serve.assert_not_called()
 
@@ -123,8 +123,8 @@ class SettleTest(Base):
     def test_strays_of_other_volumes_are_not_waited_for(self):
         self.served('in-use')
         seen = []
-        with mock.patch.object(offering, 'withdraw_strays', lambda *_which: (
-                seen.append(set(self.a.remote)))):
+        with mock.patch.object(source_export, 'withdraw_strays', lambda
+                               *_which: (seen.append(set(self.a.remote)))):
             self.a.reconciler.converge(self.volume_id)
         self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
 
@@ -309,7 +309,7 @@ class StartTest(Base):
 
     def test_the_key_of_another_is_not_waited_for(self):
         self.another(provider_id=crypt.recorded('k'))
-        self.start(tops, 'converge')
+        self.start(devices, 'converge')
 
     def test_the_bus_is_not_waited_for_by_another(self):
         other = self.another()
@@ -322,7 +322,7 @@ class StartTest(Base):
     def test_its_own_key_is_not_waited_for(self):
         self.served('in-use')
         seen = []
-        with mock.patch.object(tops, 'converge', lambda *_which: (
+        with mock.patch.object(devices, 'converge', lambda *_which: (
                 seen.append(set(self.a.remote)))):
             self.a.reconciler.converge(self.volume_id)
         self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)

@@ -5,13 +5,13 @@ import contextlib
 import copy
 from unittest import mock
 
-from cinder_localclone import copying
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import follow
-from cinder_localclone import names
-from cinder_localclone import state
-from cinder_localclone import tops
 from tests.unit import test_follow
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
@@ -133,7 +133,7 @@ class ArrivedTest(test_follow.Case):
             guest, home = self.stop_at(name)
             seen = []
             with mock.patch.object(
-                    follow.Followers, 'follow',
+                    deferred.Followers, 'follow',
                     lambda *_which, home=home, seen=seen: seen.append(
                         set(home.remote))):
                 home.reconciler.converge(guest.id)
@@ -161,7 +161,7 @@ class ArrivedTest(test_follow.Case):
         """That opens it, and copies nothing."""
         guest, home = self.stop_at('remove_clone')
         seen = []
-        with mock.patch.object(tops, 'converge', lambda *_which: (
+        with mock.patch.object(devices, 'converge', lambda *_which: (
                 seen.append(home.node.records.move_of(guest.id)))):
             home.reconciler.converge(guest.id)
         self.assertEqual([None], seen)

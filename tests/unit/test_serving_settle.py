@@ -8,16 +8,16 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone import copies
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone.moves import follow
-from cinder_localclone.moves import offering
-from cinder_localclone import names
-from cinder_localclone import rows
-from cinder_localclone import serving
-from cinder_localclone import state
-from cinder_localclone import tops
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import deferred
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import exports
+from cinder_localclone.volumes import migrate
 from tests.unit import test_serving
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -103,7 +103,7 @@ class SettleTest(test_serving.Base):
         with mock.patch.object(
                 iscsi.SimExports, 'withdraw_unnamed',
                 side_effect=OSError('configfs')), mock.patch.object(
-                tops, 'converge') as converge:
+                devices, 'converge') as converge:
             self.a.reconciler.converge(self.volume_id)
         converge.assert_called_once()
 
@@ -148,7 +148,7 @@ class SettleTest(test_serving.Base):
     def test_second_failure_names_the_volume(self):
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         with contextlib.suppress(OSError):
-            serving._do_all(self.volume_id, [mock.Mock(
+            exports._do_all(self.volume_id, [mock.Mock(
                 side_effect=OSError(each)) for each in ('first', 'second')])
         self.assertIn(self.volume_id, log.output)
         self.assertIn('second', log.output)
@@ -234,7 +234,7 @@ class SettleTest(test_serving.Base):
         self.assertNotIn(names.served(self.volume.id), self.a.devices)
 
     def test_strays_of_other_volumes_that_stay(self):
-        with mock.patch.object(offering, 'withdraw_strays',
+        with mock.patch.object(source_export, 'withdraw_strays',
                                side_effect=OSError('configfs')), \
                 mock.patch.object(events, 'say') as say:
             self.a.reconciler.converge(self.volume_id)
@@ -253,8 +253,8 @@ class SettleTest(test_serving.Base):
 
     def test_nothing_follows_when_the_service_starts(self):
         """Nor is anything looked at because of that."""
-        with mock.patch.object(follow.Followers, 'follow') as followed, \
-                mock.patch.object(follow.Followers, 'are_due',
+        with mock.patch.object(deferred.Followers, 'follow') as followed, \
+                mock.patch.object(deferred.Followers, 'are_due',
                                   return_value=True):
             with mock.patch.object(
                     self.a.reconciler, 'converge_locked') as converge:
@@ -326,7 +326,7 @@ class CopyTest(test_serving.Base):
         self.a.disk.inactive.clear()
         self.a.devices[names.handle(self.other.id)] = {
             'below': self.volume.name}
-        with mock.patch.object(copies, 'converge'), (
+        with mock.patch.object(migrate, 'converge_copy'), (
                 self.a.try_lock(self.other.id)):
             self.a.reconciler.converge(self.volume_id)
 

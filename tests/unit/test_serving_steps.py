@@ -8,14 +8,14 @@ import contextlib
 import copy
 from unittest import mock
 
-from cinder_localclone import copying
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices as tops
 from cinder_localclone.moves import completion
+from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import tops
 from tests.unit import test_converge
 from tests.unit import test_follow
 from tests.unit import test_serving_moves

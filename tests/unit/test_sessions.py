@@ -10,11 +10,11 @@ import fixtures
 import tenacity
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import iscsi
-from cinder_localclone import sessions
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import iscsiadm
 from tests import specs
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -26,7 +26,7 @@ MOVE = state.Move(
                             state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
     'volume-' + V1, 'volume-' + SHADOW, 1,
     location='%s,1 %s 0' % (PORTAL, IQN), auth='CHAP user secret')
-SET_TIMEOUT = mock.call.iscsi.set_recovery_timeout('/dev/sda', 86400)
+SET_TIMEOUT = mock.call.iscsiadm.set_recovery_timeout('/dev/sda', 86400)
 
 
 class Case(testtools.TestCase):
@@ -34,30 +34,30 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.called = mock.Mock()
-        for what, room in (('iscsi', iscsi), ('block', block)):
+        for what, room in (('iscsiadm', iscsiadm), ('block', block)):
             self.called.attach_mock(specs.Room(original=room), what)
             self.useFixture(fixtures.MockPatchObject(
-                sessions, what, getattr(self.called, what)))
+                iscsi_initiator, what, getattr(self.called, what)))
         self.useFixture(fixtures.MockPatchObject(
-            sessions.socket, 'create_connection', self.called.connect))
-        self.called.iscsi.login.side_effect = lambda iqn, _limit: (
+            iscsi_initiator.socket, 'create_connection', self.called.connect))
+        self.called.iscsiadm.login.side_effect = lambda iqn, _limit: (
             self.disks(*[{iqn: ['/dev/sda']}] * 9))
         self.wait = self.useFixture(fixtures.MockPatchObject(
-            sessions.tenacity, 'wait_fixed',
+            iscsi_initiator.tenacity, 'wait_fixed',
             return_value=tenacity.wait_none())).mock
         self.useFixture(fixtures.MockPatchObject(
-            sessions._RETRYING, 'sleep', lambda _seconds: None))
+            iscsi_initiator._RETRYING, 'sleep', lambda _seconds: None))
         self.called.block.identity.return_value = GIB, V1
-        self.called.iscsi.known_portal.return_value = PORTAL
+        self.called.iscsiadm.known_portal.return_value = PORTAL
         self.useFixture(fixtures.MockPatchObject(
-            sessions, 'IDENTITY_TIMEOUT', 0))
+            iscsi_initiator, 'IDENTITY_TIMEOUT', 0))
         self.disks()
-        self.sessions = sessions.Sessions(30, 86400, 'b@l')
+        self.sessions = iscsi_initiator.Sessions(30, 86400, 'b@l')
 
     def disks(self, *answers):
         """What sessions have, each time it is asked for; then no more."""
         answers = iter(answers)
-        self.called.iscsi.disks.side_effect = lambda *_iqn: json.dumps(
+        self.called.iscsiadm.disks.side_effect = lambda *_iqn: json.dumps(
             next(answers, {}))
 
     #: Whether to name what looks up where a target is.
@@ -66,10 +66,9 @@ class Case(testtools.TestCase):
     def names(self):
         """What was called to any effect, in order."""
         return [name.rpartition('.')[2] for name, _args, _kwargs
-                in self.called.mock_calls
-                if name not in ('iscsi.disks', 'connect().close',
-                                'connector')
-                and not (name == 'iscsi.known_portal' and not self.looks_up)]
+                in self.called.mock_calls if name not
+                in ('iscsiadm.disks', 'connect().close', 'connector') and not (
+                    name == 'iscsiadm.known_portal' and not self.looks_up)]
 
     def portal_is_silent(self):
         self.called.connect.side_effect = TimeoutError('timed out')
@@ -99,10 +98,10 @@ class AttachTest(Case):
                           'identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
         self.called.connect.assert_called_once_with(
-            ('192.0.2.11', 3260), sessions.PORTAL_TIMEOUT)
-        self.called.iscsi.record_target.assert_called_once_with(
+            ('192.0.2.11', 3260), iscsi_initiator.PORTAL_TIMEOUT)
+        self.called.iscsiadm.record_target.assert_called_once_with(
             IQN, PORTAL, 'CHAP user secret', 30)
-        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
         self.called.block.identity.assert_called_once_with('/dev/sda')
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
 
@@ -124,8 +123,8 @@ class AttachTest(Case):
     def moved_away(self, down):
         """The source is at another portal than the session is with."""
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
-        self.called.iscsi.known_portal.return_value = '192.0.2.99:3260'
-        self.called.iscsi.is_down.return_value = down
+        self.called.iscsiadm.known_portal.return_value = '192.0.2.99:3260'
+        self.called.iscsiadm.is_down.return_value = down
 
     def test_a_session_with_where_the_source_was_is_ended(self):
         self.moved_away(down=True)
@@ -134,31 +133,31 @@ class AttachTest(Case):
                           'record_target', 'login', 'identity',
                           'set_recovery_timeout', 'bring_back'],
                          self.names())
-        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
-        self.called.iscsi.record_target.assert_called_once_with(
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.record_target.assert_called_once_with(
             IQN, PORTAL, 'CHAP user secret', 30)
         # Nobody asks again where it is.
-        self.called.iscsi.known_portal.reset_mock()
+        self.called.iscsiadm.known_portal.reset_mock()
         self.disks({IQN: ['/dev/sda']})
         self.attach()
-        self.called.iscsi.known_portal.assert_not_called()
+        self.called.iscsiadm.known_portal.assert_not_called()
 
     def test_but_not_while_it_works(self):
         self.moved_away(down=False)
         self.assertEqual('/dev/sdb', self.attach())
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
 
     def test_nor_while_nobody_answers_where_the_source_is(self):
         self.moved_away(down=True)
         self.portal_is_silent()
         self.assertRaises(exceptions.SourceUnreachable, self.attach)
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
 
     def test_nor_without_a_record_of_where_it_was(self):
         self.moved_away(down=True)
-        self.called.iscsi.known_portal.return_value = ''
+        self.called.iscsiadm.known_portal.return_value = ''
         self.assertEqual('/dev/sdb', self.attach())
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
 
     def test_session_without_a_disk_is_none(self):
         self.disks({IQN: []})
@@ -196,34 +195,34 @@ class AttachTest(Case):
     def clock(self):
         clock = Clock()
         self.useFixture(fixtures.MockPatchObject(
-            sessions.time, 'monotonic', lambda: clock.now))
+            iscsi_initiator.time, 'monotonic', lambda: clock.now))
         return clock
 
     def test_login_that_fails(self):
-        self.called.iscsi.login.side_effect = exceptions.CommandFailed(
+        self.called.iscsiadm.login.side_effect = exceptions.CommandFailed(
             command='iscsiadm', code=24, stderr='authorization')
         error = self.assertRaises(exceptions.LoginFailed, self.attach)
         for part in (IQN, PORTAL, 'authorization'):
             self.assertIn(part, str(error))
-        self.assertEqual(2, self.called.iscsi.login.call_count)
+        self.assertEqual(2, self.called.iscsiadm.login.call_count)
         self.assertNotIn('identity', self.names())
 
     def test_login_that_fails_once(self):
-        self.called.iscsi.login.side_effect = [
+        self.called.iscsiadm.login.side_effect = [
             exceptions.CommandFailed(command='c', code=8, stderr=''), None]
         self.disks({}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.attach())
 
     def test_login_that_hangs(self):
-        self.called.iscsi.login.side_effect = exceptions.CommandTimeout(
+        self.called.iscsiadm.login.side_effect = exceptions.CommandTimeout(
             command='iscsiadm', seconds=30)
         self.assertRaises(exceptions.CommandTimeout, self.attach)
-        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
 
     def test_disk_that_never_appears(self):
         self.useFixture(fixtures.MockPatchObject(
-            sessions, 'DISK_TIMEOUT', 0.05))
-        self.called.iscsi.login.side_effect = None
+            iscsi_initiator, 'DISK_TIMEOUT', 0.05))
+        self.called.iscsiadm.login.side_effect = None
         self.assertRaises(exceptions.LoginFailed, self.attach)
         self.assertNotIn('identity', self.names())
 
@@ -232,7 +231,7 @@ class AttachTest(Case):
         self.called.block.identity.return_value = identity
         error = self.assertRaises(exceptions.WrongSource, self.attach)
         self.assertIn('/dev/sda', str(error))
-        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
         self.assertNotIn('set_recovery_timeout', self.names())
 
     @ddt.data(*Case.WRONG)
@@ -246,7 +245,7 @@ class AttachTest(Case):
     @ddt.data(*Case.UNKNOWN)
     def test_disk_that_has_just_appeared(self, identity):
         self.useFixture(fixtures.MockPatchObject(
-            sessions, 'IDENTITY_TIMEOUT', 10))
+            iscsi_initiator, 'IDENTITY_TIMEOUT', 10))
         self.called.block.identity.side_effect = [identity] * 3 + [(GIB, V1)]
         self.assertEqual('/dev/sda', self.attach())
 
@@ -256,19 +255,19 @@ class AttachTest(Case):
         for there in ({}, {IQN: ['/dev/sda']}):
             self.disks(there)
             self.assertRaises(exceptions.LoginFailed, self.attach)
-        self.called.iscsi.end_session.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
         self.called.block.identity.return_value = GIB, V1
         self.disks({IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.attach())
 
     @ddt.data(True, False)
     def test_disk_that_is_offline_is_brought_back(self, was):
-        self.called.iscsi.bring_back.return_value = was
-        with mock.patch.object(sessions, 'LOG') as log:
+        self.called.iscsiadm.bring_back.return_value = was
+        with mock.patch.object(iscsi_initiator, 'LOG') as log:
             self.disks({IQN: ['/dev/sda']})
             self.attach()
-        self.called.iscsi.bring_back.assert_called_once_with(
-            '/dev/sda', sessions.SCAN_TIMEOUT)
+        self.called.iscsiadm.bring_back.assert_called_once_with(
+            '/dev/sda', iscsi_initiator.SCAN_TIMEOUT)
         self.assertEqual(was, log.warning.called)
 
 
@@ -280,8 +279,8 @@ class LoginFromRecordsTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.called.iscsi.known_portal.return_value = PORTAL
-        self.called.iscsi.login.side_effect = None
+        self.called.iscsiadm.known_portal.return_value = PORTAL
+        self.called.iscsiadm.login.side_effect = None
         self.move = dataclasses.replace(
             MOVE, location='local %s 0' % IQN, auth=None)
 
@@ -299,15 +298,15 @@ class LoginFromRecordsTest(Case):
         self.assertEqual(['known_portal', 'connect', 'login', 'identity',
                           'set_recovery_timeout', 'bring_back'],
                          self.names())
-        self.called.iscsi.known_portal.assert_called_once_with(IQN, 30)
-        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.known_portal.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
         self.wait.assert_called_with(0.2)
 
     def test_disk_is_there_once_it_is_logged_in(self):
         self.useFixture(fixtures.MockPatchObject(
-            sessions, 'DISK_TIMEOUT', 0.05))
-        self.called.iscsi.login.side_effect = lambda *_all: self.disks(
+            iscsi_initiator, 'DISK_TIMEOUT', 0.05))
+        self.called.iscsiadm.login.side_effect = lambda *_all: self.disks(
             {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.login())
 
@@ -318,7 +317,7 @@ class LoginFromRecordsTest(Case):
                          self.names())
 
     def test_unknown_source(self):
-        self.called.iscsi.known_portal.return_value = ''
+        self.called.iscsiadm.known_portal.return_value = ''
         error = self.assertRaises(exceptions.NotPossible, self.login)
         self.assertIn(IQN, str(error))
         self.assertEqual(['known_portal'], self.names())
@@ -330,7 +329,7 @@ class LoginFromRecordsTest(Case):
 
     def test_disk_that_never_appears(self):
         self.useFixture(fixtures.MockPatchObject(
-            sessions, 'DISK_TIMEOUT', 0.05))
+            iscsi_initiator, 'DISK_TIMEOUT', 0.05))
         error = self.assertRaises(exceptions.LoginFailed, self.login)
         self.assertIn('no disk appeared', str(error))
         self.assertNotIn('identity', self.names())
@@ -355,16 +354,16 @@ class OthersTest(Case):
 
     def test_detach(self):
         self.sessions.detach(MOVE)
-        self.assertEqual([mock.call.iscsi.end_session(IQN, 30)],
+        self.assertEqual([mock.call.iscsiadm.end_session(IQN, 30)],
                          self.called.mock_calls)
 
     def test_end_if_down(self):
         for down in (True, False):
-            self.called.iscsi.is_down.return_value = down
+            self.called.iscsiadm.is_down.return_value = down
             self.assertIs(down, self.sessions.end_if_down(MOVE))
-        self.called.iscsi.is_down.assert_called_with(IQN)
-        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.is_down.assert_called_with(IQN)
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
 
     def test_initiator(self):
-        self.called.iscsi.initiator_name.return_value = 'iqn.this'
+        self.called.iscsiadm.initiator_name.return_value = 'iqn.this'
         self.assertEqual('iqn.this', self.sessions.initiator())

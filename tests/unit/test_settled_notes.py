@@ -9,16 +9,15 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import crypt_tops
-from cinder_localclone.dm import tables
-from cinder_localclone import events
-from cinder_localclone import exceptions
-from cinder_localclone import kept_keys
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import leftovers
 from cinder_localclone.moves import destination
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import state
-from cinder_localclone import tops
+from cinder_localclone.moves import remote_attachment
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
@@ -45,7 +44,7 @@ class SettleTest(test_encrypted_guests.Case):
         self.a.disk.passed = {self.volume.id: self.noted}
 
     def look(self):
-        self.assertTrue(passing.look(self.a.node))
+        self.assertTrue(remote_attachment.look(self.a.node))
         self.assertEqual({}, self.a.disk.passed)
 
     def test_idle(self):
@@ -105,12 +104,12 @@ class SettleTest(test_encrypted_guests.Case):
     def test_no_lv(self):
         """Its volume group may be away for now."""
         self.attach('available')
-        handle = tables.Device(self.handle, 'u', '253:9', 0, False,
-                               '0 1 linear 253:8 0')
+        handle = dm_tables.Device(self.handle, 'u', '253:9', 0, False,
+                                  '0 1 linear 253:8 0')
         with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
                 mock.patch.object(stack.SimStack, 'devices',
                                   return_value={self.handle: handle})):
-            passing.look(self.a.node)
+            remote_attachment.look(self.a.node)
         self.assertEqual({self.volume.id: self.noted}, self.a.disk.passed)
 
     def test_another_lv_of_it(self):
@@ -130,7 +129,7 @@ class SettleTest(test_encrypted_guests.Case):
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, crypt_tops.note_followed,
+                exceptions.CommandTimeout, devices.note_followed,
                 self.a.node, self.volume.id, self.volume.name)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -159,18 +158,18 @@ class OpenTest(test_encrypted_guests.Case):
         row = copy.copy(self.volume)
         row.name = 'where-it-comes-from'
         with self.a.lock(self.volume.id):
-            crypt_tops.ensure_open(self.a.node, row, self.volume.name)
+            devices.ensure_open(self.a.node, row, self.volume.name)
         self.assertIn(names.OPENED, self.tags())
 
     def test_handle_on_nothing(self):
         """It is not passed through: a boot would wait for its session."""
         self.serve(test_connections.ON_A)
-        nothing = {**self.a.sim_stack.devices(), self.handle: tables.Device(
+        nothing = {**self.a.sim_stack.devices(), self.handle: dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')}
         with mock.patch.object(
                 stack.SimStack, 'devices', return_value=nothing), (
                 self.a.lock(self.volume.id)):
-            tops.open(self.a.node, self.volume)
+            devices.open(self.a.node, self.volume)
         self.assertEqual({}, self.a.disk.passed)
 
     def test_uuid_of_what_is_passed_through(self):
@@ -184,7 +183,7 @@ class OpenTest(test_encrypted_guests.Case):
         """No look reads the header, nor asks LVM for a change, in vain."""
         self.pass_through()
         with mock.patch.object(crypt.SimCrypt, 'note_passed') as note:
-            self.assertTrue(passing.look(self.b.node))
+            self.assertTrue(remote_attachment.look(self.b.node))
         note.assert_not_called()
 
 
@@ -209,7 +208,7 @@ class FollowedTest(test_follow.Case):
         here.disk.passed = {}
         del here.devices[names.crypt(guest.id)]
         with here.lock(guest.id):
-            tops.open(here.node, guest.volume, lv)
+            devices.open(here.node, guest.volume, lv)
         self.assertEqual(noted, here.disk.passed)
         self.assertNotIn(names.OPENED, here.disk.tags[lv])
 
@@ -231,7 +230,7 @@ class KeptTest(test_encrypted_guests.Case):
             self.a.devices[self.crypt] = {'below': self.handle}
 
     def look(self):
-        kept_keys.look(self.a.node)
+        leftovers.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
     @ddt.data('marked', 'noted', 'open')
@@ -274,7 +273,7 @@ class KeptTest(test_encrypted_guests.Case):
         """Two may have one volume group, which has the notes."""
         self.volume.host = 'c@other'
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}
-        self.assertTrue(passing.look(self.a.node))
+        self.assertTrue(remote_attachment.look(self.a.node))
         self.assertEqual({self.volume.id: ('luks', self.key)},
                          self.a.disk.passed)
 
@@ -291,7 +290,7 @@ class ForgetTest(test_encrypted_guests.Case):
                     side_effect=exceptions.CommandTimeout(
                         command='x', seconds=1)):
                 self.assertRaises(
-                    exceptions.CommandTimeout, crypt_tops.forget,
+                    exceptions.CommandTimeout, devices.forget,
                     self.a.node, self.a.node.stack.survey(), self.volume.id)
             self.assertIn(names.OPENED, self.tags())
 
@@ -304,8 +303,8 @@ class ForgetTest(test_encrypted_guests.Case):
             disk.tags[name] |= {names.OPENED}
         with self.a.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'unmark') as unmark:
-            crypt_tops.forget(self.a.node, self.a.node.stack.survey(),
-                              self.volume.id)
+            devices.forget(self.a.node, self.a.node.stack.survey(),
+                           self.volume.id)
         self.assertEqual({self.volume.name, 'after'}, {
             each.args[0] for each in unmark.call_args_list})
 
@@ -330,7 +329,7 @@ class EndTest(test_encrypted_guests.Case):
         kept = dict(self.a.disk.sealed)
         self.assertIn(self.volume.id, kept)
         with self.a.lock(self.volume.id):
-            passing.end(self.a.node, self.volume.id)
+            remote_attachment.end(self.a.node, self.volume.id)
         self.assertLessEqual({self.handle, self.crypt}, set(self.a.devices))
         self.assertEqual(kept, self.a.disk.sealed)
         self.assertIn(self.volume.id, self.a.disk.passed)
@@ -344,7 +343,7 @@ class EndTest(test_encrypted_guests.Case):
         for name, value in lacks.items():
             setattr(attachment, name, value)
         noted = dict(self.b.disk.passed)
-        self.assertTrue(passing.look(self.b.node))
+        self.assertTrue(remote_attachment.look(self.b.node))
         self.assertLessEqual({self.handle, self.crypt}, set(self.b.devices))
         self.assertEqual([noted, {self.volume.id}],
                          [self.b.disk.passed, set(self.b.passed)])
@@ -357,8 +356,8 @@ class EndTest(test_encrypted_guests.Case):
                 type(self.b.node.sessions._inner), 'recorded_passes',
                 side_effect=exceptions.CommandFailed(
                     command='iscsiadm', code=6, stderr='x')), (
-                mock.patch.object(passing.LOG, 'error')) as said:
-            passing.look(self.b.node)
+                mock.patch.object(remote_attachment.LOG, 'error')) as said:
+            remote_attachment.look(self.b.node)
         said.assert_called_once()
         self.assertEqual({}, self.b.passed)
 
@@ -367,7 +366,7 @@ class EndTest(test_encrypted_guests.Case):
         self.attach('available')
         with mock.patch.object(type(self.b.node.sessions._inner),
                                'recorded_passes', return_value={}):
-            passing.look(self.b.node)
+            remote_attachment.look(self.b.node)
         self.assertEqual({}, self.b.passed)
 
 
@@ -406,7 +405,7 @@ class SwapTest(test_follow.Case):
 
     def test_of_a_plain_volume_nothing_is_noted(self):
         """So nothing that is wrong with notes is any matter of it."""
-        with mock.patch.object(crypt_tops, 'note_followed') as note:
+        with mock.patch.object(devices, 'note_followed') as note:
             _guest, here, _read = self.follow()
         note.assert_not_called()
         self.assertEqual({}, here.passed)
@@ -438,15 +437,15 @@ class TargetTest(test_encrypted_guests.Case):
         self.serve(test_connections.ON_A)
         row = copy.copy(self.volume)
         row.id, row.migration_status = OTHER, 'target:' + self.volume.id
-        self.assertFalse(crypt_tops.differs(
+        self.assertFalse(devices.crypt_differs(
             self.a.node.stack.survey(), row, True))
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
-        self.assertTrue(crypt_tops.differs(
+        self.assertTrue(devices.crypt_differs(
             self.a.node.stack.survey(), row, True))
         with self.a.lock(self.volume.id), self.a.lock(OTHER):
-            crypt_tops.ensure_open(self.a.node, row, self.volume.name)
+            devices.ensure_open(self.a.node, row, self.volume.name)
         self.assertIn(names.OPENED, self.tags())
-        self.assertFalse(crypt_tops.differs(
+        self.assertFalse(devices.crypt_differs(
             self.a.node.stack.survey(), row, True))
 
 
@@ -454,7 +453,7 @@ class TargetTest(test_encrypted_guests.Case):
 class DiffersTest(test_encrypted_guests.Case):
 
     def differs(self, wanted):
-        return crypt_tops.differs(
+        return devices.crypt_differs(
             self.a.node.stack.survey(), self.volume, wanted)
 
     def test_nothing_is_known_of_it(self):
@@ -484,7 +483,7 @@ class DiffersTest(test_encrypted_guests.Case):
             handle, disks.size(handle) + disks.GIB)
         self.assertTrue(self.differs(True))
         with self.a.lock(self.volume.id):
-            tops.open(self.a.node, self.volume, self.volume.name)
+            devices.open(self.a.node, self.volume, self.volume.name)
         self.assertEqual(2 * disks.GIB, disks.size(self.a.devices[self.crypt]))
         self.assertFalse(self.differs(True))
         self.a.devices[self.handle] = disks.sized(

@@ -11,7 +11,7 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone.moves import remains
+from cinder_localclone.moves import cleanup
 from tests.simulation import __main__ as simulation
 from tests.simulation import planted
 from tests.simulation import workers
@@ -210,12 +210,12 @@ class OutcomeTest(TestCase):
              for each in self.said.getvalue().splitlines()])
 
     def test_planted_fault_is_gone_afterwards(self):
-        before = remains.take_down
+        before = cleanup.take_down
         count, failure = planted.find(
             FAULT, lambda _seed: 'it is there' if (
-                remains.take_down is not before) else '', 2, 3, 5, FOREVER)
+                cleanup.take_down is not before) else '', 2, 3, 5, FOREVER)
         self.assertEqual((1, 'it is there'), (count, failure.what))
-        self.assertIs(before, remains.take_down)
+        self.assertIs(before, cleanup.take_down)
 
     def test_of_a_process_that_died_is_not_run_again(self):
         with mock.patch.object(schedules, 'run', autospec=True) as run:

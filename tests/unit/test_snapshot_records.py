@@ -10,13 +10,12 @@ from cinder.volume import volume_types
 import ddt
 import testtools
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import names
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Event
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.db import moves
 from tests.unit import test_records
 
 A, B, C = 'a@l', 'b@l', 'c@l'
@@ -49,7 +48,7 @@ class SnapshotTest(Case):
         return self.records.snapshot(self.snapshot.id)
 
     def test_before_anything_is_made(self):
-        self.assertEqual(images.Snapshot(
+        self.assertEqual(rows.Snapshot(
             self.snapshot.id, self.volume.id, 3, 'creating', '', False),
             self.found())
         self.assertEqual('_snapshot-' + self.snapshot.id, self.found().lv)
@@ -232,7 +231,7 @@ class NewbornTest(Case):
     def test_what_has_become_of_it(self):
         def found():
             return self.records.newborn(self.volume.id)
-        self.assertEqual(images.Newborn(
+        self.assertEqual(rows.Newborn(
             'creating', A, 'volume-' + self.volume.id), found())
         moving = self.records.commit(self.begin())
         self.assertEqual((B, 'volume-' + moving.shadow_id),
@@ -266,17 +265,17 @@ class NewbornTest(Case):
             key: self.records.volume(key).service_uuid for key in expected})
         # All nodes look for this every few minutes.
         reading = types.SimpleNamespace(
-            reader=records.main_context_manager.reader)
-        with mock.patch.object(records, 'main_context_manager', reading):
+            reader=moves.main_context_manager.reader)
+        with mock.patch.object(moves, 'main_context_manager', reading):
             self.records.correct_services(B)
 
 
 class ValuesTest(testtools.TestCase):
 
     def test_location(self):
-        self.assertEqual('a@l', images.node_of(images.location('a@l')))
+        self.assertEqual('a@l', rows.node_of(rows.location('a@l')))
         for other in (None, '', 'lc2:a@l', 'a@l', 'lc1'):
-            self.assertEqual('', images.node_of(other))
+            self.assertEqual('', rows.node_of(other))
 
     def test_backend(self):
         for host in ('a@l', 'b@l#pool'):

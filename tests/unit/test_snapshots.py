@@ -8,12 +8,12 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone import births
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import snapshots
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import snapshots
 from tests.unit import test_move
 from tests.unit import world as worlds
 
@@ -164,7 +164,7 @@ class StopTest(Base):
                 world.nodes[A].stop(power=True)
             self.drop(world, snapshot, B)
             volume.status = 'deleting'
-            deletion.delete(world.nodes[B].node, None, volume)
+            delete.delete(world.nodes[B].node, None, volume)
             world.destroy(volume)
             self.assertEqual({}, world.nodes[B].lvs)
             self.assertEqual(down, bool(world.nodes[A].lvs))
@@ -178,7 +178,7 @@ class StopTest(Base):
         with world.nodes[A].lock(snapshot):  # busy: the look removes it
             self.drop(world, snapshot, A)
         volume.status = 'deleting'
-        deletion.delete(world.nodes[A].node, None, volume)
+        delete.delete(world.nodes[A].node, None, volume)
         world.destroy(volume)
         self.assertEqual([names.snapshot_lv(snapshot)],
                          list(world.nodes[A].lvs))
@@ -382,7 +382,7 @@ class LookTest(Base):
             if 'on=' in tag})
         # A volume is made of it again.
         new = self.world.row(A)
-        births.from_snapshot(self.node.node, None, new.id, self.snapshot)
+        clone.from_snapshot(self.node.node, None, new.id, self.snapshot)
         self.assertEqual(self.expected, list(self.node.lvs[new.name]))
 
     def test_renamed_and_killed_at_any_moment(self):

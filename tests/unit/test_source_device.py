@@ -7,19 +7,18 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import deletion
-from cinder_localclone import deletion_errors
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import managing
-from cinder_localclone.moves import offering
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import reverting
-from cinder_localclone.state import Event
-from cinder_localclone.state import Phase
-from cinder_localclone import tops
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import revert
+from cinder_localclone.volumes import uncommitted
 from tests import specs
 from tests.unit import test_move_steps
 from tests.unit import test_reconcile
@@ -221,11 +220,11 @@ class OfferedTest(test_move_steps.Base):
         snapshot_id = self.world.snapshot_row(self.volume)
         self.world.set_snapshot(snapshot_id, node=A)
         with mock.patch.object(
-                reverting, '_make', lambda node, volume, image, new:
+                revert, '_make', lambda node, volume, image, new:
                 self.a.disk.create('volume-' + new, volume.id,
                                    ['old'] * worlds.REGIONS)):
-            reverting.revert_here(self.a.reconciler, self.volume.id,
-                                  snapshot_id)
+            revert.revert_here(self.a.reconciler, self.volume.id,
+                               snapshot_id)
         self.assertNotIn(old, self.a.lvs)
         self.assert_withdrawn()
 
@@ -236,7 +235,7 @@ class OfferedTest(test_move_steps.Base):
         with mock.patch.object(worlds.SimExports, 'withdraw_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
-            self.assertRaises(deletion_errors.CannotDelete, deletion.delete,
+            self.assertRaises(exceptions.CannotDelete, delete.delete,
                               self.a.node, None, self.volume)
         self.assertEqual(self.expected, [
             self.a.read(self.volume.id, region)
@@ -246,7 +245,7 @@ class OfferedTest(test_move_steps.Base):
         failed = self.left()
         del self.world.shadows[failed.shadow_id]
         self.volume.status = 'unmanaging'
-        managing.unmanage_here(self.a.node, None, self.volume.id)
+        manage.unmanage_here(self.a.node, None, self.volume.id)
         self.assert_withdrawn()
         self.assertEqual({}, self.a.devices)
 
@@ -261,11 +260,11 @@ class OfferedTest(test_move_steps.Base):
                 with mock.patch.object(
                         self.a.node.records._inner, 'remains_of',
                         return_value=[]):
-                    newborns.remove(self.a.node, self.volume.id,
-                                    self.volume.name)
+                    uncommitted.remove(self.a.node, self.volume.id,
+                                       self.volume.name)
                 self.assertIs(offered, self.volume.name in self.a.lvs)
                 self.assertIs(offered, self.handle in self.a.devices)
-                offering.withdraw_above(self.a.node, self.volume.name)
+                source_export.withdraw_above(self.a.node, self.volume.name)
 
     def test_given_up_while_its_destination_takes_its_time(self):
         """It goes on by itself, and may be about to log in."""
@@ -290,15 +289,15 @@ class UsersTest(testtools.TestCase):
         node = specs.node(host=A)
         handle = names.handle('v')
         node.stack.devices.return_value = {} if opened is None else {
-            handle: tables.Device(handle, '', '253:1', opened, False)}
+            handle: dm_tables.Device(handle, '', '253:1', opened, False)}
         node.exports.opens_in_vain.side_effect = {'v': in_vain}.get
-        self.assertEqual(expected, tops.users(node, 'v'))
+        self.assertEqual(expected, devices.users(node, 'v'))
         if expected:
             error = self.assertRaises(exceptions.SourceBusy,
-                                      tops.ensure_closed, node, 'v')
+                                      devices.ensure_closed, node, 'v')
             self.assertIn(handle, str(error))
         else:
-            tops.ensure_closed(node, 'v')
+            devices.ensure_closed(node, 'v')
 
 
 @ddt.ddt
@@ -335,7 +334,7 @@ class StrayTest(test_reconcile.Base):
 
     def test_one_that_is_exported_is_not_even_tried(self):
         with mock.patch.object(worlds.SimExports, 'withdraw_strays'), (
-                mock.patch.object(offering, 'LOG')) as log:
+                mock.patch.object(source_export, 'LOG')) as log:
             self.converge()
         self.assertIn(self.device, self.a.devices)
         self.assertEqual([], log.mock_calls)
@@ -343,7 +342,7 @@ class StrayTest(test_reconcile.Base):
     def test_what_fails_stops_nothing(self):
         with mock.patch.object(worlds.SimStack, 'remove_source',
                                side_effect=FAILED), (
-                mock.patch.object(offering, 'LOG')) as log:
+                mock.patch.object(source_export, 'LOG')) as log:
             self.converge()
         self.assertIn(self.handle, self.a.devices)
         self.assertIs(FAILED, log.error.call_args.args[-1])
@@ -352,7 +351,7 @@ class StrayTest(test_reconcile.Base):
         present = self.a.node.stack.survey()
         del self.a.devices[self.device]
         self.a.exports.clear()
-        offering.withdraw_strays(self.a.node, present)
+        source_export.withdraw_strays(self.a.node, present)
         self.assertEqual({}, self.a.devices)
 
     @ddt.data(Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN)
@@ -364,5 +363,5 @@ class StrayTest(test_reconcile.Base):
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
             self.a.node.stack.ensure_source(move)
-        offering.withdraw_strays(self.a.node, self.a.node.stack.survey())
+        source_export.withdraw_strays(self.a.node, self.a.node.stack.survey())
         self.assertIn(names.source(move.shadow_id), self.a.devices)

@@ -6,14 +6,13 @@ from unittest import mock
 
 import ddt
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import peer
-from cinder_localclone import sparse_errors
-from cinder_localclone.state import Event
 from tests.unit import test_move
 from tests.unit import test_move_steps
 from tests.unit import world as worlds
@@ -181,7 +180,7 @@ class SparseTest(test_move_steps.Base):
         def writes():
             self.a.write(self.volume.id, 0, 'late', flushed=False)
         self.first(self.a.node.exports._inner, 'offer_source', writes)
-        error = self.assertRaises(sparse_errors.SourceWritten, self.a.move,
+        error = self.assertRaises(exceptions.SourceWritten, self.a.move,
                                   self.volume, B)
         self.assertIn(A, str(error))
         self.expected[0] = 'late'
@@ -198,7 +197,7 @@ class SparseTest(test_move_steps.Base):
             self.a.write(self.volume.id, 2, 'late', flushed=False)
             return found
         with mock.patch.object(worlds.SimStack, 'holes', late):
-            self.assertRaises(sparse_errors.SourceWritten, self.a.move,
+            self.assertRaises(exceptions.SourceWritten, self.a.move,
                               self.volume, B)
         self.expected[2] = 'late'
         self.check(self.world, self.volume, self.expected)
@@ -383,7 +382,7 @@ class UnderGuestTest(test_move_steps.Base):
             self.a.node.records.services()  # it is one of them
             self.b.node.records.services = lambda: {B: True}
         elif why == 'source too old':
-            self.b.node.peers.holes = self.fails(peer.PeerTooOld('holes'))
+            self.b.node.peers.holes = self.fails(peers.PeerTooOld('holes'))
         elif why == 'odd pool':
             self.a.odd_pool = True
         else:

@@ -8,8 +8,8 @@ from unittest import mock
 
 import testtools
 
-from cinder_localclone.privileged import block
-from cinder_localclone import sessions
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage.privsep import block
 from tests import specs
 
 DIRECTORY = pathlib.Path(__file__).parent
@@ -29,7 +29,7 @@ def rooms():
     """Names of what a test must not have a bare mock of."""
     return {'node', *specs.ports_of_node(), *(
         path.stem for path in (
-            DIRECTORY.parents[1] / 'cinder_localclone/privileged').glob(
+            DIRECTORY.parents[1] / 'cinder_localclone/storage/privsep').glob(
                 '[a-z]*.py'))}
 
 
@@ -89,7 +89,7 @@ class RoomTest(testtools.TestCase):
         self.assertEqual([mock.call.size('path')], made.mock_calls)
 
     def test_object(self):
-        made = specs.Room(original=sessions.Sessions)
+        made = specs.Room(original=iscsi_initiator.Sessions)
         self.assertRaises(TypeError, made.attach)
         made.attach('move')
         made.attach.assert_called_once_with('move')
@@ -129,7 +129,7 @@ class PatchTest(testtools.TestCase):
             self.assert_checked(made, 'path')
 
     def test_module(self):
-        with mock.patch.object(sessions, 'iscsi') as made:
+        with mock.patch.object(iscsi_initiator, 'iscsiadm') as made:
             self.assertRaises(AttributeError, lambda: made.no_function)
 
     def test_class(self):

@@ -10,21 +10,19 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import handles
-from cinder_localclone import logical_volumes
-from cinder_localclone.lvm import reports
-from cinder_localclone import lvm_errors
-from cinder_localclone import names
-from cinder_localclone.privileged import block
-from cinder_localclone.privileged import crypt
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import links
-from cinder_localclone.privileged import lvm
-from cinder_localclone import stack
-from cinder_localclone import state
-from cinder_localclone import top_devices
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import links
+from cinder_localclone.storage.privsep import lvm
 from tests import specs
 
 GIB = 1 << 30
@@ -44,24 +42,24 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.ran = mock.Mock()
-        for room in (block, crypt, devicemapper, links, lvm):
+        for room in (block, cryptsetup, dmsetup, links, lvm):
             self.ran.attach_mock(specs.Room(original=room),
                                  room.__name__.rpartition('.')[2])
         for module, room in ((logical_volumes, 'lvm'),
-                             (logical_volumes, 'block'), (stack, 'block'),
-                             (stack, 'lvm'), (handles, 'block'),
-                             (handles, 'devicemapper'),
-                             (stack, 'devicemapper'),
-                             *[(top_devices, room) for room in (
-                                 'block', 'crypt', 'devicemapper', 'links',
+                             (logical_volumes, 'block'), (clone, 'block'),
+                             (clone, 'lvm'), (handles, 'block'),
+                             (handles, 'dmsetup'),
+                             (clone, 'dmsetup'),
+                             *[(handles, room) for room in (
+                                 'block', 'cryptsetup', 'dmsetup', 'links',
                                  'lvm')]):
             patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()
             self.addCleanup(patched.stop)
-        self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        self.stack = clone.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         self.stack._extent = 4 << 20
         self.ran.lvm.extent_size.return_value = 4 << 20
-        self.ran.devicemapper.mend_path.return_value = False
+        self.ran.dmsetup.mend_path.return_value = False
         self.ran.block.number.return_value = ''
         self.ran.block.lv_number.return_value = ''
 
@@ -77,7 +75,7 @@ class Case(testtools.TestCase):
         """These, besides looks at the handle's path and at LVs."""
         self.assertEqual(list(calls), [
             call for call in self.ran.mock_calls
-            if call[0] not in ('devicemapper.mend_path', 'block.lv_number')])
+            if call[0] not in ('dmsetup.mend_path', 'block.lv_number')])
 
     def without_lvm(self, lv, number):
         """The kernel has an LV, and LVM is not to be asked."""
@@ -92,13 +90,13 @@ class Case(testtools.TestCase):
 
 
 def device(name, number, table, opened=0, suspended=False):
-    return tables.Device(name, names.device_uuid(name), number, opened,
-                         suspended, table)
+    return dm_tables.Device(name, names.device_uuid(name), number, opened,
+                            suspended, table)
 
 
 def lv(name, number='', group='g', size=GIB, tags=(), **more):
-    return reports.LogicalVolume(group, name, size, number, frozenset(tags),
-                                 **more)
+    return lvm_reports.LogicalVolume(
+        group, name, size, number, frozenset(tags), **more)
 
 
 @ddt.ddt
@@ -182,7 +180,7 @@ class VolumeTest(Case):
 
     def striped(self, *free, stripes=2):
         """A stack of thick volumes, on disks with so much free."""
-        self.stack = stack.Stack('g', None, 'fast', 30, 'b@l', stripes)
+        self.stack = clone.Stack('g', None, 'fast', 30, 'b@l', stripes)
         self.ran.lvm.free_of_disks.return_value = list(free)
 
     def test_thick_lv_is_striped(self):
@@ -233,12 +231,12 @@ class VolumeTest(Case):
     def test_fewer_disks_than_stripes(self):
         self.striped(9 * GIB)
         error = self.assertRaises(
-            lvm_errors.TooFewDisks, self.stack.create_lv, 'v', GIB, V1)
+            exceptions.TooFewDisks, self.stack.create_lv, 'v', GIB, V1)
         self.assertIn('on 1 disks', str(error))
         self.ran.lvm.create_thick.assert_not_called()
 
     def test_thin_lvs_are_striped_by_their_pool(self):
-        self.stack = stack.Stack('g', 'g-pool', 'fast', 30, 'b@l', 2)
+        self.stack = clone.Stack('g', 'g-pool', 'fast', 30, 'b@l', 2)
         self.lvs(lv('g-pool', zeroes=True))
         self.stack.create_lv('v', GIB, V1)
         self.ran.lvm.free_of_disks.assert_not_called()
@@ -639,10 +637,10 @@ class SnapshotTest(Case):
               (False, 'g-pool', True, False))  # of VDO, say
     @ddt.unpack
     def test_new_lv_that_reads_as_zeros(self, thin, pool, zeroes, truth):
-        self.lvs(reports.LogicalVolume('g', 'v', GIB, '', frozenset(),
-                                       thin=thin, pool=pool),
-                 reports.LogicalVolume('g', 'g-pool', GIB, '', frozenset(),
-                                       zeroes=zeroes))
+        self.lvs(lvm_reports.LogicalVolume('g', 'v', GIB, '', frozenset(),
+                                           thin=thin, pool=pool),
+                 lvm_reports.LogicalVolume('g', 'g-pool', GIB, '', frozenset(),
+                                           zeroes=zeroes))
         self.assertIs(truth, self.stack.reads_zeros('v'))
         self.assertFalse(self.stack.reads_zeros('none'))
 
@@ -650,7 +648,7 @@ class SnapshotTest(Case):
         self.ran.block.written_sectors.return_value = 8
         self.assertEqual(8, self.stack.written(V1))
         self.assertEqual([
-            mock.call.devicemapper.mend_path(names.handle(V1)),
+            mock.call.dmsetup.mend_path(names.handle(V1)),
             mock.call.block.written_sectors(names.handle_path(V1))],
             self.ran.mock_calls)
 
@@ -850,10 +848,10 @@ class SnapshotTest(Case):
         self.lvs(lv('_snapshot-' + SNAPSHOT, number))
         self.assertTrue(self.stack.ensure_handle_on_snapshot(SNAPSHOT, GIB))
         self.assertEqual(called, self.called())
-        self.ran.devicemapper.create.assert_called_once_with(
+        self.ran.dmsetup.create.assert_called_once_with(
             name, 'LOCALCLONE-' + name, '0 2097152 linear '
             '/dev/g/_snapshot-%s 0' % SNAPSHOT, 30, readonly=True)
-        self.ran.devicemapper.mend_path.assert_called_once_with(name)
+        self.ran.dmsetup.mend_path.assert_called_once_with(name)
 
     def test_handle_that_is_there(self):
         self.lvs(lv('_snapshot-' + SNAPSHOT, '253:5'))
@@ -893,17 +891,17 @@ class SourceTest(Case):
         self.lvs(lv(MOVE.source_lv, number, size=2 * GIB))
         self.assertTrue(self.stack.ensure_source(MOVE))
         self.assertEqual(called, self.called())
-        self.ran.devicemapper.create.assert_called_once_with(
+        self.ran.dmsetup.create.assert_called_once_with(
             self.NAME, 'LOCALCLONE-' + self.NAME,
             '0 2097152 linear /dev/g/%s 0' % MOVE.source_lv, 30,
             readonly=True)
-        self.ran.devicemapper.mend_path.assert_called_once_with(self.NAME)
+        self.ran.dmsetup.mend_path.assert_called_once_with(self.NAME)
 
     @ddt.data(True, False)
     def test_there_already(self, mended):
         self.lvs(lv(MOVE.source_lv, '253:5'))
         self.devices(device(self.NAME, '253:8', '0 2097152 linear 253:5 0'))
-        self.ran.devicemapper.mend_path.return_value = mended
+        self.ran.dmsetup.mend_path.return_value = mended
         self.assertIs(mended, self.stack.ensure_source(MOVE))
         self.assertRan()
 
@@ -934,9 +932,9 @@ class SourceTest(Case):
 
     @ddt.data(True, False)
     def test_removed(self, did):
-        self.ran.devicemapper.remove.return_value = did
+        self.ran.dmsetup.remove.return_value = did
         self.assertIs(did, self.stack.remove_source(SHADOW))
-        self.assertRan(mock.call.devicemapper.remove(self.NAME, 30))
+        self.assertRan(mock.call.dmsetup.remove(self.NAME, 30))
 
 
 @ddt.ddt
@@ -980,7 +978,7 @@ class HandleTest(Case):
         self.ran.block.size.return_value = 3 * GIB
         self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         _name, _uuid, table, *_rest = (
-            self.ran.devicemapper.create.call_args.args)
+            self.ran.dmsetup.create.call_args.args)
         self.assertEqual('2097152 2097152', ' '.join(
             table.splitlines()[1].split()[:2]))
 
@@ -997,7 +995,7 @@ class HandleTest(Case):
                     tags=[names.given(3 * GIB)]))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         _name, _uuid, table, *_rest = (
-            self.ran.devicemapper.create.call_args.args)
+            self.ran.dmsetup.create.call_args.args)
         self.assertEqual('0 6291456 linear', ' '.join(table.split()[:3]))
 
     def test_handle_on_an_lv_that_was_just_listed(self):
@@ -1081,7 +1079,7 @@ class HandleTest(Case):
         self.devices(device(
             names.handle(V1), '253:7', '0 2097152 linear 253:6 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
-        self.assertRan(mock.call.devicemapper.swap_table(
+        self.assertRan(mock.call.dmsetup.swap_table(
             names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
 
     @ddt.data(('v', {'suspended': True}), ('w', {}))
@@ -1108,7 +1106,7 @@ class HandleTest(Case):
         self.devices(device(names.handle(V1), '253:7',
                             '0 2097152 linear 253:5 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 2 * GIB))
-        self.assertRan(mock.call.devicemapper.swap_table(
+        self.assertRan(mock.call.dmsetup.swap_table(
             names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
 
     @ddt.data((1, GIB, 4194304), (0, 2 * GIB, 4194304), (0, GIB, 2097152),
@@ -1124,7 +1122,7 @@ class HandleTest(Case):
             names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
             '2097152 2097152 linear 253:5 2097152', opened=opened))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
-        self.assertRan(mock.call.devicemapper.swap_table(
+        self.assertRan(mock.call.dmsetup.swap_table(
             names.handle(V1), '0 %d linear /dev/g/v 0' % sectors, 30))
 
     def test_closed_handle_shows_no_more_than_is_zeroed(self):
@@ -1134,7 +1132,7 @@ class HandleTest(Case):
         self.devices(device(
             names.handle(V1), '253:7', '0 4194304 linear 253:6 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
-        self.assertRan(mock.call.devicemapper.swap_table(
+        self.assertRan(mock.call.dmsetup.swap_table(
             names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
 
     @ddt.data((0, 1), (1, 2))
@@ -1147,7 +1145,7 @@ class HandleTest(Case):
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
         self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         swap, = [call for call in self.ran.mock_calls
-                 if call[0] == 'devicemapper.swap_table']
+                 if call[0] == 'dmsetup.swap_table']
         self.assertEqual(tables_, len(swap.args[1].splitlines()))
 
     @ddt.data('0 2097152 linear 253:6 0', '0 4194304 linear 253:5 0')
@@ -1157,7 +1155,7 @@ class HandleTest(Case):
                      device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
         self.assertTrue(self.stack.ensure_handle_on_clone(
             dataclasses.replace(MOVE, volume_gib=2)))
-        self.assertRan(mock.call.devicemapper.swap_table(
+        self.assertRan(mock.call.dmsetup.swap_table(
             names.handle(V1),
             '0 2097152 linear /dev/mapper/%s 0\n'
             '2097152 2097152 linear /dev/g/%s 2097152' % (
@@ -1180,21 +1178,21 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         name = names.handle(V1)
-        self.assertRan(mock.call.devicemapper.create(
+        self.assertRan(mock.call.dmsetup.create(
             name, 'LOCALCLONE-' + name, '0 2097152 linear /dev/g/v 0', 30))
 
     @ddt.data(True, False)
     def test_removed(self, there):
         self.devices()
-        self.ran.devicemapper.remove.return_value = there
+        self.ran.dmsetup.remove.return_value = there
         self.assertIs(there, self.stack.remove_handle(V1))
         self.assertIs(there, self.stack.remove_clone(SHADOW))
         self.assertEqual([
             mock.call.links.remove(V1),
             mock.call.block.number(names.served_path(V1)),
-            mock.call.devicemapper.remove(names.handle(V1), 30),
-            mock.call.devicemapper.remove(names.clone(SHADOW), 30),
-            mock.call.devicemapper.remove(names.absent_source(SHADOW), 30)],
+            mock.call.dmsetup.remove(names.handle(V1), 30),
+            mock.call.dmsetup.remove(names.clone(SHADOW), 30),
+            mock.call.dmsetup.remove(names.absent_source(SHADOW), 30)],
             self.ran.mock_calls)
 
     def test_path_that_leads_elsewhere_is_mended(self):
@@ -1202,7 +1200,7 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.devices(device(
             names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
-        mend = self.ran.devicemapper.mend_path
+        mend = self.ran.dmsetup.mend_path
         mend.return_value = True
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.devices(
@@ -1217,10 +1215,10 @@ class HandleTest(Case):
     def test_nothing_else_is_read_or_flushed(self, what):
         self.devices()
         getattr(self.stack, what)(V1)
-        self.assertEqual('devicemapper.mend_path',
+        self.assertEqual('dmsetup.mend_path',
                          self.ran.mock_calls[0][0])
         self.ran.block.reset_mock()
-        self.ran.devicemapper.mend_path.side_effect = (
+        self.ran.dmsetup.mend_path.side_effect = (
             exceptions.WrongDevice(path='p', found='nothing'))
         self.assertRaises(exceptions.WrongDevice,
                           getattr(self.stack, what), V1)
@@ -1232,7 +1230,7 @@ class HandleTest(Case):
         self.devices(*[device(names.handle(V1), '253:7',
                               '0 2097152 linear 253:6 0')] * there)
         self.stack.ensure_handle_on_lv(V1, 'v', GIB)
-        self.assertEqual('devicemapper.mend_path',
+        self.assertEqual('dmsetup.mend_path',
                          self.ran.mock_calls[-1][0])
 
     def test_data(self):
@@ -1260,7 +1258,7 @@ class SpaceTest(Case):
         self.groups(g=20, fast=7)
         self.lvs(lv('g-pool', '253:1', size=40, allocated=10),
                  lv('volume-' + V1, size=8, thin=True, allocated=3))
-        self.assertEqual(reports.FreeSpace(30, 7, False),
+        self.assertEqual(lvm_reports.FreeSpace(30, 7, False),
                          self.stack.free_space())
         self.ran.lvm.free.assert_called_once_with(['fast', 'g'], 30)
         self.ran.lvm.volumes.reset_mock()
@@ -1280,7 +1278,7 @@ class SpaceTest(Case):
     def test_what_is_not_copied_is_not_on_its_way(
             self, allocated, unfilled, template='volume-%s'):
         """By what the volume was extended since the move began, in GiB."""
-        found = reports.unfilled({each.name: each for each in (
+        found = lvm_reports.unfilled({each.name: each for each in (
             lv(template % SHADOW, size=5 * GIB, thin=True,
                allocated=allocated * GIB),
             lv('volume-' + V1, size=8 * GIB, thin=True),
@@ -1288,7 +1286,7 @@ class SpaceTest(Case):
         self.assertEqual(unfilled * GIB, found)
 
     def test_thick_volumes_on_their_way_have_their_room(self):
-        self.assertEqual(0, reports.unfilled({each.name: each for each in (
+        self.assertEqual(0, lvm_reports.unfilled({each.name: each for each in (
             lv('volume-' + SHADOW, size=8), lv(META, tags=()))}))
 
     @ddt.data(('fast', 7, False), ('g', 20, True))
@@ -1296,7 +1294,7 @@ class SpaceTest(Case):
     def test_thick(self, group, metadata, shared):
         self.groups(g=20, fast=7)
         self.stack.pool, self.stack.metadata_group = None, group
-        self.assertEqual(reports.FreeSpace(20, metadata, shared),
+        self.assertEqual(lvm_reports.FreeSpace(20, metadata, shared),
                          self.stack.free_space())
 
     @ddt.data(('g-pool', (40, 30, 16, 2)), (None, (100, 20, 8, 1)))
@@ -1327,7 +1325,7 @@ class SpaceTest(Case):
         listed = {'g-pool': lv('g-pool', size=8 * GIB, group_size=20,
                                group_free=9),
                   META: lv(META, group='fast', group_size=8, group_free=7)}
-        self.assertEqual(reports.FreeSpace(8 * GIB, 7, False),
+        self.assertEqual(lvm_reports.FreeSpace(8 * GIB, 7, False),
                          self.stack.free_space(listed))
         self.assertEqual(7, self.stack.space(listed)[0].metadata)
         self.ran.lvm.free.assert_not_called()
@@ -1355,7 +1353,7 @@ class SpaceTest(Case):
         self.groups(g=20, fast=7)
         for used, free in ((949, 51), (950, 0)):
             self.lvs(lv('g-pool', size=1000, allocated=used))
-            self.assertEqual(reports.FreeSpace(free, 7, False),
+            self.assertEqual(lvm_reports.FreeSpace(free, 7, False),
                              self.stack.free_space())
 
     def test_pool_transactions(self):
@@ -1372,11 +1370,12 @@ class SpaceTest(Case):
         self.lvs(lv('v', size=9, thin=True, allocated=9),
                  lv('g-pool', size=1000, allocated=842, metadata_size=20 << 20,
                     metadata_used=5 << 20))
-        self.assertEqual(reports.Usage(84.2, 25, 80), self.stack.pool_usage())
-        self.assertEqual(reports.Usage(50, 0, 75), self.stack.pool_usage(
+        self.assertEqual(lvm_reports.Usage(84.2, 25, 80),
+                         self.stack.pool_usage())
+        self.assertEqual(lvm_reports.Usage(50, 0, 75), self.stack.pool_usage(
             {'g-pool': lv('g-pool', size=2, allocated=1)}))
         self.stack.pool = None
-        self.assertEqual(reports.Usage(), self.stack.pool_usage())
+        self.assertEqual(lvm_reports.Usage(), self.stack.pool_usage())
 
 
 class SurveyTest(Case):
@@ -1384,7 +1383,7 @@ class SurveyTest(Case):
     def test_only_the_drivers_own_devices(self):
         self.ran.lvm.volumes.return_value = '{"report": [{"lv": []}]}'
         handle = names.handle(V1)
-        self.ran.devicemapper.survey.return_value = [
+        self.ran.dmsetup.survey.return_value = [
             [handle, 'LOCALCLONE-' + handle, '253:7', 1, False,
              '0 1 linear 253:5 0'],
             ['luks-x', 'CRYPT-LUKS2-x-luks-x', '253:5', 1, False,
@@ -1394,13 +1393,13 @@ class SurveyTest(Case):
         self.assertEqual({}, present.lvs)
         self.assertEqual({
             handle: device(handle, '253:7', '0 1 linear 253:5 0', 1),
-            'gone': tables.Device('gone', 'LOCALCLONE-gone', '253:8', 0,
-                                  False)}, present.devices)
-        self.ran.devicemapper.survey.assert_called_once_with(30, None)
+            'gone': dm_tables.Device('gone', 'LOCALCLONE-gone', '253:8', 0,
+                                     False)}, present.devices)
+        self.ran.dmsetup.survey.assert_called_once_with(30, None)
         self.stack.devices(('x', 'y'))
-        self.ran.devicemapper.survey.assert_called_with(30, ['x', 'y'])
+        self.ran.dmsetup.survey.assert_called_with(30, ['x', 'y'])
 
     def test_host_name_by_default(self):
         with mock.patch.object(logical_volumes.socket, 'gethostname',
                                return_value='node1'):
-            self.assertEqual('node1', stack.Stack('g', None, 'g', 30).host)
+            self.assertEqual('node1', clone.Stack('g', None, 'g', 30).host)

@@ -4,10 +4,10 @@ import itertools
 import ddt
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import state
-from cinder_localclone.state import Event as E
-from cinder_localclone.state import Phase as P
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event as E
+from cinder_localclone.core.state import Phase as P
 
 GEOMETRY = state.Geometry(128, 32, 8)
 #: The contract, written out a second time: (phase, event, committed).

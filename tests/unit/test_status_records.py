@@ -11,13 +11,13 @@ from cinder.tests.unit import utils
 import ddt
 from oslo_utils import timeutils
 
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone.lvm import reports
-from cinder_localclone import records
-from cinder_localclone.state import Event
-from cinder_localclone import status_records
-from cinder_localclone import unended
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import interrupted
+from cinder_localclone.db import moves
+from cinder_localclone.volumes import interrupted as unended
 from tests import specs
 from tests.unit import test_snapshot_records
 
@@ -29,7 +29,7 @@ class Base(test_snapshot_records.Case):
 
     def setUp(self):
         super().setUp()
-        self.records = status_records.StatusRecords()
+        self.records = interrupted.StatusRecords()
 
     def put(self, **values):
         self.volume.refresh()
@@ -40,8 +40,8 @@ class Base(test_snapshot_records.Case):
     def age(model, row_id, seconds=3600, column='id', **more):
         """A row is as it is for some time."""
         then = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
-        with records.main_context_manager.writer.using(
-                records._admin()) as session:
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
             session.query(model).filter_by(**{column: row_id}).update(
                 {'updated_at': then, **more}, synchronize_session=False)
 
@@ -80,7 +80,7 @@ class DeadTest(Base):
 
     def test_tag_that_is_no_number(self):
         """Nobody knows of that volume; no other is held up."""
-        unreadable = reports.LogicalVolume(
+        unreadable = lvm_reports.LogicalVolume(
             'g', 'v', GIB, '', frozenset({'localclone.given=x'}))
         for name, status in (('volume-other', 'available'),
                              (self.volume.name, 'extending')):
@@ -115,7 +115,7 @@ class DeadTest(Base):
         """
         self.put(status='reverting', attach_status='detached',
                  host=B + '#p')
-        self.age(records.models.Volume, self.volume.id)
+        self.age(moves.models.Volume, self.volume.id)
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring')
         node = specs.node(host=B)
@@ -132,7 +132,7 @@ class DeadTest(Base):
         The home need not have been started anew since.
         """
         self.put(status='extending', attach_status='detached')
-        self.age(records.models.Volume, self.volume.id)
+        self.age(moves.models.Volume, self.volume.id)
         node = specs.node(host=A)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
@@ -140,7 +140,7 @@ class DeadTest(Base):
             for ago, status in ((unended.DELIVERED - 60, 'extending'),
                                 (unended.DELIVERED + 1, 'available')):
                 self.put(status='extending')
-                self.age(records.models.Volume, self.volume.id)
+                self.age(moves.models.Volume, self.volume.id)
                 node.asked[self.volume.id] = time.monotonic() - ago
                 unended.look(node, self.records,
                              time.monotonic() - started)
@@ -186,7 +186,7 @@ class DeadTest(Base):
     def test_only_what_is_asked_for_goes_on(self):
         """It may have been asked for just before its lock was had."""
         node, rows = specs.node(), mock.create_autospec(
-            status_records.StatusRecords, instance=True)
+            interrupted.StatusRecords, instance=True)
         node.stack.lvs.return_value = {}
         rows.older.return_value = ['asked', 'dead']
         rows.end_dead.return_value = None
@@ -221,7 +221,7 @@ class DeadTest(Base):
     @ddt.unpack
     def test_not_before_all_was_delivered(self, seconds, times):
         node, rows = specs.node(), mock.create_autospec(
-            status_records.StatusRecords, instance=True)
+            interrupted.StatusRecords, instance=True)
         rows.older.return_value = rows.lost_deletes.return_value = []
         rows.now.return_value = timeutils.utcnow()
         unended.look(node, rows, time.monotonic() - seconds)
@@ -235,7 +235,7 @@ class DeadTest(Base):
         node = specs.node(host=A)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
-        self.age(records.models.Volume, self.volume.id, 900)
+        self.age(moves.models.Volume, self.volume.id, 900)
         wrong = timeutils.utcnow() + datetime.timedelta(hours=hours)
         # It was begun 15 minutes ago, by this service or before it.
         for minutes, status in ((16, 'retyping'), (14, 'available')):
@@ -251,7 +251,7 @@ class DeadTest(Base):
     def test_how_a_database_is_asked(self, dialect, asked):
         session = mock.Mock()
         session.get_bind.return_value.dialect.name = dialect
-        status_records._now(session)
+        interrupted._now(session)
         query, = session.query.call_args.args
         self.assertEqual(asked, str(query.compile(
             compile_kwargs={'literal_binds': True})))
@@ -262,9 +262,9 @@ class DeadTest(Base):
 
     def test_nothing_is_written_for_nothing(self):
         with mock.patch.object(
-                records, 'main_context_manager', mock.Mock(
+                moves, 'main_context_manager', mock.Mock(
                     spec=['reader'],
-                    reader=records.main_context_manager.reader)):
+                    reader=moves.main_context_manager.reader)):
             self.end()
 
 
@@ -288,20 +288,20 @@ class UnendedTest(Base):
     def test_volumes(self, values, status):
         self.put(**values)
         self.assertEqual([], self.found())  # not yet
-        self.age(records.models.Volume, self.volume.id)
+        self.age(moves.models.Volume, self.volume.id)
         what = ('migration' if 'migration_status' in values else 'volume')
         self.assertEqual([(what, self.volume.id, status)] if status else [],
                          self.found())
 
-    @ddt.data((images.location(A), True), (images.location('a@x'), False),
-              (None, False))
+    @ddt.data((volume_rows.location(A), True),
+              (volume_rows.location('a@x'), False), (None, False))
     @ddt.unpack
     def test_snapshots(self, location, seen):
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring',
             provider_location=location)
         self.assertEqual([], self.found())
-        self.age(records.models.Snapshot, snapshot.id)
+        self.age(moves.models.Snapshot, snapshot.id)
         self.assertEqual(
             [('snapshot', snapshot.id, 'restoring')] if seen else [],
             self.found())
@@ -314,14 +314,14 @@ class UnendedTest(Base):
                       Event.DRAINED):
             if event:
                 moving = self.records.advance(moving, event)
-            self.age(records.models.Volume, moving.shadow_id)
+            self.age(moves.models.Volume, moving.shadow_id)
             seen += self.found()
         self.assertEqual([('move', self.volume.id, 'starting'),
                           ('move', self.volume.id, 'completing')], seen)
 
     def test_what_its_owner_has(self):
         self.put(status='extending', attach_status='attached')
-        self.age(records.models.Volume, self.volume.id)
+        self.age(moves.models.Volume, self.volume.id)
         found, = self.records.unended('l', 600)
         self.assertEqual((True, A), (found.attached, found.host))
         self.assertLess(3500, found.seconds)
@@ -342,7 +342,7 @@ class LostDeleteTest(Base):
             unended.rpcapi, 'VolumeAPI')).return_value
 
     def worker(self, service=None, seconds=3600, status='deleting'):
-        self.age(records.models.Worker, self.volume.id, seconds,
+        self.age(moves.models.Worker, self.volume.id, seconds,
                  'resource_id', service_id=service and objects.Service.
                  get_by_args(self.context, service, 'cinder-volume').id,
                  status=status)

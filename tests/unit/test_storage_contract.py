@@ -8,10 +8,10 @@ import uuid
 import ddt
 import testtools
 
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import state
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import node
+from cinder_localclone.core import state
 from tests import complaints
 from tests.contracts import headers
 from tests.contracts import storage
@@ -70,7 +70,7 @@ class Bench:
 
     @contextlib.contextmanager
     def locked(self, *what):
-        held = {*what, nodes.FREE_SPACE}
+        held = {*what, node.FREE_SPACE}
         self.node.held |= held
         yield
         self.node.held -= held

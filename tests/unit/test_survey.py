@@ -6,24 +6,24 @@ import dataclasses
 import ddt
 import testtools
 
-from cinder_localclone.dm import ioctl
-from cinder_localclone.dm import tables
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 META = names.metadata_lv(SHADOW)
 
 
 def lv(name, number, group='g', tags=()):
-    return reports.LogicalVolume(group, name, 1, number, frozenset(tags))
+    return lvm_reports.LogicalVolume(group, name, 1, number, frozenset(tags))
 
 
 def device(name, number, table, suspended=False, opened=0):
-    return tables.Device(name, names.device_uuid(name), number, opened,
-                         suspended, table)
+    return dm_tables.Device(name, names.device_uuid(name), number, opened,
+                            suspended, table)
 
 
 def by_name(*things):
@@ -97,8 +97,8 @@ class OneVolumeTest(testtools.TestCase):
     def test_all_that_is_own(self):
         """Each of them is one that a survey of all shows."""
         uuids = {names.crypt(V1): 'LUKS2', names.integrity(V1): 'INTEGRITY'}
-        shown = tables.own_devices([
-            ioctl.Status(name, 'CRYPT-%s-%s-%s' % (
+        shown = dm_tables.own_devices([
+            dm_ioctl.Status(name, 'CRYPT-%s-%s-%s' % (
                 uuids.get(name, 'SUBDEV'), 32 * '0', name)
                 if name.startswith(names.crypt(V1))
                 else names.device_uuid(name), '253:1', 0, False, '')

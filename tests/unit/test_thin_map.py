@@ -7,8 +7,8 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import state
 
 KIB, GIB = 1 << 10, 1 << 30
 #: As thin_dump 0.9.0 prints it.

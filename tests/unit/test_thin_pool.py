@@ -9,16 +9,15 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone.privileged import process
-from cinder_localclone.privileged import sysfs
-from cinder_localclone.privileged import thin_pool
-from cinder_localclone import sparse_errors
-from cinder_localclone import stack as stacks
-from cinder_localclone import state
-from cinder_localclone import thin_map
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import clone
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
 from tests.unit import commands
 from tests.unit import test_thin_map
 
@@ -144,8 +143,8 @@ class WriteTest(Base):
                 'g-v', 'volume-1', 1, 0.3).__enter__)
 
     def test_status_of_another_device(self):
-        for parse in (tables.parse_pool_room, tables.parse_pool_mode,
-                      tables.parse_metadata_snapshot):
+        for parse in (dm_tables.parse_pool_room, dm_tables.parse_pool_mode,
+                      dm_tables.parse_metadata_snapshot):
             self.assertRaises(ValueError, parse, (STATUS % '-').replace(
                 'thin-pool', 'thin'))
 
@@ -153,7 +152,7 @@ class WriteTest(Base):
         """It says so to nobody: what was written may be lost."""
         self.commands.answer(LOOK, STATUS % '-', times=1)
         self.commands.answer(LOOK, (STATUS % '-').replace(' rw ', ' ro '))
-        self.assertRaises(sparse_errors.PoolFails, self.write)
+        self.assertRaises(exceptions.PoolFails, self.write)
         self.ran(THIN, OF_POOL, LOOK, 'write', LOOK, RELEASE)
 
     def test_pool_that_is_full_by_then(self):
@@ -180,7 +179,7 @@ class WriteTest(Base):
     def test_where_nothing_can_be_written(self, old, new, error):
         """Nobody suspends anything for that."""
         self.commands.answer(LOOK, (STATUS % '-').replace(old, new))
-        self.assertRaises(getattr(sparse_errors, error), self.write)
+        self.assertRaises(getattr(exceptions, error), self.write)
         self.ran(THIN, OF_POOL, LOOK)
         self.assertFalse(self.locked())
 
@@ -216,7 +215,7 @@ class HolesTest(Base):
     @ddt.data((False, 0.3), (True, 30))
     @ddt.unpack
     def test_who_waits_for_the_volume_waits_not_long(self, patient, limit):
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        stack = clone.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         with mock.patch.object(thin_pool, 'holes') as looked:
             stack.holes('v', GIB, state.Geometry(128, 32, 8),
                         patient=patient)
@@ -262,7 +261,7 @@ class HolesTest(Base):
         status = '0 1 thin-pool Fail\n' if mode == 'Fail' else (
             STATUS % '-').replace(' rw ', ' %s ' % mode)
         self.commands.answer(LOOK, status)
-        error = self.assertRaises(sparse_errors.PoolFails, self.holes)
+        error = self.assertRaises(exceptions.PoolFails, self.holes)
         self.assertIn('in mode "%s"' % mode, str(error))
         self.ran(THIN, OF_POOL, LOOK)
 
@@ -300,7 +299,7 @@ class HolesTest(Base):
             thin_pool.check('g-v', 'volume-1', 30)
         else:
             error = self.assertRaises(
-                sparse_errors.PoolFails, thin_pool.check, 'g-v', 'volume-1',
+                exceptions.PoolFails, thin_pool.check, 'g-v', 'volume-1',
                 30)
             self.assertIn('pool %s of ' % POOL, str(error))
             self.assertIn('in mode "%s"' % mode, str(error))
@@ -451,9 +450,9 @@ class FormatsTest(commands.Case):
 
     def test_other_devices(self):
         for line in ('', '0 8 linear 253:1 0', '0 8 thin 5 7'):
-            self.assertRaises(ValueError, tables.parse_pool_metadata, line)
-            self.assertRaises(ValueError, tables.parse_metadata_snapshot,
+            self.assertRaises(ValueError, dm_tables.parse_pool_metadata, line)
+            self.assertRaises(ValueError, dm_tables.parse_metadata_snapshot,
                               line)
         # A pool that has failed.
-        self.assertRaises(ValueError, tables.parse_metadata_snapshot,
+        self.assertRaises(ValueError, dm_tables.parse_metadata_snapshot,
                           '0 8 thin-pool Fail')

@@ -3,16 +3,15 @@
 
 from unittest import mock
 
-from cinder_localclone.dm import guards
-from cinder_localclone.dm import helpers as helpers_of
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import survey
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
 from tests.unit import test_stack
 
 V1, device = test_stack.V1, test_stack.device
 GUARD, HANDLE = names.guard(V1), names.handle(V1)
-TABLE = str(guards.Guard('253:7', 4096, 2097152))
+TABLE = str(dm_tables.Guard('253:7', 4096, 2097152))
 
 
 class GuardTest(test_stack.Case):
@@ -24,17 +23,17 @@ class GuardTest(test_stack.Case):
     def test_created(self):
         self.present()
         self.assertTrue(self.stack.ensure_guard(V1, 4096))
-        self.assertRan(mock.call.devicemapper.create(
+        self.assertRan(mock.call.dmsetup.create(
             GUARD, 'LOCALCLONE-' + GUARD, TABLE, 30))
 
     def test_left_alone(self):
         self.present(device(GUARD, '253:9', TABLE, 1))
         self.assertFalse(self.stack.ensure_guard(V1, 4096))
         self.assertRan()
-        self.ran.devicemapper.mend_path.assert_called_once_with(GUARD)
+        self.ran.dmsetup.mend_path.assert_called_once_with(GUARD)
 
     def test_given_another_table_while_in_use(self):
-        longer = str(guards.Guard('253:7', 4096, 2 * 2097152))
+        longer = str(dm_tables.Guard('253:7', 4096, 2 * 2097152))
         for table, suspended in (
                 (TABLE, False), (longer, True), ('', False),
                 (longer.replace('drop_writes', 'error_writes'), False),
@@ -43,7 +42,7 @@ class GuardTest(test_stack.Case):
             self.present(device(GUARD, '253:9', table, 1, suspended),
                          sectors=2 * 2097152)
             self.assertTrue(self.stack.ensure_guard(V1, 4096))
-            self.assertRan(mock.call.devicemapper.swap_table(
+            self.assertRan(mock.call.dmsetup.swap_table(
                 GUARD, longer, 30))
 
     def test_never_above_nothing(self):
@@ -53,11 +52,11 @@ class GuardTest(test_stack.Case):
         self.assertRan()
 
     def test_header_is_read_by_a_path_that_leads_to_the_handle(self):
-        self.ran.crypt.payload_sectors.return_value = 4096
+        self.ran.cryptsetup.payload_sectors.return_value = 4096
         self.assertEqual(4096, self.stack.header_sectors(V1))
         self.assertEqual([
-            mock.call.devicemapper.mend_path(HANDLE),
-            mock.call.crypt.payload_sectors('/dev/mapper/' + HANDLE, 30)],
+            mock.call.dmsetup.mend_path(HANDLE),
+            mock.call.cryptsetup.payload_sectors('/dev/mapper/' + HANDLE, 30)],
             self.ran.mock_calls)
 
     def test_all_of_the_header_is_read(self):
@@ -68,20 +67,20 @@ class GuardTest(test_stack.Case):
     def test_closed_before_its_path_goes(self):
         self.present(device(GUARD, '253:9', TABLE))
         self.assertTrue(self.stack.close_top(V1))
-        self.assertRan(mock.call.devicemapper.remove(GUARD, 30),
+        self.assertRan(mock.call.dmsetup.remove(GUARD, 30),
                        mock.call.links.remove(V1))
 
     def test_one_in_use_keeps_its_path(self):
         self.present(device(GUARD, '253:9', TABLE, 1))
-        self.ran.devicemapper.remove.side_effect = test_stack.FAILED
+        self.ran.dmsetup.remove.side_effect = test_stack.FAILED
         self.assertRaises(exceptions.CommandFailed, self.stack.remove_handle,
                           V1)
-        self.assertRan(mock.call.devicemapper.remove(GUARD, 30))
+        self.assertRan(mock.call.dmsetup.remove(GUARD, 30))
 
     def test_what_decrypts_goes_by_cryptsetup(self):
         self.present(device(names.crypt(V1), '253:9', ''))
         self.stack.close_top(V1)
-        self.assertRan(mock.call.crypt.close(names.crypt(V1), 30),
+        self.assertRan(mock.call.cryptsetup.close(names.crypt(V1), 30),
                        mock.call.links.remove(V1))
 
     def test_tags(self):
@@ -94,7 +93,7 @@ class GuardTest(test_stack.Case):
     def test_whether_the_kernel_has_it(self):
         for text, expected in (('flakey           v1.5.0\n', True),
                                ('clone v1.0.0\n', False), ('', False)):
-            self.ran.devicemapper.targets.return_value = text
+            self.ran.dmsetup.targets.return_value = text
             self.assertIs(expected, self.stack.can_guard())
 
 
@@ -123,7 +122,7 @@ class UsersTest(test_stack.Case):
         self.assertEqual(0, self.stack.survey().users(V1))
 
     def test_what_re_encrypts_is_no_user_but_its_process_is(self):
-        """As it was seen on a node; see :mod:`cinder_localclone.pausing`."""
+        """As it was seen on a node; see :mod:`.reencrypt_pause`."""
         crypt, luks = names.crypt(V1), 'CRYPT-%s-' + '0' * 32 + '-%s'
         top = device(crypt, '253:9', '0 2064384 linear 253:11 0', 0)
         overlay, hot = crypt + '-overlay', crypt + '-hotzone-forward'
@@ -134,9 +133,9 @@ class UsersTest(test_stack.Case):
                 '16384 2048000 crypt c :64:logon:y 16384 253:7 49152')), 1),
             device(hot, '253:12', '0 8192 linear 253:7 40960', 1))
         for each in helpers:
-            self.assertEqual(V1, helpers_of.volume_of_helper(
+            self.assertEqual(V1, dm_tables.volume_of_helper(
                 each.name, luks % ('SUBDEV', each.name)))
-            self.assertIsNone(helpers_of.volume_of_helper(
+            self.assertIsNone(dm_tables.volume_of_helper(
                 each.name, luks % ('LUKS2', each.name)))
         # Two of these opens are the process's own.
         self.assertEqual(2, self.users(4, top, *helpers))
@@ -177,15 +176,15 @@ class ServedTest(test_stack.Case):
     def test_created(self):
         self.present()
         self.assertTrue(self.stack.ensure_served(V1))
-        self.assertRan(mock.call.devicemapper.create(
+        self.assertRan(mock.call.dmsetup.create(
             self.SERVED, 'LOCALCLONE-' + self.SERVED, self.TABLE, 30))
-        self.ran.devicemapper.mend_path.assert_called_once_with(self.SERVED)
+        self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
 
     def test_left_alone(self):
         self.present(device(self.SERVED, '253:9', self.TABLE, 1))
         self.assertFalse(self.stack.ensure_served(V1))
         self.assertRan()
-        self.ran.devicemapper.mend_path.assert_called_once_with(self.SERVED)
+        self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
 
     def test_given_another_table_while_in_use(self):
         longer = self.TABLE.replace('2097152', '4194304')
@@ -196,7 +195,7 @@ class ServedTest(test_stack.Case):
             self.present(device(self.SERVED, '253:9', table, 1, suspended),
                          sectors=4194304)
             self.assertTrue(self.stack.ensure_served(V1))
-            self.assertRan(mock.call.devicemapper.swap_table(
+            self.assertRan(mock.call.dmsetup.swap_table(
                 self.SERVED, longer, 30))
 
     def test_never_above_nothing(self):
@@ -213,13 +212,13 @@ class ServedTest(test_stack.Case):
             self.assertEqual(not opened, bool(self.stack.remove_served(V1)))
             self.assertEqual(
                 [] if opened else [mock.call.remove(self.SERVED, 30)],
-                [each for each in self.ran.devicemapper.mock_calls
+                [each for each in self.ran.dmsetup.mock_calls
                  if each[0] == 'remove'])
 
     def test_not_looked_for_where_there_is_none(self):
         self.ran.block.number.return_value = ''
         self.assertFalse(self.stack.remove_served(V1))
-        self.ran.devicemapper.survey.assert_not_called()
+        self.ran.dmsetup.survey.assert_not_called()
 
     def test_goes_before_the_handle(self):
         self.ran.block.number.return_value = '253:9'
@@ -227,7 +226,7 @@ class ServedTest(test_stack.Case):
         self.stack.remove_handle(V1)
         self.assertEqual(
             [mock.call.remove(self.SERVED, 30), mock.call.remove(HANDLE, 30)],
-            [each for each in self.ran.devicemapper.mock_calls
+            [each for each in self.ran.dmsetup.mock_calls
              if each[0] == 'remove'])
 
     def test_whoever_has_it_uses_the_volume(self):
@@ -244,11 +243,11 @@ class ServedTest(test_stack.Case):
 
         def swapped(name, *_args):
             self.devices(grown, device(self.SERVED, '253:9', self.TABLE, 1))
-        self.ran.devicemapper.swap_table.side_effect = swapped
+        self.ran.dmsetup.swap_table.side_effect = swapped
         self.ran.block.number.return_value = '8:16'
         self.ran.block.size.return_value = 2 << 30
         self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
         self.assertEqual(
             [mock.call(HANDLE, '0 4194304 linear 8:16 0', 30, ('8:16', V1)),
              mock.call(self.SERVED, '0 4194304 linear 253:7 0', 30)],
-            self.ran.devicemapper.swap_table.mock_calls)
+            self.ran.dmsetup.swap_table.mock_calls)

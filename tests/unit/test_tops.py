@@ -7,13 +7,13 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import pausing
-from cinder_localclone import survey
-from cinder_localclone import tops
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.encryption import devices as tops
+from cinder_localclone.encryption import reencrypt_pause
 from tests import specs
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -22,8 +22,8 @@ FAILED = exceptions.CommandFailed(command='dmsetup', code=1, stderr='busy')
 
 
 def device(name, number, table, opened=0):
-    return tables.Device(name, names.device_uuid(name), number, opened, False,
-                         table)
+    return dm_tables.Device(
+        name, names.device_uuid(name), number, opened, False, table)
 
 
 def handle(volume_id, opened=0):
@@ -38,7 +38,7 @@ def crypt(volume_id, opened=0):
 
 
 def lv(volume_id, header):
-    return reports.LogicalVolume(
+    return lvm_reports.LogicalVolume(
         'g', 'volume-' + volume_id, GIB, '', frozenset(
             names.tags(volume=volume_id, **{names.GUARDED: header})))
 
@@ -54,7 +54,7 @@ class Base(testtools.TestCase):
         super().setUp()
         self.node = specs.node()
         self.paused = self.enterContext(
-            mock.patch.object(pausing, 'stop', autospec=True))
+            mock.patch.object(reencrypt_pause, 'stop', autospec=True))
         self.node.exports.opens_in_vain.return_value = False
 
     def there(self, *devices, lvs=()):

@@ -19,13 +19,13 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import orm
 
-import cinder_localclone
-from cinder_localclone import attachment_records
-from cinder_localclone import backup_records
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone import records
-from cinder_localclone.state import Event
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core.state import Event
+from cinder_localclone import db
+from cinder_localclone.db import attachments
+from cinder_localclone.db import backups
+from cinder_localclone.db import moves
 from tests.unit import test_passing
 from tests.unit import test_snapshot_records
 
@@ -42,10 +42,8 @@ BY_ID = re.compile(r'WHERE .*\b\w+\.(attachment_)?id (= |IN \()')
 def writers():
     """All functions and methods of the records that change a row."""
     found = {}
-    for info in pkgutil.iter_modules(cinder_localclone.__path__):
-        if not re.search('(^|_)records$', info.name):
-            continue
-        module = importlib.import_module('cinder_localclone.' + info.name)
+    for info in pkgutil.iter_modules(db.__path__):
+        module = importlib.import_module('cinder_localclone.db.' + info.name)
         for owner in [module, *(
                 each for _name, each in inspect.getmembers(
                     module, inspect.isclass)
@@ -75,72 +73,72 @@ class Calls(test_snapshot_records.Case):
         return utils.create_snapshot(
             self.context, self.volume.id, **dict(
                 {'status': 'available',
-                 'provider_location': images.location(A)}, **values))
+                 'provider_location': volume_rows.location(A)}, **values))
 
-    def call_records__begin(self):
+    def call_moves__begin(self):
         return self.begin
 
-    def call_records__advance(self):
+    def call_moves__advance(self):
         moving = self.begin()
         return lambda: self.records.advance(moving, Event.FAILED)
 
-    def call_records__commit(self):
+    def call_moves__commit(self):
         moving = self.begin()
         return lambda: self.records.commit(moving)
 
-    def call_records__roll_back(self):
+    def call_moves__roll_back(self):
         moving = self.records.commit(self.begin())
         return lambda: self.records.roll_back(moving)
 
-    def call_records__finish(self):
+    def call_moves__finish(self):
         moving = self.drain(self.records.commit(self.begin()))
         return lambda: self.records.finish(moving, Event.SOURCE_REMOVED)
 
-    def call_records__drop_attachment(self):
+    def call_moves__drop_attachment(self):
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='reserved')
         found.create()
         return lambda: self.records.drop_attachment(self.volume.id, found.id)
 
-    def call_records__relocate(self):
+    def call_moves__relocate(self):
         moving = self.records.commit(self.begin())
         return lambda: self.records.relocate(moving, 'new,1 iqn:x 0')
 
-    def call_snapshot_records__relocate_snapshot(self):
+    def call_volumes__relocate_snapshot(self):
         snapshot = self.snapshot()
         return lambda: self.records.relocate_snapshot(snapshot.id, A, B)
 
-    def call_snapshot_records__locate(self):
+    def call_volumes__locate(self):
         snapshot = self.snapshot(status='creating', provider_location=None)
         return lambda: self.records.locate(snapshot.id, A)
 
-    def call_snapshot_records__place(self):
+    def call_volumes__place(self):
         self.put(status='creating')
         return lambda: self.records.place(
             self.volume.id, A + '#p', B + '#p')
 
-    def call_snapshot_records__set_encryption(self):
+    def call_volumes__set_encryption(self):
         volume = self.put(status='creating')
         return lambda: self.records.set_encryption(volume, ENCRYPTION)
 
-    def call_snapshot_records__replace_body(self):
+    def call_volumes__replace_body(self):
         volume = self.put(status='reverting')
         return lambda: self.records.replace_body(volume, NEW, B)
 
-    def call_snapshot_records__keep(self):
+    def call_volumes__keep(self):
         volume = self.put(status='reverting')
         return lambda: self.records.keep(volume.id, volume.name_id)
 
-    def call_snapshot_records__correct_services(self):
+    def call_volumes__correct_services(self):
         self.put(service_uuid=self.services[B].uuid)
         return lambda: self.records.correct_services(A)
 
-    def call_queue_records__note_stalled(self):
+    def call_queue__note_stalled(self):
         moving = self.records.commit(self.begin())
         return lambda: self.records.note_stalled(moving, True)
 
-    def call_attachment_records___rewrite(self):
+    def call_attachments___rewrite(self):
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='attached')
@@ -148,45 +146,45 @@ class Calls(test_snapshot_records.Case):
         found.connector = {'host': 'b', 'initiator': 'iqn.b'}
         found.connection_info = test_passing.PROPERTIES
         found.save()
-        rows = attachment_records.AttachmentRecords(
+        rows = attachments.AttachmentRecords(
             lambda connector, host: True)
         return lambda: rows.readdress(
             self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
 
-    def call_status_records__end_dead(self):
+    def call_interrupted__end_dead(self):
         volume = self.put(status='reverting')
         self.snapshot(status='restoring')
         return lambda: self.records.end_dead(
             volume.id, A, {volume.name: 1 << 30})
 
-    def call_migration_records___end_one(self):
+    def call_interrupted___end_one(self):
         self.put(status='maintenance', migration_status='migrating',
                  attach_status='detached')
         return lambda: self.records.end_interrupted(A)
 
-    def call_operator_records__give_up_snapshot(self):
+    def call_inventory__give_up_snapshot(self):
         snapshot = self.snapshot()
         return lambda: self.records.give_up_snapshot(snapshot.id, A)
 
-    def call_operator_records__give_up(self):
+    def call_inventory__give_up(self):
         volume = self.reload()
         return lambda: self.records.give_up(volume, B + '#p')
 
-    def call_operator_records__forget_service(self):
+    def call_inventory__forget_service(self):
         return lambda: self.records.forget_service(A)
 
-    def call_secret_records__record(self):
+    def call_secrets__record(self):
         return lambda: self.records.record(self.volume.id, ENCRYPTION)
 
-    def call_secret_records__record_snapshot(self):
+    def call_secrets__record_snapshot(self):
         snapshot = self.snapshot()
         return lambda: self.records.record_snapshot(snapshot.id, ENCRYPTION)
 
-    def call_backup_records__end(self):
+    def call_backups__end(self):
         self.put(status='backing-up', previous_status='available')
         backup = utils.create_backup(
             self.context, self.volume.id, status='creating')
-        return lambda: backup_records.end(backup, exceptions.PoolFull(
+        return lambda: backups.end(backup, exceptions.PoolFull(
             pool='g/p', host='h', usage='96 %'))
 
 
@@ -232,8 +230,8 @@ class DeadlockTest(Calls):
     def contents(self):
         """All rows that there are, but for times and made-up ids."""
         found = {}
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
             for table in ('volumes', 'snapshots', 'volume_attachment',
                           'services', 'backups'):
                 found[table] = [
@@ -256,21 +254,21 @@ class DeadlockTest(Calls):
 
     def test_no_longer_than_its_callers_can_wait(self):
         """InnoDB gives up a lock after 50 s, with an error of this kind."""
-        call = prepared(self, 'records.commit')
+        call = prepared(self, 'moves.commit')
         clock = itertools.count(100, 50)
         with deadlock(1000) as left, mock.patch.object(
-                records.time, 'monotonic', lambda: next(clock)):
+                moves.time, 'monotonic', lambda: next(clock)):
             self.assertRaises(db_exc.DBDeadlock, call)
         self.assertEqual([999], left)
         call()
 
     def test_not_for_ever(self):
-        call = prepared(self, 'records.commit')
+        call = prepared(self, 'moves.commit')
         before = self.contents()
         with deadlock(1000):
             self.assertRaises(db_exc.DBDeadlock, call)
         self.assertEqual(before, self.contents())
-        self.assertEqual(records._TRIES, self.slept.call_count)
+        self.assertEqual(moves._TRIES, self.slept.call_count)
         self.assertLessEqual(
             sum(each.args[0] for each in self.slept.call_args_list), 10)
 

@@ -30,7 +30,8 @@ class TwoAttachmentsTest(test_passing.Passed):
         it deletes the attachment. The home then withdraws the export under
         the guest, has B end its side (which B refuses if the guest runs), and
         offers it to nobody for the next ten minutes
-        (:meth:`.export.Exports.offer_again`), though an attachment names it.
+        (:meth:`.iscsi_target.Exports.offer_again`), though an attachment names
+        it.
 
         By design: as other drivers do, nothing is ended for a host that
         another attachment has connected.

@@ -6,9 +6,9 @@ import itertools
 
 import ddt
 
-from cinder_localclone import exceptions
-from cinder_localclone import migration
-from cinder_localclone.state import Asked
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Asked
+from cinder_localclone.volumes import migrate
 from tests import sampling
 from tests.unit import test_move
 from tests.unit import world as worlds
@@ -30,8 +30,8 @@ class Base(test_move.Base):
 
     @staticmethod
     def depart(world, volume):
-        migration.depart(world.nodes[A].node, None, volume.id, B,
-                         Asked.DRAIN)
+        migrate.depart(world.nodes[A].node, None, volume.id, B,
+                       Asked.DRAIN)
 
     def check_at(self, world, volume, expected, host):
         self.assertEqual(host, world.home(volume).host)

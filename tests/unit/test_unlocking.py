@@ -11,15 +11,15 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import base
-from cinder_localclone.cmd import unlock
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
+from cinder_localclone.cmd import boot
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import restore
-from cinder_localclone import unlocking
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 
@@ -33,7 +33,7 @@ class Case(testtools.TestCase):
         self.world = worlds.World()
         self.a = self.world.nodes[A]
         self.crypt, self.keys = crypt.SimCrypt(self.a), crypt.SimKeys(self.a)
-        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.05))
+        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.05))
         self.addCleanup(self.end_those_left_behind, threading.enumerate())
 
     def end_those_left_behind(self, before):
@@ -56,7 +56,7 @@ class Case(testtools.TestCase):
 
     def unlock(self, seconds=20, passed=types.MappingProxyType({}),
                only=None):
-        return {each.volume_id: each for each in unlocking.unlock(
+        return {each.volume_id: each for each in unlock.unlock(
             self.a.sim_stack, passed, self.crypt, self.keys, seconds, only)}
 
     def states(self, **how):
@@ -103,7 +103,7 @@ class UnlockTest(Case):
         """To open it would write to a header that its home has open."""
         volume = self.volume(opened=False)
         header = self.world.headers[volume.id]
-        header.under_way = headers.Reencryption(
+        header.under_way = luks_header.Reencryption(
             0, 'checksum', True, header.cipher, header.key_bits,
             digest=header.digest + ' and anew')
         found = self.unlock(passed=self.noted(volume))[volume.id]
@@ -201,14 +201,14 @@ class UnlockTest(Case):
         def late(key=None):
             asked.append(key)
             if len(asked) < 3:
-                raise encryption_errors.KeyUnavailable(reason='late')
+                raise encryption_exceptions.KeyUnavailable(reason='late')
             return ask(key)
         with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
-                unlocking.time, 'sleep') as slept:
+                unlock.time, 'sleep') as slept:
             self.assertEqual({volume.id: 'opened'}, self.states())
         self.assertEqual(2, len(slept.mock_calls))
         for call in slept.mock_calls:
-            self.assertAlmostEqual(unlocking.PAUSE, call.args[0], 1)
+            self.assertAlmostEqual(unlock.PAUSE, call.args[0], 1)
 
     def test_pause_that_outlasts_the_time_that_there_is(self):
         """The volume service is at work on the volume by then."""
@@ -217,10 +217,10 @@ class UnlockTest(Case):
 
         def sleep(seconds):
             now[0] += seconds + 9  # the node is busy
-        with mock.patch.object(unlocking.time, 'monotonic', lambda: now[0]), \
-                mock.patch.object(unlocking.time, 'sleep', sleep), \
-                mock.patch.object(unlocking, '_unlock', autospec=True,
-                                  side_effect=unlocking._unlock) as tried:
+        with mock.patch.object(unlock.time, 'monotonic', lambda: now[0]), \
+                mock.patch.object(unlock.time, 'sleep', sleep), \
+                mock.patch.object(unlock, '_unlock', autospec=True,
+                                  side_effect=unlock._unlock) as tried:
             found = self.unlock(seconds=5)[volume.id]
         self.assertEqual('locked', found.state)
         tried.assert_called_once()
@@ -233,7 +233,7 @@ class UnlockTest(Case):
         def late(key=None):
             if not asked:
                 asked.append(key)
-                raise encryption_errors.KeyUnavailable(reason='late')
+                raise encryption_exceptions.KeyUnavailable(reason='late')
             return ask(key)
 
         def sleep(_seconds):
@@ -241,21 +241,22 @@ class UnlockTest(Case):
                 self.crypt.open(volume.id, b'key secret-%s' % (
                     volume.id.encode()), True)
         with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
-                unlocking.time, 'sleep', sleep):
+                unlock.time, 'sleep', sleep):
             self.assertEqual({volume.id: 'open'}, self.states())
         self.assertEqual([], self.world.wrongs)
 
     def test_headers_that_stay_locked_hold_up_no_other(self):
         """Each waits for its lock; those that did not come after all."""
-        volumes = [self.volume() for _ in range(unlocking.AT_ONCE + 1)]
-        *_others, last = [each.volume_id for each in unlocking.plan(
+        volumes = [self.volume() for _ in range(unlock.AT_ONCE + 1)]
+        *_others, last = [each.volume_id for each in unlock.plan(
             self.a.sim_stack.survey())]
         act = self.crypt.open
 
         def locked(volume_id, *how):
             if volume_id != last:
                 time.sleep(0.3)
-                raise encryption_errors.HeaderInUse(path='p', reason='locked')
+                raise encryption_exceptions.HeaderInUse(
+                    path='p', reason='locked')
             act(volume_id, *how)
         with mock.patch.object(self.crypt, 'open', locked):
             found = self.unlock(seconds=2)
@@ -267,26 +268,26 @@ class UnlockTest(Case):
         """There is no time for that; the reason is told."""
         volume = self.volume()
         self.world.secrets.state = crypt.AWAY
-        with mock.patch.object(unlocking, 'PAUSE', 99), mock.patch.object(
-                unlocking.time, 'sleep') as slept:
+        with mock.patch.object(unlock, 'PAUSE', 99), mock.patch.object(
+                unlock.time, 'sleep') as slept:
             found = self.unlock()[volume.id]
         self.assertIn('away', found.problem)
         slept.assert_not_called()
 
     def test_what_is_gone_while_the_key_manager_is_asked(self):
         gone = mock.Mock(**{'lvs.return_value': {}})
-        here, passed = (restore.Local('v', lv, 0) for lv in ('lv', ''))
-        self.assertRaises(exceptions.NotPossible, unlocking._check_noted,
+        here, passed = (boot_plan.Local('v', lv, 0) for lv in ('lv', ''))
+        self.assertRaises(exceptions.NotPossible, unlock._check_noted,
                           gone, here)
-        unlocking._check_noted(gone, passed)
+        unlock._check_noted(gone, passed)
 
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
         volume = self.volume()
-        local, = unlocking.plan(self.a.sim_stack.survey())
-        unlocking._check_noted(self.a.sim_stack, local)
+        local, = unlock.plan(self.a.sim_stack.survey())
+        unlock._check_noted(self.a.sim_stack, local)
         self.a.disk.tags[volume.name] |= {names.AWAY}
-        self.assertRaises(exceptions.NotPossible, unlocking._check_noted,
+        self.assertRaises(exceptions.NotPossible, unlock._check_noted,
                           self.a.sim_stack, local)
 
     def test_what_leaves_while_the_key_manager_is_asked(self):
@@ -350,7 +351,7 @@ class UnlockTest(Case):
             hangs.set()
             for each in left:
                 each.join(10)
-        self.assertEqual(unlocking.AT_ONCE, len(begun), volumes)
+        self.assertEqual(unlock.AT_ONCE, len(begun), volumes)
 
     def test_other_secret_of_a_rotation(self):
         volume = self.volume()
@@ -376,7 +377,7 @@ class SealedTest(Case):
                 self.opened.id.encode()))}
         self.world.secrets.state = crypt.AWAY
         # It is not waited for.
-        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 99))
+        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 99))
 
     def test_opened(self):
         other = self.volume()
@@ -402,7 +403,7 @@ class SealedTest(Case):
         """Neither is it opened by the key that is kept."""
         def late(*_what):
             self.a.disk.tags[self.opened.name] -= {names.OPENED}
-            raise encryption_errors.KeyUnavailable(reason='away')
+            raise encryption_exceptions.KeyUnavailable(reason='away')
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
         self.assertIn('has no record', found.problem)
@@ -432,7 +433,7 @@ class SealedTest(Case):
         """Nor is that opened with a key that is kept."""
         def late(*_what):
             self.a.disk.tags[self.opened.name] -= {names.OPENED}
-            raise encryption_errors.KeyUnavailable(reason='away')
+            raise encryption_exceptions.KeyUnavailable(reason='away')
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
         self.assertEqual('locked', found.state)
@@ -450,7 +451,7 @@ class SealedTest(Case):
 class LockedTest(Case):
 
     def locked(self, **passed):
-        return {each.volume_id: each.problem for each in unlocking.locked(
+        return {each.volume_id: each.problem for each in unlock.locked(
             self.a.sim_stack, passed.get('passed', {}), self.crypt,
             self.keys)}
 
@@ -485,7 +486,7 @@ class LockedTest(Case):
 
     def test_most_are_not_looked_into(self):
         volumes = [self.volume() for _ in range(4)]
-        with mock.patch.object(unlocking, 'LOOKED_INTO', 2), \
+        with mock.patch.object(unlock, 'LOOKED_INTO', 2), \
                 mock.patch.object(self.crypt, 'header',
                                   wraps=self.crypt.header) as looked:
             self.assertEqual({each.id for each in volumes},
@@ -498,22 +499,22 @@ class PlanTest(Case):
     def test_what_is_here_is_not_passed_through(self):
         volume = self.volume()
         present = self.a.sim_stack.survey()
-        self.assertEqual([volume.name], [local.lv for local in unlocking.plan(
+        self.assertEqual([volume.name], [local.lv for local in unlock.plan(
             present, self.noted(volume))])
         self.assertEqual(
             [(volume.id, ''), ('other', '')],
             [(local.volume_id, local.passed and local.lv)
-             for local in unlocking.plan(present, {'other': ('l', 'k')})])
-        self.assertIsInstance(unlocking.plan(present)[0], restore.Local)
+             for local in unlock.plan(present, {'other': ('l', 'k')})])
+        self.assertIsInstance(unlock.plan(present)[0], boot_plan.Local)
 
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""
         volume, other = self.volume(), self.volume()
-        noted = {each.id: unlocking.noted_on_body(
+        noted = {each.id: unlock.noted_on_body(
             self.a.sim_stack.survey(), each.id) for each in (volume, other)}
         self.assertEqual(self.noted(volume, other), noted)
         self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
-        self.assertEqual(('', ''), unlocking.noted_on_body(
+        self.assertEqual(('', ''), unlock.noted_on_body(
             self.a.sim_stack.survey(), volume.id))
 
 
@@ -526,8 +527,8 @@ class CommandTest(Case):
         app.backend().sessions().recorded_passes.return_value = {'p': 'iqn'}
         app.backend().crypt().passed.return_value = {
             'p': ('l', 'k'), 'left': ('m', 'k')}
-        command = unlock.Unlock(app, None)
-        with mock.patch.object(unlocking, 'unlock',
+        command = boot.Unlock(app, None)
+        with mock.patch.object(unlock, 'unlock',
                                return_value=outcome) as called:
             columns, rows = command.take_action(
                 command.get_parser('x').parse_args(words))
@@ -535,8 +536,8 @@ class CommandTest(Case):
         return rows, app.exit_code, called.call_args.args
 
     def test_some_and_none(self):
-        opened = unlocking.Outcome('v', 'l', 'opened')
-        locked = unlocking.Outcome('w', 'm', 'locked', 'no key')
+        opened = unlock.Outcome('v', 'l', 'opened')
+        locked = unlock.Outcome('w', 'm', 'locked', 'no key')
         for outcome, code in (([opened, locked], 0), ([locked], 1), ([], 0),
                               ([opened], 0), ([locked, locked], 1)):
             self.assertEqual(code, self.run_command(outcome)[1])
@@ -552,7 +553,7 @@ class CommandTest(Case):
 
     def test_it_needs_root(self):
         with mock.patch.object(backends.os, 'geteuid', return_value=1):
-            self.assertRaises(base.CommandError, backends.act_as_root, None)
+            self.assertRaises(errors.CommandError, backends.act_as_root, None)
 
     def test_sessions_are_those_of_the_backend(self):
         """What is passed through is recorded by the backend's name: without

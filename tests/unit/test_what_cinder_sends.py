@@ -14,10 +14,10 @@ from cinder.tests.unit import fake_constants as fake
 from cinder.volume import api
 from cinder.volume import configuration
 
-from cinder_localclone import driver
-from cinder_localclone import exceptions
-from cinder_localclone import messages
+from cinder_localclone.core import exceptions
+from cinder_localclone.driver import driver
 from cinder_localclone.moves import checks
+from cinder_localclone.service import messages
 from tests import specs
 from tests.unit import test_records
 

@@ -9,7 +9,7 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone import messages
+from cinder_localclone.service import messages
 from lab.operations import catalogue
 from lab.operations import environment
 from lab.operations import plan

@@ -14,11 +14,11 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.dm import ioctl
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import while_suspended
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_ioctl
+from cinder_localclone.core import names
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import while_suspended
 from tests.unit import commands
 from tests.unit import test_refilling
 
@@ -296,7 +296,7 @@ class DiscarderTest(testtools.TestCase):
             opened.append((path, *how, more))
             return io.BytesIO()
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.privileged.while_suspended.open', opens))
+            'cinder_localclone.storage.privsep.while_suspended.open', opens))
         while_suspended.main('discard', HANDLE, CLONE, TABLE, '/dev/x',
                              str(self.queue), '4096', '10')
         self.assertEqual([
@@ -341,7 +341,7 @@ class DiscarderTest(testtools.TestCase):
 
     def test_numbers(self):
         """As the driver's other room has them."""
-        self.assertEqual(ioctl.TARGET_MSG - 8, while_suspended._SUSPEND)
+        self.assertEqual(dm_ioctl.TARGET_MSG - 8, while_suspended._SUSPEND)
         self.assertEqual(SUSPEND, while_suspended._SUSPEND)
         self.assertEqual(LOAD, while_suspended._LOAD)
         self.assertEqual(CLEAR, while_suspended._CLEAR)
@@ -425,12 +425,12 @@ class BeneathTest(commands.Case):
             self.useFixture(fixtures.TempDir()).path) / 'discard_max_bytes'
         self.queue.write_text('big')
         self.of_disk = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.sysfs, 'of_disk', return_value=str(self.queue))).mock
+            dmsetup.sysfs, 'of_disk', return_value=str(self.queue))).mock
         self.mapped = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.sysfs, 'mapped_name', return_value=CLONE)).mock
+            dmsetup.sysfs, 'mapped_name', return_value=CLONE)).mock
 
     def discard(self, handle=HANDLE, clone=CLONE):
-        devicemapper.discard_beneath(
+        dmsetup.discard_beneath(
             handle, clone, TABLE, [(0, 4096), (65536, 8192)], 1 << 20, 10,
             30)
 

@@ -11,8 +11,8 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 
-from cinder_localclone.nova import opts as placement_opts
-from cinder_localclone import opts
+from cinder_localclone.nova import options as placement_opts
+from cinder_localclone.service import options as opts
 
 
 def _options(what: str):

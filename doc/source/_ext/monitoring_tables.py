@@ -10,9 +10,9 @@ import yaml
 
 import list_table
 
-from cinder_localclone.cmd import figures
-from cinder_localclone import events
-from cinder_localclone import notices
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.core import events
+from cinder_localclone.service import notifications
 
 RULES = (pathlib.Path(__file__).parents[3]
          / 'etc/prometheus/localclone.rules.yaml')
@@ -39,8 +39,8 @@ def alerts() -> list[str]:
 
 
 def log_lines() -> list[str]:
-    told = {event: notices.event_type(milestone)
-            for milestone, event in notices.LINES.items()}
+    told = {event: notifications.event_type(milestone)
+            for milestone, event in notifications.LINES.items()}
     return _table('18 24 10 48', ('id', 'counted as', 'level', 'text'), (
         ('``%s``' % event.id, '``%s``' % event.name, event.level,
          '``%s``%s' % (event.text, '; notification ``%s``' % told[event]

@@ -11,10 +11,10 @@ class PeerMethods(Directive):
     def run(self):
         from cinder import objects
         objects.register_all()
-        from cinder_localclone import peer
+        from cinder_localclone.service import rpc
         container = nodes.container()
         self.state.nested_parse(
-            StringList(peer_table.rst(peer.METHODS, peer.VERSION),
+            StringList(peer_table.rst(rpc.METHODS, rpc.VERSION),
                        source='peer.METHODS'),
             self.content_offset, container)
         return [container]

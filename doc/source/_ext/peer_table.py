@@ -9,8 +9,8 @@ import list_table
 def rst(methods: Any, version: str) -> list[str]:
     """A row for each version, in reStructuredText.
 
-    :param methods: as ``peer.METHODS``
-    :param version: the newest, ``peer.VERSION``
+    :param methods: as ``rpc.METHODS``
+    :param version: the newest, ``rpc.VERSION``
     """
     rows = [('since', 'calls')]
     for since in sorted({each.since for each in methods.values()} | {version}):

@@ -9,7 +9,7 @@ from docutils.statemachine import StringList
 import privileged_table
 
 PACKAGE = (pathlib.Path(__file__).parents[3] / 'cinder_localclone'
-           / 'privileged')
+           / 'storage/privsep')
 
 
 class PrivilegedCalls(Directive):

@@ -28,8 +28,8 @@ def entry_points(package: pathlib.Path
             if not isinstance(function, ast.FunctionDef):
                 continue
             by = {ast.unparse(each) for each in function.decorator_list}
-            daemon = (DEFAULT if 'privileged.entrypoint' in by else SECRETS
-                      if by & {'secrets.entrypoint', 'entrypoint'} else '')
+            daemon = (DEFAULT if 'privsep.entrypoint' in by else SECRETS if by
+                      & {'cryptsetup_keys.entrypoint', 'entrypoint'} else '')
             if daemon:
                 yield daemon, path.stem, function.name, _allows(function)
 

@@ -14,33 +14,34 @@ import types
 from unittest import mock
 
 from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import checks
-from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import doctor
+from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import recovery
-from cinder_localclone.cmd import sources
-from cinder_localclone.dm import tables
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import header_care
-from cinder_localclone import hydration
-from cinder_localclone.lvm import reports
-from cinder_localclone import metric_records
-from cinder_localclone import names
-from cinder_localclone import opening
-from cinder_localclone import operator_records
-from cinder_localclone.privileged import configfs
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import lvm
-from cinder_localclone.privileged import process
-from cinder_localclone import queue
-from cinder_localclone import recovery_keys
-from cinder_localclone import repair
-from cinder_localclone import restore
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import unlocking
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import copies as copies_module
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.db import inventory
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import unlock_wanted
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import queue
+from cinder_localclone.service import restore
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import lio_configfs
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.volumes import repair
 
 GIB = 1 << 30
 #: A volume that is gone, and the reference of a secret that it had.
@@ -98,8 +99,8 @@ VOLUMES_OF = {
 ENCRYPTED, REENCRYPTED, BY_NOVA = (
     '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin
     for begin in ('3d80f6c2', '7be214a9', 'c05a97e1'))
-_RECORDED = str(encryption_types.Recorded(
-    encryption_types.HEADER_BYTES, '8f21c6d4-0d5b-4a7e-9b1c-d27e3f60a815'))
+_RECORDED = str(volume_types.Recorded(
+    volume_types.HEADER_BYTES, '8f21c6d4-0d5b-4a7e-9b1c-d27e3f60a815'))
 ENCRYPTED_OF = {
     NODE1: [_volume(ENCRYPTED, provider_id=_RECORDED),
             _volume(BY_NOVA, encryption_key_id='k')],
@@ -201,7 +202,7 @@ class _Peers:
             'missing']
         return {'host': host + '#localclone', 'time': time.time(),
                 'problems': problems, 'room': dataclasses.asdict(
-                    reports.FreeSpace(142 * GIB, 9 * GIB, False))}
+                    lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 
 class _Backend:
@@ -218,22 +219,20 @@ class _Backend:
         secrets_in_use=lambda host='': set(), secrets_of_all=lambda: set(),
         volumes_known=lambda ids: (set(), {GONE}),
         moves_of=lambda host: MOVES_OF.get(host, []),
-        volumes_of=lambda host: ENCRYPTED_OF.get(
-            host, []) if _Peers.encrypted else VOLUMES_OF.get(
-                host, []) if host == NODE3 or _Peers.ready else [],
+        volumes_of=lambda host: ENCRYPTED_OF.get(host, []) if _Peers.encrypted
+        else VOLUMES_OF.get(host, []) if host == NODE3 or _Peers.ready else [],
         all_volumes=lambda backend: [
             _row(MOVING, NODE2, SHADOW, display_name='data', status='in-use',
                  hosts=('node2',)),
             _row(STARTING, NODE2, OTHER_SHADOW, status='in-use',
-                 hosts=('node1', 'node2')),
-            _row(QUIET, display_name='logs'),
+                 hosts=('node1', 'node2')), _row(QUIET, display_name='logs'),
             _row(ENCRYPTED, provider_id=_RECORDED)],
-        all_moves=lambda backend: ([
-            metric_records.Under(each, 0.0) for each in MOVES.values()], 0),
-        copies=lambda host: [queue.Entry(SHADOW, MOVING, NODE1, NODE2)],
+        all_moves=lambda backend: (
+            [inventory.Under(each, 0.0) for each in MOVES.values()], 0),
+        copies=lambda host: [
+            copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)],
         encrypted_by_nova=lambda volume_id: ('aes-xts-plain64', 256),
-        service=lambda host: operator_records.Service(
-            True, host == NODE1, 'nova'),
+        service=lambda host: inventory.Service(True, host == NODE1, 'nova'),
         snapshots_on=lambda host: {SNAPSHOT: QUIET})
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60)
@@ -285,15 +284,15 @@ class _Backend:
             group='cinder-volumes', pool=pool,
             survey=lambda: survey.Survey({}, {}),
             metadata_group='cinder-volumes',
-            lvs=lambda: {pool: reports.LogicalVolume(
+            lvs=lambda: {pool: lvm_reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),
-                zeroes=True)},
-            pool_usage=lambda: (84.2, 11.0),
-            free_space=lambda: reports.FreeSpace(142 * GIB, 9 * GIB, False))
+                zeroes=True)}, pool_usage=lambda: (84.2, 11.0),
+            free_space=lambda: lvm_reports.FreeSpace(
+                142 * GIB, 9 * GIB, False))
 
 
 def _restored(*_args):
-    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, move),
+    return [(boot_plan.Local(volume, 'volume-' + lv, 20 * GIB, move),
              problem) for volume, lv, move, problem in (
         (QUIET, QUIET, None, ''),
         (MOVING, SHADOW, MOVES[MOVING], ''),
@@ -303,16 +302,16 @@ def _restored(*_args):
 
 
 def _unlocked(*_args):
-    return [unlocking.Outcome(QUIET, 'volume-' + QUIET, unlocking.OPENED),
-            unlocking.Outcome(
-                MOVING, 'volume-' + SHADOW, unlocking.LOCKED, str(
-                    encryption_errors.KeyUnavailable(
+    return [unlock.Outcome(QUIET, 'volume-' + QUIET, unlock.OPENED),
+            unlock.Outcome(
+                MOVING, 'volume-' + SHADOW, unlock.LOCKED, str(
+                    encryption_exceptions.KeyUnavailable(
                         reason='no answer within 15 s')))]
 
 
 def _opened(*_args):
-    return [unlocking.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
-                              unlocking.OPENED)]
+    return [unlock.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
+                           unlock.OPENED)]
 
 
 def _added(*_args):
@@ -325,43 +324,44 @@ def _measured(*_args):
     """What the sources say on the destination of the moves."""
     def answer(value, seconds):
         return sources.Answer(value, seconds=seconds)
-    lvs = [reports.LogicalVolume('cinder-volumes', *each) for each in (
+    lvs = [lvm_reports.LogicalVolume('cinder-volumes', *each) for each in (
         ('volume-' + SHADOW, 20 * GIB, '253:8', frozenset(
             names.tags(volume=MOVING))),
         (names.metadata_lv(SHADOW), 4 << 20, '253:9', frozenset(
-            names.tags(volume=MOVING))))] + [reports.LogicalVolume(
+            names.tags(volume=MOVING))))] + [lvm_reports.LogicalVolume(
                 'cinder-volumes', 'cinder-volumes-pool', 900 * GIB, '253:3',
                 frozenset(), allocated=310 * GIB, metadata_size=1 << 30,
                 metadata_used=110 << 20)]
-    entry = queue.Entry(SHADOW, MOVING, NODE1, NODE2)
+    entry = copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)
     return {
         'storage': answer(sources.Storage(
             survey.Survey({each.name: each for each in lvs}, {
-                each.name: each for each in (
-                    tables.Device(names.clone(SHADOW), '', '253:11', 1, False,
-                                  '0 41943040 clone 253:9 253:8 8:16 128'),
-                    tables.Device(names.handle(MOVING), '', '253:12', 1,
-                                  False, '0 41943040 linear 253:11 0'))}),
-            reports.FreeSpace(570 * GIB, 9 * GIB, False),
-            reports.Capacity(900 * GIB, 570 * GIB, 340 * GIB, 17),
-            'cinder-volumes', 'cinder-volumes-pool', {
-                SHADOW: tables.CloneStatus(
-                    128, 20, 1024, 134808, 327680, 32, True, 'rw')}), 0.31),
-        'database': answer(sources.Database(
-            {NODE1: True, NODE2: True},
-            [metric_records.Under(MOVES[MOVING], time.time() - 52)], 0,
-            [_row(MOVING, NODE2, SHADOW)],
-            {SHADOW: queue.Turn(entry, 0)}), 0.06),
-        'service': answer({
-            'events': {'move_completed': 4, 'copying': 61},
-            'refusals': {'source_busy': 0, 'no_free_space': 1},
-            'copies': {SHADOW: {'rate': 43.4 * (1 << 20),
-                                'pace': 'yielding'}}}, 0.02),
+                each.name: each for each in (dm_tables.Device(
+                    names.clone(SHADOW), '', '253:11', 1, False,
+                    '0 41943040 clone 253:9 253:8 8:16 128'), dm_tables.Device(
+                        names.handle(MOVING), '', '253:12', 1, False,
+                        '0 41943040 linear 253:11 0'))}),
+            lvm_reports.FreeSpace(570 * GIB, 9 * GIB, False),
+            lvm_reports.Capacity(900 * GIB, 570 * GIB, 340 * GIB, 17),
+            'cinder-volumes', 'cinder-volumes-pool',
+            {SHADOW: dm_tables.CloneStatus(
+                128, 20, 1024, 134808, 327680, 32, True, 'rw')}), 0.31),
+        'database': answer(
+            sources.Database(
+                {NODE1: True, NODE2: True},
+                [inventory.Under(MOVES[MOVING], time.time() - 52)], 0,
+                [_row(MOVING, NODE2, SHADOW)], {SHADOW: queue.Turn(entry, 0)}),
+            0.06),
+        'service': answer(
+            {'events': {'move_completed': 4, 'copying': 61},
+             'refusals': {'source_busy': 0, 'no_free_space': 1}, 'copies': {
+                 SHADOW: {'rate': 43.4 * (1 << 20), 'pace': 'yielding'}}},
+            0.02),
         'doctor': answer([checks.Finding('commands', checks.OK)], 1.4)}
 
 
 def _row(volume, host=NODE1, lv=None, **more):
-    return metric_records.Row(**{
+    return inventory.Row(**{
         'id': volume, 'display_name': '', 'lv': 'volume-' + (lv or volume),
         'name_id': lv or volume, 'host': host + '#localclone', 'size': 20,
         'status': 'available', 'attach_status': 'detached',
@@ -401,17 +401,17 @@ def run(words: list[str]) -> tuple[str, int]:
                 (_Peers, 'ready', words[0] == 'drain'),
                 (_Peers, 'encrypted', words[0] == 'encryption'),
                 (backend, 'act_as_root', lambda _settings: None),
-                (recovery, 'node', lambda _backend: None),
+                (keys, 'node', lambda _backend: None),
                 (recovery_keys, 'add', _added),
                 (recovery_keys, 'remove',
                  lambda *_args: recovery_keys.Removed('1')),
-                (header_care, 'restore', lambda *_args: header_care.Restored(
+                (headers, 'restore', lambda *_args: headers.Restored(
                     names.header_backup(ENCRYPTED, '3'))),
                 (restore, 'restore', _restored),
                 (sources.Watch, 'read', _measured),
                 (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),
-                (unlocking, 'unlock', _unlocked),
-                (opening, 'open_wanted', _opened),
+                (unlock, 'unlock', _unlocked),
+                (unlock_wanted, 'open_wanted', _opened),
                 (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),
@@ -422,8 +422,8 @@ def run(words: list[str]) -> tuple[str, int]:
                  'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'
                  'cryptsetup 2.6.1\n'),
                 (lvm, 'free', lambda groups, timeout: None),
-                (configfs, 'hanging', lambda prefix, timeout: []),
-                (devicemapper, 'targets',
+                (lio_configfs, 'hanging', lambda prefix, timeout: []),
+                (dmsetup, 'targets',
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(
                 mock.patch.object(where, what, instead))

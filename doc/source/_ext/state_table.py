@@ -3,7 +3,7 @@
 
 import list_table
 
-from cinder_localclone import state
+from cinder_localclone.core import state
 
 #: Stands where graphviz is not installed, instead of the drawing.
 NO_DRAWING = ['.. note:: This page was built without graphviz (``dot``): the '

@@ -17,7 +17,7 @@ class WhatWorks(Directive):
     def run(self):
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
-        from cinder_localclone import messages
+        from cinder_localclone.service import messages
         from lab.operations import table
         self.state.document.settings.env.note_dependency(str(table.PATH))
         container = nodes.container()

@@ -16,7 +16,7 @@ from cinder import objects
 from cinder import rpc
 from oslo_config import cfg
 from lab.faults import answers
-from cinder_localclone import peer
+from cinder_localclone.service import rpc as peer
 conf, steps, host, volume, to = sys.argv[1:]
 cfg.CONF([], project='cinder', default_config_files=[conf])
 objects.register_all()

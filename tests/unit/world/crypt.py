@@ -10,16 +10,14 @@ import copy
 import dataclasses
 import json
 
-from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import tokens
-from cinder_localclone import names
-from cinder_localclone import pinning
-from cinder_localclone import pins
-from cinder_localclone import reencryption_errors
-from cinder_localclone import rows
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import pins
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import pinning
 from tests.unit.world import disks
 from tests.unit.world import reencryption
 from tests.unit.world import stack
@@ -43,13 +41,13 @@ class SimHeader:
     slots: dict[str, bytes]
     tokens: dict = dataclasses.field(default_factory=dict)
     cipher: str = 'aes-xts-plain64'
-    under_way: headers.Reencryption | None = None
+    under_way: luks_header.Reencryption | None = None
     digest: str = 'of the data'
     uuid: str = ''
     integrity: str = ''
     key_bits: int = 512
     sector_size: int = 512
-    data_offset: int = encryption_types.HEADER_BYTES
+    data_offset: int = volume_types.HEADER_BYTES
 
 
 #: Of a header as it is unless a test says otherwise.
@@ -61,8 +59,8 @@ def encrypt(world, volume, key=''):
     key = key or 'secret-' + volume.id
     world.secrets.kept[key] = names.secret(volume.id), b'key ' + key.encode()
     world.headers[volume.id] = SimHeader(
-        {'0': world.secrets.kept[key][1]}, {'0': tokens.Token(
-            key, encryption_types.KeyFormat.HEX, keyslots=('0',),
+        {'0': world.secrets.kept[key][1]}, {'0': luks_header.Token(
+            key, volume_types.KeyFormat.HEX, keyslots=('0',),
             number='0')})
     volume.provider_id = recorded(key)
     return key
@@ -70,8 +68,8 @@ def encrypt(world, volume, key=''):
 
 def recorded(key):
     """What the row of such a volume says."""
-    return str(encryption_types.Recorded(
-        encryption_types.HEADER_BYTES, key, pin=PIN))
+    return str(volume_types.Recorded(
+        volume_types.HEADER_BYTES, key, pin=PIN))
 
 
 def authenticate(world, volume):
@@ -97,7 +95,7 @@ def _as_header(found):
     # Once all is encrypted anew, the data has the new key only.
     data = (found.under_way if found.under_way and found.under_way.complete
             else found)
-    return headers.Header(
+    return luks_header.Header(
         data.cipher, data.key_bits + more_bits, found.sector_size,
         integrity, found.data_offset, True, slots,
         tuple(found.tokens.values()), reencryption=found.under_way,
@@ -133,7 +131,7 @@ class SimSecrets:
 
 
 class SimKeys:
-    """:class:`cinder_localclone.keys.Keys` of a node."""
+    """:class:`cinder_localclone.encryption.key_manager.Keys` of a node."""
 
     def __init__(self, node):
         self.node = node
@@ -142,13 +140,13 @@ class SimKeys:
     def _ask(self, key=None):
         secrets = self.world.secrets
         if secrets.state == AWAY:
-            raise encryption_errors.KeyUnavailable(reason='away')
+            raise encryption_exceptions.KeyUnavailable(reason='away')
         if secrets.state == REFUSES or (
                 key is not None and key not in secrets.kept):
-            raise encryption_errors.KeyRefused(key=key, reason='no')
+            raise encryption_exceptions.KeyRefused(key=key, reason='no')
         return secrets
 
-    def create(self, volume_id, key_format=encryption_types.KeyFormat.HEX):
+    def create(self, volume_id, key_format=volume_types.KeyFormat.HEX):
         secrets = self._ask()
         key = 'secret-%d' % next(self.world.clock)
         secrets.kept[key] = names.secret(volume_id), b'key of %s' % (
@@ -165,7 +163,7 @@ class SimKeys:
 
     def check_shared(self, key):
         if names.is_secret(self._ask(key).kept[key][0]):
-            raise encryption_errors.KeyRefused(key=key, reason='its name')
+            raise encryption_exceptions.KeyRefused(key=key, reason='its name')
 
     def get_again(self, key, key_format, volume_id=''):
         return self.get(key, key_format, volume_id)
@@ -173,7 +171,7 @@ class SimKeys:
     def _check_name(self, key, volume_id):
         name, _secret = self._ask().kept.get(key, ('', b''))
         if volume_id and name != names.secret(volume_id):
-            raise encryption_errors.KeyRefused(key=key, reason='its name')
+            raise encryption_exceptions.KeyRefused(key=key, reason='its name')
 
     def remove(self, key, volume_id=''):
         secrets = self._ask()
@@ -185,7 +183,8 @@ class SimKeys:
                     self.world.going),
                 'a secret goes that is in use')
             if any(used == key for used, *_who in secrets.consumers):
-                raise encryption_errors.KeyRefused(key=key, reason='in use')
+                raise encryption_exceptions.KeyRefused(
+                    key=key, reason='in use')
             del secrets.kept[key]
 
     def find(self, volume_id):
@@ -208,7 +207,7 @@ class SimKeys:
 
 
 class SimCrypt:
-    """:class:`cinder_localclone.cryptsetup.Cryptsetup` of a node."""
+    """:class:`cinder_localclone.storage.cryptsetup.Cryptsetup` of a node."""
 
     def __init__(self, node):
         self.node = node
@@ -223,9 +222,9 @@ class SimCrypt:
         try:
             self.node.read(volume_id, 0)
         except IOError as exc:
-            raise encryption_errors.HeaderDamaged(path='p', reason=exc)
+            raise encryption_exceptions.HeaderDamaged(path='p', reason=exc)
         if found is None or self.node.headers_unreadable:
-            raise encryption_errors.HeaderDamaged(path='p', reason='none')
+            raise encryption_exceptions.HeaderDamaged(path='p', reason='none')
         return found
 
     def _insist_at_rest(self, volume_id, what):
@@ -265,7 +264,7 @@ class SimCrypt:
     def damaged_copies(self, volume_id):
         try:
             self._header(volume_id)
-        except encryption_errors.HeaderDamaged:
+        except encryption_exceptions.HeaderDamaged:
             return ['damaged']
         return []
 
@@ -299,7 +298,8 @@ class SimCrypt:
         self._insist_at_rest(volume_id, 'a token')
         found = self._header(volume_id)
         self._insist((number in found.tokens) is replace, 'tokens')
-        found.tokens[number] = tokens.parse(number, json.loads(token))
+        found.tokens[number] = luks_header.parse_token(
+            number, json.loads(token))
 
     def remove_token(self, volume_id, number):
         self._insist_alone(volume_id, 'no token')
@@ -320,13 +320,13 @@ class SimCrypt:
         self._insist_alone(volume_id, 'no slot')
         found = self._header(volume_id)
         others = {each for token in self.header(volume_id).opened_by(
-            tokens.Role.VOLUME) for each in token.keyslots} - {slot}
+            luks_header.Role.VOLUME) for each in token.keyslots} - {slot}
         if not others:
-            raise encryption_errors.LastKey(path='p', slot=slot)
+            raise encryption_exceptions.LastKey(path='p', slot=slot)
         recovery = {each for token in self.header(volume_id).opened_by(
-            tokens.Role.RECOVERY) for each in token.keyslots} - {slot}
+            luks_header.Role.RECOVERY) for each in token.keyslots} - {slot}
         if key not in [found.slots[each] for each in others | recovery]:
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
         _kill(found, slot)
 
     def _insist_alone(self, volume_id, what):
@@ -346,7 +346,7 @@ class SimCrypt:
         if (header.under_way and header.under_way.complete and len(found) < 2
                 or key not in ([found.get(slot)] if slot
                                else found.values())):
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
 
     def erase(self, volume_id):
         self._header(volume_id).slots.clear()
@@ -361,9 +361,10 @@ class SimCrypt:
         self._insist(not header.reencryption, 'a backup')
         copied = copy.deepcopy(self._header(volume_id))
         if _as_header(copied) != header:
-            raise encryption_errors.ForeignHeader(path='p', reason='changed')
+            raise encryption_exceptions.ForeignHeader(
+                path='p', reason='changed')
         if key and key not in copied.slots.values():
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
         self._insist(copied.digest != FORGED, 'a forged header is used')
         found = self.world.backups.setdefault(volume_id, [])
         what = str(1 + max(map(int, found), default=0))
@@ -389,7 +390,7 @@ class SimCrypt:
     def test_backup(self, volume_id, name, key, slot=None):
         found = self.world.copies[volume_id, name].slots
         if key not in ([found.get(slot)] if slot else found.values()):
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
 
     def save(self, volume_id):
         self.world.saved.append((volume_id, self.world.headers[volume_id]))
@@ -420,7 +421,7 @@ class SimCrypt:
 
     def check_reencrypts(self, volume_id):
         if self.node.old_cryptsetup:
-            raise reencryption_errors.CannotReencrypt(
+            raise encryption_exceptions.CannotReencrypt(
                 volume=volume_id, reason='cryptsetup is too old')
 
     def begin_reencryption(self, volume_id, slot, wanted, key):
@@ -435,14 +436,14 @@ class SimCrypt:
         found = self._header(volume_id)
         self._insist(found.under_way.complete, 'the end of what is not')
         if key not in found.slots.values():
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
         reencryption.end(self.node, volume_id)
 
     def test_ended(self, volume_id, key):
         self._insist(self._header(volume_id).under_way.complete,
                      'the end of what is not')
         if key not in self._header(volume_id).slots.values():
-            raise encryption_errors.WrongKey(path='p')
+            raise encryption_exceptions.WrongKey(path='p')
 
     def open(self, volume_id, key, keep_header=False, discards=False,
              readonly=False):
@@ -467,7 +468,7 @@ class SimCrypt:
         self.node.devices[name] = disks.sized(
             {'below': names.handle(volume_id),
              **({} if how == stack.HOW else {'how': how})},
-            disks.size(handle) - encryption_types.HEADER_BYTES)
+            disks.size(handle) - volume_types.HEADER_BYTES)
 
     def opened(self, volume_id):
         name = names.crypt(volume_id)
@@ -514,7 +515,7 @@ class SimCrypt:
     def _kept(self, volume_id, recorded):
         of, key = (self.node.disk.sealed or {}).get(volume_id, ('', b''))
         if of != recorded:
-            raise encryption_errors.NotSealed(path='p', reason='none')
+            raise encryption_exceptions.NotSealed(path='p', reason='none')
         return key
 
     def forget_sealed(self, volume_id):
@@ -537,7 +538,7 @@ class SimCrypt:
         before = self.node.devices[names.crypt(volume_id)]
         self.node.devices[names.crypt(volume_id)] = disks.sized(
             {key: before[key] for key in ('below', 'how') if key in before},
-            disks.size(handle) - encryption_types.HEADER_BYTES)
+            disks.size(handle) - volume_types.HEADER_BYTES)
 
     def zero(self, lv, volume_id, slow=False):
         self._insist(names.FRESH in self.node.disk.tags[lv],

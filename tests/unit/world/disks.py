@@ -3,7 +3,7 @@
 
 import itertools
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 
 REGIONS = 4
 GIB = 1 << 30

@@ -3,9 +3,9 @@
 
 import typing
 
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import state
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import state
 
 #: No moments of their own: they look, or they end what is over by then.
 UNNOTED = frozenset((

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that the driver encrypts, as events of a schedule, and checks.
 
-cryptsetup, headers and the key manager are those of :mod:`.crypt` and
-:mod:`.reencryption`. The operator rotates keys and encrypts volumes anew; the
+cryptsetup, headers and the key manager are those of :mod:`.cryptsetup` and
+:mod:`.reencrypt`. The operator rotates keys and encrypts volumes anew; the
 process that does so comes on, ends, or is killed; the key manager is away;
 somebody forges a header for a while.
 """
 
 import typing
 
-from cinder_localclone import names
-from cinder_localclone import rows
-from cinder_localclone import secret_care
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import leftovers
 from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import reencryption
@@ -139,7 +139,7 @@ def check(world):
 
 
 class _Known:
-    """What the database knows of secrets; see :mod:`.secret_care`."""
+    """What the database knows of secrets; see :mod:`.leftovers`."""
 
     def __init__(self, world):
         self._world = world
@@ -161,9 +161,9 @@ def clean_up(world):
     """
     node = next(iter(world.nodes.values()))
     keys = crypt.SimKeys(node)
-    for each in secret_care.find(_Known(world), keys, set(world.backups)):
+    for each in leftovers.find(_Known(world), keys, set(world.backups)):
         if each.known:
-            secret_care.remove(keys, crypt.SimCrypt(node), each)
+            leftovers.remove(keys, crypt.SimCrypt(node), each)
 
 
 def left(world):

@@ -9,17 +9,16 @@ import types
 import typing
 import uuid
 
-from cinder_localclone import births
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import images
-from cinder_localclone.lvm import reports
-from cinder_localclone import managing
-from cinder_localclone import managing_snapshots
-from cinder_localclone import names
-from cinder_localclone import reverting
-from cinder_localclone import rows
-from cinder_localclone import snapshots
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import manage
+from cinder_localclone.volumes import manage_snapshots
+from cinder_localclone.volumes import revert
+from cinder_localclone.volumes import snapshots
 
 #: What a snapshot has that LVM has not taken yet: that of a later moment.
 LATE = 'late'
@@ -79,7 +78,7 @@ class WorldImages:
 
     def snapshot_row(self, volume):
         """A snapshot that Cinder is about to have taken."""
-        snapshot = images.Snapshot(
+        snapshot = rows.Snapshot(
             str(uuid.uuid4()), volume.id, volume.size, 'creating', '')
         self.snapshots[snapshot.id] = snapshot
         return snapshot.id
@@ -106,7 +105,7 @@ class WorldImages:
 
 
 class SimSnapshotRecords:
-    """:class:`cinder_localclone.snapshot_records.SnapshotRecords`."""
+    """:class:`cinder_localclone.db.volumes.SnapshotRecords`."""
 
     world: typing.Any
     volume: typing.Any
@@ -165,7 +164,7 @@ class SimSnapshotRecords:
 
     @staticmethod
     def wanted_encryption(volume, new=False):
-        return encryption_types.parse(volume.extra_specs, new)
+        return volume_types.parse(volume.extra_specs, new)
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)
@@ -207,7 +206,7 @@ class SimSnapshotRecords:
     def newborn(self, volume_id):
         gone = self.world.deleted.get(volume_id)
         volume = gone or self.volume(volume_id)
-        return volume and images.Newborn(
+        return volume and rows.Newborn(
             volume.status, (volume.host or '').partition('#')[0], volume.name,
             bool(gone))
 
@@ -241,7 +240,7 @@ class SimSnapshotStack:
         return self.node.world.pool
 
     def pool_usage(self, lvs=None):
-        return reports.Usage(*self.node.usage)
+        return lvm_reports.Usage(*self.node.usage)
 
     def create_snapshot(self, snapshot_id, origin, volume_id):
         self._check_there(origin)
@@ -372,19 +371,19 @@ class SimSnapshotPeers:
     _call: typing.Any
 
     def unmanage(self, context, host, volume_id):
-        self._call(host, lambda other: managing.unmanage_here(
+        self._call(host, lambda other: manage.unmanage_here(
             other.node, context, volume_id))
 
     def manageable_snapshot(self, context, host, snapshot_id, reference):
-        return self._call(host, lambda other: managing_snapshots.size_here(
+        return self._call(host, lambda other: manage_snapshots.size_here(
             other.node, snapshot_id, reference))
 
     def manage_snapshot(self, context, host, snapshot_id, reference):
-        return self._call(host, lambda other: managing_snapshots.manage_here(
+        return self._call(host, lambda other: manage_snapshots.manage_here(
             other.node, snapshot_id, reference))
 
     def unmanage_snapshot(self, context, host, snapshot_id):
-        self._call(host, lambda other: managing_snapshots.unmanage_here(
+        self._call(host, lambda other: manage_snapshots.unmanage_here(
             other.node, snapshot_id))
 
     def create_snapshot(self, context, host, snapshot_id):
@@ -405,19 +404,19 @@ class SimSnapshotPeers:
 
     def create_from_snapshot(self, context, host, volume_id, snapshot_id,
                              destination):
-        self._call(host, lambda other: births.from_snapshot_here(
+        self._call(host, lambda other: clone.from_snapshot_here(
             other.node, context, volume_id, snapshot_id, destination))
 
     def revert(self, context, host, volume_id, snapshot_id):
-        self._call(host, lambda other: reverting.revert_here(
+        self._call(host, lambda other: revert.revert_here(
             other.reconciler, volume_id, snapshot_id))
 
     def create_body(self, context, host, volume_id, snapshot_id, new):
-        self._call(host, lambda other: reverting.create_body(
+        self._call(host, lambda other: revert.create_body(
             other.node, volume_id, snapshot_id, new))
 
     def create_from_volume(self, context, host, volume_id, source_id,
                            destination):
-        self._call(host, lambda other: births.from_volume_here(
+        self._call(host, lambda other: clone.from_volume_here(
             other.node, context, volume_id, source_id, destination,
             other.reconciler.progress))

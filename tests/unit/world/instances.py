@@ -14,7 +14,7 @@ import typing
 
 from oslo_db import exception as db_exc
 
-from cinder_localclone import names
+from cinder_localclone.core import names
 from tests.unit.world import disks
 from tests.unit.world import scheduler as schedulers
 from tests.unit.world import seeded

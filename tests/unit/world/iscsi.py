@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What simulated nodes serve over iSCSI, and what they attach from others."""
 
-from cinder_localclone import exceptions
-from cinder_localclone import iscsi_target
-from cinder_localclone import names
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
 from tests.unit.world import disks
 from tests.unit.world import images
 
@@ -42,11 +42,11 @@ class SimExports(images.SimSnapshotExports):
         return portal if self.has_portal(portal) else self.portal
 
     def source_location(self, shadow_id):
-        return iscsi_target.location(self.portal, 3260, shadow_id)
+        return iscsi.location(self.portal, 3260, shadow_id)
 
     def location_for(self, move):
-        portal = iscsi_target.portal_of(move.location).removesuffix(':3260')
-        return iscsi_target.location(
+        portal = iscsi.portal_of(move.location).removesuffix(':3260')
+        return iscsi.location(
             self.portal_for(portal), 3260, move.shadow_id)
 
     def offer_source(self, move):

@@ -7,22 +7,22 @@ import functools
 import itertools
 import typing
 
-from cinder_localclone import connections
-from cinder_localclone import directory
-from cinder_localclone import exceptions
-from cinder_localclone import extending
-from cinder_localclone import late_requests
-from cinder_localclone.moves import refilling
-from cinder_localclone.moves import removal
+from cinder_localclone.core import attachments
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import refill
 from cinder_localclone.moves import source
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import node as nodes
-from cinder_localclone import reconcile
-from cinder_localclone import restore
-from cinder_localclone import rows
-from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone.service import directory
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import extend as extending
+from cinder_localclone.volumes import reconcile
+from cinder_localclone.volumes import uncommitted
 from tests import complaints
 from tests.unit.world import crypt
 from tests.unit.world import disks
@@ -208,8 +208,8 @@ class World(images.WorldImages):
             node.dead = node.gone
             with contextlib.suppress(effects.Stopped):
                 node.reconciler.converge_node()
-                newborns.sweep(node.node, None)
-                removal.remove_doomed(node.node)
+                uncommitted.sweep(node.node, None)
+                cleanup.remove_doomed(node.node)
         if self.wrongs:
             raise AssertionError(self.wrongs)
 
@@ -306,7 +306,7 @@ class SimNode:
         acting = self.ACTING
         self.sim_stack = acting(self, self.STACK(self))
         rows = acting(self, self.make_records())
-        self.node = nodes.Node(
+        self.node = Node(
             host=self.host, records=rows, snapshots=rows, attachments=rows,
             secrets=rows, crypt=acting(self, crypt.SimCrypt(self)),
             keys=acting(self, crypt.SimKeys(self)),
@@ -322,7 +322,7 @@ class SimNode:
         for each in ('converge_node', 'converge_moves'):
             setattr(self.reconciler, each,
                     self.look(getattr(self.reconciler, each)))
-        self.connections = connections.Connections(
+        self.connections = connect.Connections(
             self.reconciler, directory.Directory(
                 self.host, rows, self.node.peers).find)
 
@@ -368,7 +368,7 @@ class SimNode:
 
     def stop(self, power):
         self.dead = True
-        self.reconciler.comparison.memory = refilling.Memory()
+        self.reconciler.comparison.memory = refill.Memory()
         self.node.asked.clear()
         self.held.clear()
         self.offered.clear()
@@ -385,7 +385,7 @@ class SimNode:
 
     def _check_boot(self):
         """A boot gives out by itself nothing that is not all there."""
-        for local in restore.plan(survey.Survey(
+        for local in boot_plan.plan(survey.Survey(
                 stack.SimStack(self).lvs(), {})):
             row = self.world.volumes.get(local.volume_id)
             if local.move is None and not local.reason and not (
@@ -415,13 +415,13 @@ class SimNode:
         """Cinder asks for a connection; it is not late."""
         return self.connections.serve(
             None, volume.id, connector,
-            late_requests.attachments(volume))
+            attachments.of_request(volume))
 
     def unserve(self, volume, connector):
         """The same for its end."""
         self.connections.unserve(
             None, volume.id, connector,
-            late_requests.attachments(volume))
+            attachments.of_request(volume))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""

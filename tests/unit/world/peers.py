@@ -4,13 +4,13 @@
 import dataclasses
 import json
 
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import extending
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
-from cinder_localclone import names
-from cinder_localclone import passing
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import extend
 from tests.unit.world import effects
 from tests.unit.world import images
 
@@ -80,18 +80,18 @@ class SimPeers(images.SimSnapshotPeers):
             self, context, host, volume_id, properties, attachments):
         def call(other):
             with other.lock(volume_id):
-                passing.begin(
+                remote_attachment.begin(
                     other.node, volume_id, properties, attachments)
         self._call(host, call)
 
     def end_passing(self, context, host, volume_id, user):
         def call(other):
             with other.lock(volume_id):
-                passing.end_one(other.node, volume_id, user)
+                remote_attachment.end_one(other.node, volume_id, user)
         self._call(host, call)
 
     def extend(self, context, host, volume_id, size_gib):
-        return self._call(host, lambda other: extending.extend_part(
+        return self._call(host, lambda other: extend.extend_part(
             other.reconciler, volume_id, size_gib))
 
     def inspect(self, context, host, volume_id):
@@ -101,7 +101,7 @@ class SimPeers(images.SimSnapshotPeers):
                     for lv in other.sim_stack.lvs().values()]})
 
     def delete(self, context, host, volume_id):
-        self._call(host, lambda other: deletion.delete_here(
+        self._call(host, lambda other: delete.delete_here(
             other.node, context, volume_id, overwrites=False))
 
     def terminate_connection(

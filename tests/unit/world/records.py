@@ -10,15 +10,14 @@ import types
 import typing
 import uuid
 
-from cinder_localclone import encryption_types
-from cinder_localclone import exceptions
-from cinder_localclone import names
-from cinder_localclone import passing
-from cinder_localclone import queue
-from cinder_localclone import records
-from cinder_localclone import rows
-from cinder_localclone import served
-from cinder_localclone import state
+from cinder_localclone.core import attachments
+from cinder_localclone.core import copies
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
 from tests.unit.world import images
 
 #: What commit swaps, beside the name of the LV.
@@ -41,8 +40,8 @@ def _copied(record, **changes):
 
 
 class SimRecords(images.SimSnapshotRecords):
-    """:class:`cinder_localclone.operator_records.OperatorRecords` and
-    :class:`cinder_localclone.attachment_records.AttachmentRecords` on
+    """:class:`cinder_localclone.db.inventory.OperatorRecords` and
+    :class:`cinder_localclone.db.attachments.AttachmentRecords` on
     dictionaries.
 
     The record of a move is a :class:`.state.Move`, and a row of what the
@@ -126,7 +125,7 @@ class SimRecords(images.SimSnapshotRecords):
         row = self.world.volumes.get(volume.id)
         if (row is None or row.host != volume.host or self.move_of(volume.id)
                 or not rows.may_move(
-                    row, asked_by, records.is_migrated_by_cinder(row))):
+                    row, asked_by, rows.is_migrated_by_cinder(row))):
             raise exceptions.StaleMove(volume=volume.id)
         shadow = types.SimpleNamespace(
             host=host, availability_zone=row.availability_zone,
@@ -211,7 +210,7 @@ class SimRecords(images.SimSnapshotRecords):
         del self.world.shadow_rows[move.shadow_id]
         volume = self.world.volumes.get(move.volume_id)
         if (event is state.Event.SOURCE_REMOVED and volume
-                and not records.is_migrated_by_cinder(volume)):
+                and not rows.is_migrated_by_cinder(volume)):
             volume.migration_status = 'success'
 
     # -- the queue
@@ -232,7 +231,7 @@ class SimRecords(images.SimSnapshotRecords):
         row = self.world.volumes[move.volume_id]
         hosts = [(each.connector or {}).get('host')
                  for each in row.volume_attachment if each.instance_uuid]
-        return queue.Entry(
+        return copies.Entry(
             move.shadow_id, move.volume_id, move.source, move.destination,
             bool(hosts), awaited,
             self.world.stalled.get(move.shadow_id, 0), began,
@@ -255,7 +254,7 @@ class SimRecords(images.SimSnapshotRecords):
         if row is None or _service(row.host) != host:
             return None
         before, after = row.status, rows.after_death(
-            row, sizes.get(row.name), records.is_migrated_by_cinder(row))
+            row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
         if after:
             row.status = after
         if after and before == 'reverting':
@@ -318,7 +317,7 @@ class SimRecords(images.SimSnapshotRecords):
 
     def passed_to(self, host):
         return sorted((self._read(row) for row in self.world.volumes.values()
-                       if passing.connection_to(self.node.node, row, host)),
+                       if nodes.connection_to(self.node.node, row, host)),
                       key=lambda row: row.id)
 
     def _rewrite(self, volume_id, wanted, change):
@@ -329,8 +328,8 @@ class SimRecords(images.SimSnapshotRecords):
 
     def end_passing(self, volume_id, host):
         self._rewrite(
-            volume_id, lambda each: served.passed_to(
-                each, self.node.node.is_at, host), served.without_export)
+            volume_id, lambda each: attachments.passed_to(
+                each, self.node.node.is_at, host), attachments.without_export)
 
     def readdress(self, volume_id, iqn, portal):
         self._rewrite(
@@ -348,7 +347,7 @@ class SimRecords(images.SimSnapshotRecords):
         snapshots = [(each.node, each.provider_id)
                      for each in self.world.snapshots.values()
                      if not each.deleted]
-        return {encryption_types.key_in(text)
+        return {volume_types.key_in(text)
                 for where, text in volumes + snapshots
                 if re.match('lc.*:', text or '')
                 and (not host or names.same_backend(where or '', host))}

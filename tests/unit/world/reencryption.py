@@ -7,9 +7,9 @@ goes on when a test says so.
 
 import dataclasses
 
-from cinder_localclone.luks import headers
-from cinder_localclone.luks import progress
-from cinder_localclone import names
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
 
 #: How far one is that has begun; how much a volume has to be encrypted anew.
 HALF, ALL = 1 << 29, 1 << 30
@@ -24,7 +24,7 @@ def begin(header, slot, wanted):
             header.tokens[number] = dataclasses.replace(
                 token, keyslots=(*token.keyslots, new))
     wanted.words()  # of what is allowed
-    header.under_way = headers.Reencryption(
+    header.under_way = luks_header.Reencryption(
         0, wanted.resilience, False, wanted.cipher, wanted.key_bits,
         digest=header.digest + ' and anew')
 
@@ -101,7 +101,7 @@ def insist_on_fences(world):
 
 
 class SimRunner:
-    """:class:`cinder_localclone.runner.Runner` of a node."""
+    """:class:`cinder_localclone.storage.cryptsetup.Runner` of a node."""
 
     resilience = 'checksum'
 
@@ -134,4 +134,4 @@ class SimRunner:
         return volume_id in self.node.reencrypting
 
     def progress(self, volume_id):
-        return progress.Progress(HALF, ALL, 1 << 20, 512)
+        return cryptsetup_cli.Progress(HALF, ALL, 1 << 20, 512)

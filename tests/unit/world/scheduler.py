@@ -21,7 +21,7 @@ import uuid
 
 import greenlet
 
-from cinder_localclone import exceptions
+from cinder_localclone.core import exceptions
 
 
 #: When a run begins, in seconds since the epoch.

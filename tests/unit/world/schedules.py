@@ -8,8 +8,8 @@ import inspect
 import typing
 from unittest import mock
 
-from cinder_localclone import names
-from cinder_localclone import unended
+from cinder_localclone.core import names
+from cinder_localclone.volumes import interrupted
 from tests import complaints
 from tests.unit.world import disks
 from tests.unit.world import encrypted
@@ -47,10 +47,10 @@ def fast():
         for each in OF_NAMES}
     with (flows.plain(),
           mock.patch.multiple(names, **remembered),
-          mock.patch('cinder_localclone.peer.inspect.signature',
+          mock.patch('cinder_localclone.service.rpc.inspect.signature',
                      functools.cache(inspect.signature)),
-          mock.patch('cinder_localclone.messages.tell_owner'),
-          mock.patch('cinder_localclone.front_end.is_encrypted',
+          mock.patch('cinder_localclone.service.messages.tell_owner'),
+          mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
                      lambda volume: False)):
         yield
 
@@ -191,7 +191,7 @@ def _look(cloud, node):
     node.reconciler.converge_node()
     cloud.sweep(node)
     records = cloud.world.nodes[node.host].node.records
-    unended.end_dead(node.node, records, datetime.datetime.max)
+    interrupted.end_dead(node.node, records, datetime.datetime.max)
     for volume in list(cloud.world.volumes.values()):
         if volume.status == 'deleting':
             cloud.delete(node, volume)

@@ -19,12 +19,13 @@ import typing
 from oslo_db import exception as db_exc
 import oslo_messaging as messaging
 
-from cinder_localclone import driver
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import handlers
-from cinder_localclone import names
-from cinder_localclone import peer
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import node as node_module
+from cinder_localclone.driver import driver
+from cinder_localclone.service import handlers
+from cinder_localclone.service import rpc
 from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import effects
@@ -203,7 +204,7 @@ class _Acting(effects._Acting):
             raise exceptions.CommandTimeout(command=name, seconds=60)
         if fault[0].startswith('no answer'):
             world.secrets.missed = True
-            raise encryption_errors.KeyUnavailable(reason=fault[0])
+            raise encryption_exceptions.KeyUnavailable(reason=fault[0])
         if fault[0] == 'deadlock':
             raise db_exc.DBDeadlock()
         if fault[0].startswith('connection'):
@@ -249,7 +250,7 @@ def _doing(name):
         if name in effects.LOCKED:
             effects._insist_on_lock(node, name, args[which])
         if name in effects.ALLOCATING:
-            world.insist(nodes.nodes.FREE_SPACE in node.held,
+            world.insist(node_module.FREE_SPACE in node.held,
                          '%s without the lock of free space', name)
         world.tick(node, 'before ' + name)
         self._check_database()
@@ -309,7 +310,7 @@ class Stack(stack.SimStack):
         super().flush_disk(move, disk)
 
 
-class Client(peer.Client):
+class Client(rpc.Client):
     """The driver's client; what it sends is an actor on the other node."""
 
     def __init__(self, node):
@@ -445,7 +446,7 @@ class Node(nodes.SimNode):
     def endpoint(self):
         """What answers its peers; few services are asked."""
         if self._endpoint is None:
-            self._endpoint = peer.Endpoint(
+            self._endpoint = rpc.Endpoint(
                 Handlers(self, self.driver.service))
         return self._endpoint
 

@@ -3,17 +3,16 @@
 
 import functools
 
-from cinder_localclone.dm import tables
-from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
-from cinder_localclone import names
-from cinder_localclone import node as nodes
-from cinder_localclone import pace
-from cinder_localclone import rows
-from cinder_localclone import sparse_errors
-from cinder_localclone import state
-from cinder_localclone import survey
-from cinder_localclone import thin_map
+from cinder_localclone.core import copies
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 from tests.unit.world import disks
 from tests.unit.world import images
 from tests.unit.world import tops
@@ -32,7 +31,7 @@ class Listed(dict):
 
 
 class SimStack(tops.SimTops, images.SimSnapshotStack):
-    """:class:`cinder_localclone.stack.Stack` without a kernel."""
+    """:class:`cinder_localclone.storage.clone.Stack` without a kernel."""
 
     group = metadata_group = 'g'
 
@@ -94,7 +93,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             return '0 %d integrity %s 32768 28 J 0' % (
                 _sectors(device), device['below'])
         if names.volume_of_served(name):
-            return tables.linear(_sectors(device), device['below'])
+            return dm_tables.linear(_sectors(device), device['below'])
         return self._table(device)
 
     def _table(self, device):
@@ -105,7 +104,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         if str(device.get('below')).startswith('localclone-') and (
                 names.volume_of_handle(device['below'])):
             if device.get('left'):  # cryptsetup was killed
-                return tables.linear(end, device['below'])
+                return dm_tables.linear(end, device['below'])
             cipher, size, sector = device.get('how', HOW)
             return '0 %d crypt %s :%d:logon:x 0 %s 32768 1 sector_size:%d' % (
                 end, cipher, size, device['below'], sector)
@@ -114,13 +113,13 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 end, device['metadata'], device['lv'], device['shadow'])
         clone = self.node.devices.get(device['below'])
         if clone is None:
-            return tables.linear(end, device['below'])
-        return tables.on_clone(_sectors(clone), device['below'], end,
-                               clone['lv'])
+            return dm_tables.linear(end, device['below'])
+        return dm_tables.on_clone(_sectors(clone), device['below'], end,
+                                  clone['lv'])
 
     def free_space(self, lvs=None):
-        return reports.FreeSpace(
-            self.node.free - reports.unfilled(lvs or self.lvs()),
+        return lvm_reports.FreeSpace(
+            self.node.free - lvm_reports.unfilled(lvs or self.lvs()),
             self.node.free, False)
 
     def clone_status(self, shadow_id):
@@ -128,7 +127,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         local = self.node.lvs[device['metadata']]['local']
         regions = disks.length(device)
         in_flight = regions - len(local) if device['hydrating'] else 0
-        return tables.CloneStatus(
+        return dm_tables.CloneStatus(
             128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
@@ -333,7 +332,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def check_pool(self, move):
         if self.pool and self.node.pool_fails:
-            raise sparse_errors.PoolFails(
+            raise exceptions.PoolFails(
                 pool=self.pool, mode='ro', host=self.node.host)
 
     def unmapped(self, move, factor):
@@ -406,7 +405,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return names.handle(move.volume_id), move.destination_lv
 
     def seen(self, counters):
-        return {shadow_id: pace.Seen(
+        return {shadow_id: copies.Seen(
             self.node.ios.get(handle, 0), 0, self.node.copied.get(lv, 0))
             for shadow_id, (handle, lv) in counters.items()
             if handle in self.node.devices and not self.node.blind}
@@ -561,7 +560,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 @functools.lru_cache(4096)
 def _reported(name, size, is_active, tags, pool, serial, readonly, opened,
               suspended):
-    return reports.LogicalVolume(
+    return lvm_reports.LogicalVolume(
         'g', name, size, name if is_active else '', tags, pool=pool,
         thin=bool(pool and not names.shadow_of_metadata(name)),
         plain=not pool, uuid='%s of %s' % (name, serial),
@@ -570,7 +569,7 @@ def _reported(name, size, is_active, tags, pool, serial, readonly, opened,
 
 @functools.lru_cache(4096)
 def _shown(name, users, suspended, table):
-    return tables.Device(name, _uuid(name), name, users, suspended, table)
+    return dm_tables.Device(name, _uuid(name), name, users, suspended, table)
 
 
 def _sectors(device):

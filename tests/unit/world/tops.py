@@ -7,10 +7,10 @@ it is nothing else.
 
 import typing
 
-from cinder_localclone.dm import guards
-from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
-from cinder_localclone import names
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import names
 from tests.unit.world import disks
 
 #: What the first region has of a volume that Nova encrypts; what it would
@@ -21,7 +21,7 @@ SECTORS = 4096
 
 
 class SimTops:
-    """:class:`cinder_localclone.top_devices.TopDevices`."""
+    """:class:`cinder_localclone.storage.handles.TopDevices`."""
 
     node: typing.Any
     _insist: typing.Any
@@ -38,7 +38,7 @@ class SimTops:
             raise exceptions.CommandFailed(command='luksDump', code=4,
                                            stderr=exc)
         if not found.startswith(HEADER):
-            raise encryption_errors.HeaderDamaged(path='p', reason=found)
+            raise encryption_exceptions.HeaderDamaged(path='p', reason=found)
         return SECTORS
 
     def note_guarded(self, lv, header):
@@ -60,7 +60,7 @@ class SimTops:
 
     @staticmethod
     def guard_table(device, end):
-        return str(guards.Guard(device['below'], SECTORS, end))
+        return str(dm_tables.Guard(device['below'], SECTORS, end))
 
     def read_guarded(self, volume_id, header):
         try:

@@ -10,10 +10,10 @@ import types
 
 from cinder import exception
 
-from cinder_localclone import deletion
-from cinder_localclone import exceptions
-from cinder_localclone import migration
-from cinder_localclone import rows
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import delete
+from cinder_localclone.volumes import migrate
 from tests.unit.world import effects
 from tests.unit.world import nodes
 from tests.unit.world import records
@@ -84,7 +84,7 @@ class World(nodes.World):
             self.insist(node is home, 'sent to the old home')
         if self.request == 'delete':
             try:
-                deletion.delete(node.node, None, volume)
+                delete.delete(node.node, None, volume)
             except exception.VolumeIsBusy:
                 self.insist(False, 'nobody uses it')
             del self.volumes[volume.id]
@@ -104,9 +104,9 @@ class World(nodes.World):
         manager = effects.acting(home, Manager())
         manager.begin(volume)
         try:
-            _moved, update = migration.migrate(home.node, None, volume.id, {
+            _moved, update = migrate.migrate(home.node, None, volume.id, {
                 'host': host + '#p', 'capabilities': {
-                    'location_info': migration.DRIVER + host}})
+                    'location_info': migrate.DRIVER + host}})
         except exceptions.LocalCloneError:
             manager.fail(volume)
         else:

@@ -13,11 +13,11 @@ import typing
 from cinder import exception
 from oslo_db import exception as db_exc
 
-from cinder_localclone import migration
-from cinder_localclone.moves import removal
-from cinder_localclone import names
-from cinder_localclone import newborns
-from cinder_localclone import rows
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.moves import cleanup
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import uncommitted
 from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import encrypted
@@ -312,8 +312,8 @@ class Cloud(encrypted.Events, instances.Instances):
 
     @staticmethod
     def sweep(node):
-        newborns.sweep(node.node, None)
-        removal.remove_doomed(node.node)
+        uncommitted.sweep(node.node, None)
+        cleanup.remove_doomed(node.node)
 
     def _fill(self, a, b):
         """A thin pool is full for a while."""
@@ -592,7 +592,7 @@ class Cloud(encrypted.Events, instances.Instances):
         try:
             _moved, update = node.driver.migrate_volume(None, volume, {
                 'host': host + '#p', 'capabilities': {
-                    'location_info': migration.DRIVER + host}})
+                    'location_info': migrate.DRIVER + host}})
             self.late()
         except Exception as exc:
             self.say('not migrated: %r', exc)

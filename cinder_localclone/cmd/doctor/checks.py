@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``cinder-localclone doctor`` finds wrong, and what fixes it.
+
+Each check judges what it is given: texts, numbers, a function to ask.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import os
+import re
+import sys
+import typing
+
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import state
+from cinder_localclone.service import options
+
+_Value = typing.TypeVar('_Value', int, str)
+
+OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
+
+#: Commands that the driver runs.
+COMMANDS = ('dmsetup', 'iscsiadm', 'lvs', 'modprobe', 'sync', 'thin_check',
+            'thin_dump', 'udevadm')
+#: Kernel modules by what needs them, each with the kernel's option for it.
+MODULES = {
+    'iSCSI initiator': {'iscsi_tcp': 'CONFIG_ISCSI_TCP'},
+    'iSCSI target': {'target_core_mod': 'CONFIG_TARGET_CORE',
+                     'target_core_iblock': 'CONFIG_TCM_IBLOCK',
+                     'iscsi_target_mod': 'CONFIG_ISCSI_TARGET'}}
+RULES = '11-localclone.rules'
+#: Where udev looks for rules; a file in an earlier one hides those of the
+#: same name in later ones (udev(7)).
+RULE_DIRECTORIES = (
+    '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
+    '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
+#: What the rules must know: the driver's own devices, imported disks, and what
+#: decrypts volumes.
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*pass-',
+              'localclone-crypt-')
+#: Settings that say which devices LVM looks at, and how lvmconfig calls them.
+FILTERS = ('use_devicesfile', 'global_filter', 'filter')
+#: What LVM must not look at: names that such devices have.
+GUESTS = {
+    'volumes': ('/dev/mapper/localclone-00000000-0000-4000-8000-000000000000',
+                '/dev/dm-99999'),
+    'imported disks': ('/dev/sdzzz', '/dev/disk/by-id/scsi-localclone-sdzzz'),
+}
+#: Seconds that the clocks of two nodes may differ.
+SKEW = 2.0
+#: Percent of a thin pool from which, at the latest, it should be extended.
+FULL = 80.0
+SEE_DETAILS = 'see the details'
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the table.
+
+    :param verdict: OK, WARN or FAIL
+    :param fix: what to do about it
+    """
+
+    check: str
+    verdict: str
+    details: str = ''
+    fix: str = ''
+
+
+def commands(which: Callable[[str], str | None], how: str = ''
+             ) -> list[Finding]:
+    """Whether this node has the commands that the driver runs.
+
+    :param which: as ``shutil.which``
+    :param how: see :func:`.packages.family`
+    """
+    missing = [name for name in COMMANDS if not which(name)]
+    if not missing:
+        return [Finding('commands', OK, ', '.join(COMMANDS))]
+    return [Finding('commands', FAIL, 'missing: ' + ', '.join(missing),
+                    packages.install(missing, how))]
+
+
+def targets(text: str) -> list[Finding]:
+    """Whether device-mapper has the targets that volumes need.
+
+    :param text: what ``dmsetup targets`` printed
+    """
+    known = {line.split()[0] for line in text.splitlines() if line.split()}
+    findings = []
+    for name, fix in (
+            ('clone', 'use a kernel with CONFIG_DM_CLONE; modprobe dm-clone'),
+            ('thin-pool', 'modprobe dm-thin-pool')):
+        check = 'kernel: dm-' + name
+        findings.append(
+            Finding(check, OK) if name in known else
+            Finding(check, FAIL, 'the kernel has no such target', fix))
+    return findings
+
+
+def modules(available: Callable[[str], bool]) -> list[Finding]:
+    """Whether the kernel has what iSCSI needs.
+
+    :param available: ``available(name)``: whether a module is loaded, or can
+        be
+    """
+    findings = []
+    for what, wanted in MODULES.items():
+        missing = [name for name in wanted if not available(name)]
+        check = 'kernel: ' + what
+        findings.append(Finding(
+            check, FAIL, 'missing: ' + ', '.join(missing),
+            'modprobe -a %s; if there are none, use a kernel with %s' % (
+                ' '.join(missing), ', '.join(
+                    wanted[name] for name in missing))) if missing else
+            Finding(check, OK, ', '.join(wanted)))
+    return findings
+
+
+def initiator(name: str, how: str = '') -> list[Finding]:
+    """Whether this node can log in to a peer.
+
+    :param name: its iSCSI initiator name
+    :param how: see :func:`.packages.family`
+    """
+    return [Finding('iSCSI initiator', OK, name) if name else Finding(
+        'iSCSI initiator', FAIL, 'it has no name',
+        packages.initiator_name(how))]
+
+
+def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
+                 ) -> list[Finding]:
+    """Whether this node can serve a volume, and stop serving it.
+
+    :param mounted: whether configfs is
+    :param hanging: asks for the targets that a change hangs in
+    """
+    check = 'iSCSI target'
+    if not mounted:
+        return [Finding(
+            check, FAIL, 'configfs is not mounted',
+            'modprobe -a configfs iscsi_target_mod; '
+            'mount -t configfs none /sys/kernel/config')]
+    found = hanging()
+    if found:
+        return [Finding(
+            check, FAIL, 'a change hangs in the kernel: ' + ', '.join(found),
+            'see dmesg for the device that its commands wait for. If that '
+            'device is the source of a move, on a node that is down: start '
+            'that node, or run iscsiadm -m node -T IQN --logout (then reads '
+            'of data that is not copied yet fail). Waiting changes continue '
+            'by themselves')]
+    return [Finding(check, OK)]
+
+
+def rules(directories: Iterable[str]) -> list[Finding]:
+    """Whether udev has the driver's rules, of this version.
+
+    :param directories: where udev looks, in its order
+    """
+    paths = [os.path.join(each, RULES) for each in directories]
+    path = next(filter(os.path.exists, paths), None)
+    text = ''
+    if path:
+        with open(path) as file:
+            text = file.read()
+    if path and all(word in text for word in RULES_KNOW):
+        return [Finding('udev rules', OK, path)]
+    return [Finding(
+        'udev rules', WARN, '%s is not the one of this version' % path
+        if path else '%s is not installed: udev probes guests\' data' % RULES,
+        'cp %s /etc/udev/rules.d/; udevadm control --reload' % os.path.join(
+            sys.prefix, 'lib/udev/rules.d', RULES))]
+
+
+def hides(patterns: list[str], names: Iterable[str]) -> bool:
+    """Whether LVM ignores a device, as lvm.conf(5) has it.
+
+    The first pattern that matches a name decides about the name; one name
+    that is accepted is enough.
+
+    :param patterns: such as ``a|^/dev/vda$|`` and ``r|.*|``
+    :param names: all that the device has
+    """
+    decided = [next((each[0] for each in patterns
+                     if re.search(each[2:-1], name)), '') for name in names]
+    return 'r' in decided and 'a' not in decided
+
+
+def lvm_filter(text: str) -> list[Finding]:
+    """Whether LVM leaves guests' data alone.
+
+    :param text: what ``lvmconfig`` printed of :data:`FILTERS`
+    """
+    settings = dict(line.partition('=')[::2] for line in text.splitlines())
+    if settings.get('use_devicesfile', '0').strip() == '1':
+        return [Finding('LVM filter', OK, 'use_devicesfile = 1')]
+    filters = [re.findall(r'"((?:[^"\\]|\\.)*)"', settings.get(name, ''))
+               for name in ('global_filter', 'filter')]
+    seen = [what for what, names in GUESTS.items()
+            if not any(hides(each, names) for each in filters)]
+    if not seen:
+        return [Finding('LVM filter', OK)]
+    return [Finding(
+        'LVM filter', WARN, 'LVM scans guests\' ' + ' and '.join(seen),
+        'devices { global_filter = [ "a|^/dev/DISK$|", "r|.*|" ] } in '
+        '/etc/lvm/lvm.conf, with the disks of this node\'s own groups')]
+
+
+def groups(wanted: dict[str, str], read: Callable[[str], object]
+           ) -> list[Finding]:
+    """The volume groups, each under its own name.
+
+    :param wanted: name of each group, by the option that names it
+    :param read: ``read(group)`` raises CommandFailed if there is none
+    """
+    findings = []
+    for option, group in wanted.items():
+        check = 'volume group ' + group
+        try:
+            read(group)
+        except exceptions.CommandFailed as exc:
+            findings.append(Finding(
+                check, FAIL, ' '.join(str(exc)[-200:].split()),
+                'vgcreate %s /dev/DISK, or correct %s' % (group, option)
+                if 'not found' in str(exc) else SEE_DETAILS))
+        else:
+            findings.append(Finding(check, OK, option))
+    return findings
+
+
+def changes(group: str, check: Callable[[], None]) -> list[Finding]:
+    """Whether LVM can create and change LVs.
+
+    :param check: raises what keeps it from that
+    """
+    name = 'changes of ' + group
+    try:
+        check()
+    except exceptions.DiskMissing as exc:
+        return [Finding(
+            name, FAIL, '%(group)s lacks %(count)s of its disks' % exc.kwargs,
+            'bring the disk back: pvs shows which; or give it up: vgreduce '
+            '--removemissing %(group)s' % exc.kwargs)]
+    except exceptions.NoArchive as exc:
+        return [Finding(
+            name, FAIL, 'LVM can\'t write its archive: %(directory)s has '
+            '%(room)s KiB free' % exc.kwargs,
+            'remove old files there, or correct backup/archive_dir in '
+            'lvm.conf')]
+    return []
+
+
+def pool(group: str, name: str,
+         lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[Finding]:
+    """The thin pool."""
+    path = '%s/%s' % (group, name)
+    if name not in lvs:
+        return [Finding('thin pool', WARN, '%s does not exist yet' % path,
+                        'start cinder-volume: it creates the pool')]
+    findings = []
+    if not lvs[name].zeroes:
+        findings.append(Finding(
+            'thin pool zeroes', FAIL,
+            '%s gives new volumes the data of deleted ones' % path,
+            'lvchange -Zy ' + path))
+    usage = lvm_reports.pool_usage(lvs, name)
+    for what, used, limit, fix in (
+            ('data', usage.data, lvm_reports.FULL_DATA,
+             'lvextend -L +10G ' + path),
+            ('metadata', usage.metadata, usage.limit,
+             'lvextend --poolmetadatasize +64M ' + path)):
+        verdict = FAIL if used >= limit else WARN if (
+            used >= min(FULL, limit - 10)) else OK
+        findings.append(Finding(
+            'thin pool ' + what, verdict,
+            '%.0f %% in use; at %.0f %% the node takes no new volumes' % (
+                used, limit), '' if verdict == OK else fix))
+    return findings
+
+
+def metadata_space(group: str, free: int) -> list[Finding]:
+    """Free space for the metadata of moves; nothing if there is enough.
+
+    :param free: bytes
+    """
+    if free >= 64 << 20:
+        return []
+    return [Finding(
+        'space for move metadata', FAIL if free < 4 << 20 else WARN,
+        '%d MiB free in %s' % (free >> 20, group),
+        'leave some extents of %s free, or set localclone_metadata_group'
+        % group)]
+
+
+def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
+    """Time limits that do not fit each other, and values that cannot be."""
+    findings = []
+    try:
+        options.geometry(conf)
+    except ValueError as exc:
+        findings.append(Finding('configuration', FAIL, str(exc),
+                                'localclone_region_size = 64'))
+    if conf.localclone_peer_timeout >= rpc_timeout:
+        findings.append(Finding(
+            'time limits', WARN, 'localclone_peer_timeout (%d s) is not '
+            'below rpc_response_timeout (%d s): cinder-api gives up first'
+            % (conf.localclone_peer_timeout, rpc_timeout),
+            'localclone_peer_timeout = %d' % max(5, rpc_timeout - 20)))
+    return findings or [Finding('configuration', OK)]
+
+
+def services(backend: str, host: str, nodes: Mapping[str, bool]
+             ) -> list[Finding]:
+    """Which volume services Cinder's database knows of this backend.
+
+    :param host: that of this node
+    :param nodes: all of them
+    """
+    findings = [Finding('database', OK, '%d nodes of backend %s' % (
+        len(nodes), backend))]
+    if host not in nodes:
+        findings.append(Finding(
+            'this node', FAIL, 'there is no volume service %s' % host,
+            'start cinder-volume here; check host and the section\'s name '
+            'in cinder.conf'))
+    if len(nodes) < 2:
+        findings.append(Finding(
+            'peers', WARN, 'no other node has a backend section "%s"'
+            % backend, 'give the section the same name on all nodes'))
+    return findings
+
+
+def waiting(backend: str, moves: Iterable[state.Move],
+            nodes: Mapping[str, bool]) -> list[Finding]:
+    """Moves that need a node whose volume service is down, or is no more.
+
+    :param nodes: all of this backend and whether they are alive
+    """
+    needed: dict[str, list[state.Move]] = {}
+    for move in moves:
+        for host in ({move.cleanup_node} if move.is_over
+                     else {move.source, move.destination}):
+            if host.partition('@')[2] == backend and not nodes.get(host):
+                needed.setdefault(host, []).append(move)
+    return [Finding(
+        'moves and ' + host, WARN, ', '.join(
+            '%d %s' % (count, what) for count, what in (
+                (sum(move.is_over for move in moves), 'to be cleaned up '
+                 'there'),
+                (sum(not move.is_over for move in moves), 'under way'))
+            if count), 'start it; if it will never come back: '
+        'cinder-localclone forget ' + host)
+        for host, moves in sorted(needed.items())]
+
+
+def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
+    """LVs of volumes and snapshots without a record; nothing removes them.
+
+    :param lvs: their names
+    """
+    return [Finding(
+        'LV ' + name, WARN, 'no volume, move or snapshot names it: its volume '
+        'was forgotten, or the database is an older one',
+        'save the data that you need; lvremove it') for name in sorted(lvs)]
+
+
+def peer(host: str, alive: bool, answer: dict | None, problem: str,
+         before: float, after: float) -> list[Finding]:
+    """Whether another node answers, can take volumes and has our time.
+
+    :param alive: by Cinder's records
+    :param answer: of ``describe``; None if there is none, for a problem
+    :param before: what our clock said when it was asked; ``after``: when it
+        had answered
+    """
+    if answer is None:
+        return [Finding(
+            host, FAIL, problem if alive else 'the service is down',
+            'systemctl status cinder-volume there; check [DEFAULT] '
+            'transport_url')]
+    return ([Finding(host, FAIL, each, 'repair it on that node; restart its '
+                     'cinder-volume') for each in answer['problems']]
+            or [Finding(host, OK, 'ready')]) + clock(
+                host, answer['time'], before, after)
+
+
+def sectors(blocks: Mapping[str, int]) -> list[Finding]:
+    """Whether volumes can move between all nodes, as they keep their sectors.
+
+    :param blocks: bytes of a sector of each node's disks
+    """
+    hosts = _hosts_by(blocks)
+    if len(hosts) < 2:
+        return []
+    return [Finding(
+        'sectors of disks', FAIL, '; '.join(
+            '%d bytes: %s' % (size, ', '.join(hosts[size]))
+            for size in sorted(hosts)),
+        'no volume can move between these nodes. Use disks of one sector size '
+        '(blockdev --getss), or a separate backend section for each size')]
+
+
+def initiators(names: Mapping[str, str]) -> list[Finding]:
+    """Whether each node has an iSCSI name of its own.
+
+    :param names: the iSCSI initiator name of each node
+    """
+    return [Finding(
+        'iSCSI name ' + name, FAIL, 'several nodes have it: '
+        + ', '.join(found), 'detach the volumes that all but one of these '
+        'nodes use over iSCSI; give each of these nodes its own name in '
+        '/etc/iscsi/initiatorname.iscsi (iscsi-iname makes one); restart '
+        'iscsid and cinder-volume there')
+        for name, found in _hosts_by(names).items()
+        if name and len(found) > 1]
+
+
+def _hosts_by(values: Mapping[str, _Value]) -> dict[_Value, list[str]]:
+    """Return the nodes that have a value, in order, for each value."""
+    hosts: dict[_Value, list[str]] = {}
+    for host, value in sorted(values.items()):
+        hosts.setdefault(value, []).append(host)
+    return hosts
+
+
+def troubles(host: str, answer: list[str] | None, problem: str
+             ) -> list[Finding]:
+    """What keeps no move from another node, but has to be seen to.
+
+    :param answer: of ``troubles``; None if there is none, for a problem
+    """
+    name, there = 'troubles of ' + host, 'run "cinder-localclone doctor" there'
+    if answer is None:
+        return [Finding(name, WARN, problem, there)]
+    return [Finding(name, FAIL, each, there) for each in answer]
+
+
+def clock(host: str, theirs: float, before: float, after: float
+          ) -> list[Finding]:
+    """Whether a peer's clock agrees with ours.
+
+    :param theirs: what it said between two times of ours
+    """
+    skew = max(before - theirs, theirs - after, 0.0)
+    return [Finding(
+        'clock of ' + host, WARN if skew > SKEW else OK,
+        'differs by %.1f s' % skew,
+        'run an NTP client on both, such as chronyd' if skew > SKEW else '')]

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone doctor``: make all checks, whatever is missing."""
+
+import argparse
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import os
+import shutil
+import textwrap
+import time
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor import encryption
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.cmd.doctor import stuck
+from cinder_localclone.cmd import errors
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import queue
+from cinder_localclone.service import options
+
+#: Seconds for a command where no configuration says otherwise.
+TIMEOUT = 30
+#: Seconds for a target to show that no change hangs in it.
+PROBE_TIMEOUT = 2
+#: What fixes a check that could not be made, where the error does not say.
+FIXES = {
+    'cinder.conf': 'pass --config-file, or correct the file',
+    'kernel: device-mapper': 'modprobe dm-mod; run it as root',
+    'database': 'start the database; check [database] connection',
+}
+
+
+def examine(name: str, check: Callable, *arguments) -> list[Finding]:
+    """The findings of one check; that it can't be made is one, too."""
+    try:
+        return check(*arguments)
+    except Exception as exc:
+        return [Finding(
+            name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
+            FIXES.get(name, checks.SEE_DETAILS))]
+
+
+def node_checks(backend: backends.Backend | None) -> list[Finding]:
+    """What this node needs, whether or not it has a backend yet."""
+    from cinder_localclone.storage.privsep import dmsetup
+    from cinder_localclone.storage.privsep import lio_configfs
+    from cinder_localclone.storage.privsep import process
+    timeout = (backend.conf.localclone_command_timeout if backend
+               else TIMEOUT)
+
+    def available(module):
+        if os.path.isdir('/sys/module/' + module):
+            return True
+        try:
+            process.run('modprobe', '--dry-run', '--quiet', module,
+                        timeout=timeout)
+        except exceptions.CommandFailed:
+            return False
+        return True
+
+    def cryptsetup():
+        with contextlib.suppress(FileNotFoundError):
+            return process.run('cryptsetup', '--version', timeout=timeout)
+        return ''
+
+    def lvm_filter():
+        return checks.lvm_filter(process.run(
+            'lvmconfig', '--typeconfig', 'full',
+            *['devices/' + name for name in checks.FILTERS],
+            timeout=timeout))
+
+    how = packages.family(_os_release())
+    findings = checks.commands(shutil.which, how)
+    findings += examine('kernel: device-mapper', lambda: checks.targets(
+        dmsetup.targets(timeout)))
+    findings += examine('kernel: iSCSI', checks.modules, available)
+    findings += examine(
+        'kernel: encryption', encryption.modules, available,
+        bool(backend and backend.conf.localclone_authenticated))
+    findings += examine('cryptsetup', lambda: encryption.version(
+        cryptsetup(), how))
+    if backend:
+        findings += examine('iSCSI initiator', _initiator, backend, how)
+    findings += examine(
+        'iSCSI target', checks.iscsi_target,
+        os.path.isdir('/sys/kernel/config'),
+        lambda: lio_configfs.hanging(PROBE_TIMEOUT))
+    findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
+    return findings + examine('LVM filter', lvm_filter)
+
+
+def _os_release():
+    with contextlib.suppress(OSError), open('/etc/os-release') as file:
+        return file.read()
+    return ''
+
+
+def _initiator(backend, how):
+    backend.load_cinder()
+    return checks.initiator(backend.sessions().initiator(), how)
+
+
+def storage_checks(backend: backends.Backend) -> list[Finding]:
+    """The volume groups and the thin pool."""
+    from cinder_localclone.storage.privsep import lvm
+    stack = backend.stack()
+    wanted = {'volume_group': stack.group}
+    if stack.metadata_group != stack.group:
+        wanted['localclone_metadata_group'] = stack.metadata_group
+    findings = checks.groups(wanted, lambda group: lvm.free(
+        [group], backend.conf.localclone_command_timeout))
+    if any(each.verdict == checks.FAIL for each in findings):
+        return findings
+    lvs = stack.lvs()
+    findings += examine('changes of ' + stack.group, checks.changes,
+                        stack.group, lambda: stack.check_groups(lvs))
+    if stack.pool:
+        findings += checks.pool(stack.group, stack.pool, lvs)
+    if stack.pool in lvs:
+        findings += examine('thin pool transactions', _transactions, stack,
+                            stack.pool)
+    findings += examine('stripes', _stripes, backend, stack)
+    findings += stuck.suspended(lvs) + stuck.doomed(
+        lvs, backend.settings.sections())
+    if stack.pool in (None, *lvs):
+        findings += checks.metadata_space(
+            stack.metadata_group, stack.free_space().metadata)
+    return findings
+
+
+def _stripes(backend, stack):
+    from cinder_localclone.storage.privsep import lvm
+    wanted = backend.conf.localclone_thick_stripes
+    return stuck.stripes(
+        stack.group, wanted, bool(stack.pool), lambda: len(lvm.free_of_disks(
+            stack.group, stack.timeout)))
+
+
+def _transactions(stack, pool):
+    return stuck.transactions(
+        stack.group, pool, *stack.pool_transactions(pool))
+
+
+def shared_checks(backend: backends.Backend) -> list[Finding]:
+    """What the nodes share: the database, then each node over the bus."""
+    nodes = backend.nodes()
+    findings = checks.services(backend.name, backend.host, nodes)
+    answers: dict[str, dict] = {}
+    for host, alive in nodes.items():
+        findings += examine(host, _peer, backend, host, alive, answers)
+    findings += checks.sectors({  # of one without, it says so itself
+        host: each['block'] for host, each in answers.items()
+        if each['block']})
+    findings += checks.initiators({
+        host: each['initiator'] for host, each in answers.items()})
+    findings += checks.waiting(backend.name, backend.records.moves(), nodes)
+    findings += stuck.unended(backend.records.unended(
+        backend.name, stuck.PATIENCE))
+    findings += examine('copies', _copies, backend, nodes)
+    findings += examine('encryption', _encryption, backend)
+    return findings + examine('volumes', lambda: checks.unknown_volumes(
+        _unknown_lvs(backend)))
+
+
+def _encryption(backend):
+    """What encrypted volumes need; nothing if there can be none."""
+    from cinder_localclone.storage.privsep import folders
+    recorded = backend.records
+    if not (recorded.secrets_in_use(host=backend.host)
+            or recorded.is_encryption_offered()):
+        return []
+    keys = backend.keys()
+    findings = encryption.key_manager(keys.check, keys.project)
+    if findings[0].verdict == checks.OK:
+        findings += examine('secrets without volume', lambda: (
+            encryption.left(leftovers.find(backend.records, keys))))
+    return findings + encryption.header_backups(
+        backend.conf.localclone_header_backup_dir, _group_disks(backend),
+        unsafe=folders.problem)
+
+
+def _group_disks(backend):
+    """The disks that volumes are on."""
+    from cinder_localclone.storage.privsep import lvm
+    numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
+        backend.conf.volume_group, backend.conf.localclone_command_timeout)
+        if os.path.exists(path)]
+    return {disk for number in numbers
+            for disk in encryption.disks_below('%d:%d' % (
+                os.major(number), os.minor(number)))}
+
+
+def _key_cache(backend):
+    from cinder_localclone.storage.privsep import process
+
+    def tpm():
+        try:
+            process.run('systemd-creds', 'has-tpm2', '--quiet',
+                        timeout=backend.conf.localclone_command_timeout)
+        except exceptions.CommandFailed:
+            return False
+        return True
+    return encryption.key_cache(
+        options.sealed_keys(backend.conf), shutil.which, tpm)
+
+
+def _former(backend):
+    return encryption.former(backend.crypt().former_directories())
+
+
+def _locked(backend):
+    """What was in use here and is not open; nothing if there is none."""
+    crypt = backend.crypt()
+    passed = unlock.noted_of(crypt, backend.sessions().recorded_passes())
+    return encryption.locked(unlock.locked(
+        backend.stack(), passed, crypt, backend.keys()))
+
+
+def _copies(backend, nodes):
+    """How many copies run, how many wait; nothing if there are none."""
+    entries = backend.records.copies(backend.host)
+    turns = queue.turns(
+        entries, options.limits(backend.conf),
+        {host for each in entries for host in each.ends
+         if not nodes.get(host)}).values()
+    stalled = sum(bool(each.entry.stalled) for each in turns)
+    return [Finding(
+        'copies', checks.WARN if stalled else checks.OK, ', '.join(
+            '%d %s' % (count, what) for count, what in (
+                (sum(each.runs for each in turns), 'run'),
+                (sum(not each.runs for each in turns), 'wait for their turn'),
+                (stalled, 'make no progress')) if count),
+        'cinder-localclone moves; see whether their sources can be reached '
+        'and read' if stalled else '')] if turns else []
+
+
+def _unknown_lvs(backend):
+    """LVs tagged as those of volumes or snapshots that no record names."""
+    volumes, snapshots = {}, {}
+    with contextlib.suppress(exceptions.LocalCloneError):  # said by others
+        for name, lv in backend.stack().lvs().items():
+            facts = names.facts(lv.tags)
+            if not names.is_doomed(name):
+                volumes[name] = facts.get('volume')
+            if 'snapshot' in facts:
+                snapshots[facts['snapshot']] = name
+    records = backend.records
+    # One that is deleted goes at its node's next look.
+    recorded = records.snapshots(snapshots) if snapshots else {}
+    yield from (name for key, name in snapshots.items()
+                if key not in recorded)
+    known = {volume.name for volume in records.volumes_of(backend.host)}
+    for move in records.moves_of(backend.host):
+        known |= {move.source_lv, move.destination_lv,
+                  names.metadata_lv(move.shadow_id)}
+    for name, volume_id in volumes.items():
+        if volume_id and name not in known:
+            try:
+                records.move_of(volume_id)
+            except exceptions.InvalidToken:
+                continue  # it may name anything
+            yield name
+
+
+def _peer(backend, host, alive, answers):
+    before = time.time()
+    answer, problem = backend.ask(host, 'describe')
+    after = time.time()
+    findings = checks.peer(host, alive, answer, problem, before, after)
+    if answer is not None:
+        answers[host] = answer
+        findings += checks.troubles(host, *backend.ask(host, 'troubles'))
+    return findings
+
+
+class Doctor(base.Command):
+    """Check this node, its peers and what they share; exit 1 on a FAIL.
+
+    As root it sees everything; otherwise privileged checks go through the
+    same privsep daemon as the volume service's work.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        findings = self._findings()
+        self.app.exit_code = int(any(each.verdict == checks.FAIL
+                                     for each in findings))
+        return ('Check', 'Verdict', 'Details', 'Fix'), [
+            dataclasses.astuple(each) for each in findings]
+
+    def _findings(self):
+        backend, findings = None, []
+
+        def configuration():
+            nonlocal backend
+            found = self.app.backend()
+            found.conf.check()
+            backend = found
+            return [Finding('cinder.conf', checks.OK, '[%s] in %s' % (
+                found.name, found.settings.named))]
+
+        findings += examine('cinder.conf', configuration)
+        findings += examine('privileges', self._privileges, backend)
+        findings += node_checks(backend)
+        if backend is None:
+            return findings + [Finding(
+                'storage, peers', checks.WARN, 'not checked: they depend on '
+                'cinder.conf', FIXES['cinder.conf'])]
+        findings += checks.limits(backend.conf, backend.settings.rpc_timeout)
+        findings += examine('storage', storage_checks, backend)
+        findings += examine('locked volumes', _locked, backend)
+        findings += examine('key cache', _key_cache, backend)
+        findings += examine('former directories', _former, backend)
+        return findings + examine('database', shared_checks, backend)
+
+    @staticmethod
+    def _privileges(backend):
+        if not os.geteuid():
+            backends.act_as_root(backend and backend.settings)
+        elif backend:
+            backend.load_cinder()  # says how the helper is started
+        return []

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``cinder-localclone doctor`` finds wrong with encryption.
+
+A backend without encrypted volumes does without: nothing here is a FAIL, but
+for a volume that was in use and is locked.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import os
+
+from cinder_localclone.cmd.doctor.checks import FAIL
+from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor.checks import OK
+from cinder_localclone.cmd.doctor.checks import WARN
+from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+
+#: What the kernel needs, each with its option for it. Without the last one
+#: cryptsetup opens a device of its own for each look into a key slot.
+MODULES = {'dm_crypt': 'CONFIG_DM_CRYPT', 'dm_flakey': 'CONFIG_DM_FLAKEY',
+           'algif_skcipher': 'CONFIG_CRYPTO_USER_API_SKCIPHER'}
+#: The same for volumes that are authenticated; cryptsetup asks the kernel for
+#: their ciphers.
+AUTHENTICATED = {'dm_integrity': 'CONFIG_DM_INTEGRITY',
+                 'algif_aead': 'CONFIG_CRYPTO_USER_API_AEAD'}
+#: How many volumes or secrets are named.
+SHOWN = 5
+#: Of the reason why a volume is locked so many characters are.
+REASON = 300
+ONLY = 'only encrypted volumes need it: '
+
+
+def modules(available: Callable[[str], bool], authenticates: bool = False
+            ) -> list[Finding]:
+    """Whether the kernel can encrypt, and keep headers as they are.
+
+    :param available: whether a module is loaded, or can be
+    :param authenticates: whether volumes may be authenticated, too
+    """
+    check = 'kernel: encryption'
+    wanted = {**MODULES, **(AUTHENTICATED if authenticates else {})}
+    missing = [name for name in wanted if not available(name)]
+    if not missing:
+        return [Finding(check, OK, ', '.join(wanted))]
+    return [Finding(
+        check, WARN, ONLY + 'missing: ' + ', '.join(missing),
+        'modprobe -a %s; if there are none, use a kernel with %s' % (
+            ' '.join(missing), ', '.join(wanted[name] for name in missing)))]
+
+
+def version(text: str, how: str = '') -> list[Finding]:
+    """Whether cryptsetup is new enough.
+
+    :param text: what ``cryptsetup --version`` printed
+    :param how: see :func:`.packages.family`
+    """
+    found, new_enough = cryptsetup_cli.version(text)
+    if new_enough:
+        return [Finding('cryptsetup', OK, found)]
+    return [Finding(
+        'cryptsetup', WARN, ONLY + (found or 'its version is not known'),
+        'install cryptsetup %s or later: %s' % (
+            '.'.join(map(str, cryptsetup_cli.NEEDED)),
+            packages.install(['cryptsetup'], how)))]
+
+
+#: The project that the users of all services have a role in.
+SERVICES = 'service', 'services'
+
+
+def key_manager(check: Callable[[], None], project: Callable[[], str]
+                ) -> list[Finding]:
+    """Whether the key manager answers this service, and who else reads there.
+
+    :param check: raises if it does not
+    :param project: returns the name of the project that has the secrets
+    """
+    try:
+        check()
+        found = project()
+    except exceptions.LocalCloneError as exc:
+        return [Finding(
+            'key manager', WARN, ONLY + ' '.join(str(exc).split())[:250],
+            'check [key_manager] and [barbican] in cinder.conf, and '
+            'localclone_key_auth')]
+    if found in SERVICES:
+        return [Finding('key manager', OK), Finding(
+            'project of the secrets', WARN, 'the secrets of encrypted volumes '
+            'are in the project %s: the users of all services that have a '
+            'role there read them' % found, 'before the first encrypted '
+            'volume is created, set [key_manager] to a user of a project in '
+            'which nobody else has a role')]
+    return [Finding('key manager', OK)]
+
+
+def former(directories: Sequence[str]) -> list[Finding]:
+    """Whether keys may be left where this node has kept them before."""
+    if not directories:
+        return []
+    return [Finding(
+        'former directories', WARN, 'backups of headers, or sealed keys, may '
+        'be in ' + ', '.join(directories), 'move the files that you need to '
+        'localclone_header_backup_dir, and remove the directory')]
+
+
+def key_cache(directory: str, which: Callable[[str], str | None],
+              tpm: Callable[[], bool]) -> list[Finding]:
+    """Whether this node can keep keys, if it is to.
+
+    :param directory: where; '' if it is not
+    :param which: as ``shutil.which``
+    :param tpm: whether a TPM takes part
+    """
+    check = 'key cache'
+    if not directory:
+        return []
+    if not which('systemd-creds'):
+        return [Finding(
+            check, WARN, 'systemd-creds is missing, so no key is kept',
+            'install systemd 250 or later, or set localclone_key_cache to '
+            'none')]
+    if not tpm():
+        return [Finding(
+            check, WARN, 'there is no TPM: whoever has the system disk has '
+            'the keys in ' + directory, 'use a TPM, or encrypt the system '
+            'disk; or set localclone_key_cache to none')]
+    return [Finding(check, OK, directory)]
+
+
+def locked(outcomes: Sequence[unlock.Outcome]) -> list[Finding]:
+    """Whether all is open that was in use on this node.
+
+    :param outcomes: what is not, and why; '' if nothing is in the way
+    """
+    if not outcomes:
+        return []
+    said = ['%s: %s' % (each.volume_id, ' '.join((
+        each.problem or 'nothing is in the way').split())[:REASON])
+        for each in outcomes[:SHOWN]]
+    return [Finding(
+        'locked volumes', FAIL, _some(said, len(outcomes)),
+        'remove the causes, then run cinder-localclone encryption unlock (the '
+        'volume service also tries again); openstack server reboot --hard for '
+        'their instances')]
+
+
+def left(found: Sequence[leftovers.Left]) -> list[Finding]:
+    """Whether secrets have outlived their volumes."""
+    check = 'secrets without volume'
+    if not found:
+        return [Finding(check, OK)]
+    return [Finding(
+        check, WARN, _some(['%s (volume %s)' % (each.name, each.volume_id)
+                            for each in found[:SHOWN]], len(found)),
+        'cinder-localclone encryption shred')]
+
+
+def _some(said: list[str], count: int) -> str:
+    return '; '.join(said) + (
+        '; and %d more' % (count - len(said)) if count > len(said) else '')
+
+
+def disks_below(number: str, sys: str = '/sys') -> set[str]:
+    """The disks that a block device is on, by the kernel's names.
+
+    :param number: its ``major:minor``
+    :returns: none if it is no block device, as that of tmpfs
+    """
+    path = os.path.realpath(os.path.join(sys, 'dev/block', number))
+    if not os.path.isdir(path):
+        return set()
+    slaves = os.path.join(path, 'slaves')
+    below = os.listdir(slaves) if os.path.isdir(slaves) else []
+    if below:
+        found: set[str] = set()
+        for each in below:
+            with open(os.path.join(slaves, each, 'dev')) as file:
+                found |= disks_below(file.read().strip(), sys)
+        return found
+    if os.path.exists(os.path.join(path, 'partition')):
+        path = os.path.dirname(path)
+    return {os.path.basename(path)}
+
+
+def header_backups(directory: str | None, group_disks: Iterable[str] = (),
+                   below: Callable[[str], set[str]] = disks_below,
+                   unsafe: Callable[[str], str] = lambda directory: ''
+                   ) -> list[Finding]:
+    """Whether headers can outlive what the volumes are on.
+
+    :param group_disks: the disks of their volume group
+    :param below: see :func:`disks_below`
+    :param unsafe: says why the service refuses a directory; '' if it does not
+    """
+    check = 'header backups'
+    fix = 'set localclone_header_backup_dir to a directory on another disk'
+    if not directory:
+        return [Finding(check, WARN, ONLY + 'none are made', fix)]
+    if not os.path.isdir(directory):
+        return [Finding(check, WARN, '%s is no directory' % directory,
+                        'mkdir -m 700 ' + directory)]
+    if unsafe(directory):
+        return [Finding(
+            check, WARN, '%s, so none are made in %s' % (
+                unsafe(directory), directory), 'chown root and chmod go-w '
+            'that directory; write the path without links')]
+    device = os.stat(directory).st_dev
+    same = below('%d:%d' % (os.major(device), os.minor(device))).intersection(
+        group_disks)
+    if same:
+        return [Finding(
+            check, WARN, '%s is on %s, like the volumes: one failure would '
+            'lose both' % (directory, ', '.join(sorted(same))), fix)]
+    return [Finding(check, OK, directory)]

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone metrics``: this node as Prometheus reads it."""
+
+import argparse
+from collections.abc import Iterator
+import importlib
+import json
+import threading
+import time
+import typing
+
+from cliff import command
+
+from cinder_localclone.cmd import base
+from cinder_localclone.cmd import errors
+from cinder_localclone.cmd.metrics import exposition
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import version
+
+#: What the exporter is made with, if there is to be one.
+LIBRARY = 'prometheus_client'
+#: How long sources are waited for. Prometheus gives up after 10 s unless it
+#: is told otherwise, and then has nothing of a node of which one part hangs.
+SECONDS = 8
+
+
+class Reader:
+    """Reads all metrics of one backend on this node."""
+
+    def __init__(self, watch: sources.Watch):
+        self._watch = watch
+        #: Labels that all values have.
+        self.common = {'backend': watch.backend.name,
+                       'host': watch.backend.host}
+
+    def read(self) -> list[exposition.Family]:
+        """All of them, as they are now."""
+        return figures.Figures(self.common['host'], time.time()).collect(
+            self._watch.read(), version.version_string())
+
+    def collect(self) -> Iterator[typing.Any]:
+        """The same for prometheus_client, whose interface this is."""
+        core = importlib.import_module(LIBRARY + '.core')
+        for family in self.read():
+            metric = core.Metric(
+                family.metric.name.removesuffix('_total'),
+                family.metric.help, family.metric.kind)
+            for labels, value in family.samples:
+                metric.add_sample(family.metric.name,
+                                  {**self.common, **labels}, value)
+            yield metric
+
+
+def address(text: str) -> tuple[str, int]:
+    """``[ADDRESS:]PORT``; by default it listens on this node alone.
+
+    :raises ArgumentTypeError: if it is none
+    """
+    where, _colon, port = text.rpartition(':')
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError('"%s" is not [ADDRESS:]PORT' % text)
+    return where.strip('[]') or '127.0.0.1', int(port)
+
+
+def serve(reader: Reader, where: str, port: int) -> None:
+    """Answer scrapes until this process is ended.
+
+    :raises CommandError: if the library is not there, or the port is taken
+    """
+    try:
+        client = importlib.import_module(LIBRARY)
+    except ImportError:
+        raise errors.CommandError(
+            '--listen needs %s: pip install cinder-localclone[metrics]'
+            % LIBRARY)
+    registry = client.CollectorRegistry()
+    registry.register(reader)
+    try:
+        client.start_http_server(port, addr=where, registry=registry)
+    except OSError as exc:
+        raise errors.CommandError('%s:%d can\'t be listened on: %s' % (
+            where, port, exc.strerror or exc))
+    stay()
+
+
+def stay() -> None:
+    """For as long as this process is wanted; a signal ends it."""
+    threading.Event().wait()
+
+
+class Metrics(base.Words, command.Command):
+    """Print the metrics of this node, for Prometheus.
+
+    In the text exposition format; as a file for the node_exporter, or served
+    as an exporter. Run it on each node, as root or as Cinder's user. Sources
+    that do not answer are left out: localclone_collector_success says which.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser, with where the metrics go."""
+        parser = super().get_parser(prog_name)
+        where = parser.add_mutually_exclusive_group()
+        where.add_argument(
+            '--textfile', metavar='PATH',
+            help='replace this file, in a directory of the node_exporter\'s '
+                 'textfile collector')
+        where.add_argument(
+            '--listen', metavar='[ADDRESS:]PORT', type=address,
+            help='be an exporter; ADDRESS: by default this node alone')
+        parser.add_argument(
+            '--seconds', type=float, default=SECONDS, metavar='N',
+            help='wait for the sources for at most N seconds; default: %d'
+                 % SECONDS)
+        parser.add_argument(
+            '--doctor-interval', type=float, default=300, metavar='N',
+            help='with --listen: make doctor\'s checks every N seconds at '
+                 'most; default: 300')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Print them, write them or serve them."""
+        watch = sources.Watch(self.app.backend(), parsed_args.seconds,
+                              parsed_args.doctor_interval)
+        watch.prepare()
+        reader = Reader(watch)
+        if parsed_args.listen:
+            serve(reader, *parsed_args.listen)
+            return
+        families = reader.read()
+        if parsed_args.textfile:
+            _write(parsed_args.textfile, exposition.render(
+                families, **reader.common))
+        elif self.app.options.json:
+            print(json.dumps(list(figures.as_objects(
+                families, **reader.common)), indent=2),
+                file=self.app.stdout)
+        else:
+            self.app.stdout.write(exposition.render(
+                families, **reader.common))
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        exposition.write(path, text)
+    except OSError as exc:
+        raise errors.CommandError('%s can\'t be written: %s' % (
+            path, exc.strerror or exc))

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of a node, made of what the sources have said. Pure.
+
+Each move is told by one node, so that sums over all nodes are right: by the
+destination as long as there is something to copy, then by who cleans up.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import typing
+
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.metrics import exposition
+from cinder_localclone.cmd.metrics.exposition import Metric
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import queue
+from cinder_localclone.volumes import inspect
+
+#: As ``moves`` shows them.
+PHASES = ('preparing', *(
+    phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
+VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
+_MOVE = ('volume', 'source', 'destination')
+
+METRICS = {each.name: each for each in (
+    Metric('localclone_info', 'Always 1; the installed version', ('version',)),
+    Metric('localclone_collector_success',
+           'Whether a source of metrics has answered (0, 1)',
+           ('collector',)),
+    Metric('localclone_collector_seconds',
+           'How long a source of metrics took', ('collector',)),
+    # of the database
+    Metric('localclone_service_up', 'Whether a volume service of the backend '
+           'is alive by Cinder\'s records (0, 1)', ('service',)),
+    Metric('localclone_volumes', 'Volumes whose home this node is'),
+    Metric('localclone_volumes_bytes', 'The sum of their sizes'),
+    Metric('localclone_moves', 'Moves that this node has to bring to their '
+           'end, by phase', ('phase',)),
+    Metric('localclone_moves_unreadable', 'Records of moves, of all nodes, '
+           'that can\'t be read'),
+    Metric('localclone_move_age_seconds', 'For how long a move is under way, '
+           'or to be cleaned up after', (*_MOVE, 'phase')),
+    Metric('localclone_move_bytes', 'What a move has to copy', _MOVE),
+    Metric('localclone_move_stalled', 'Whether the copy made no progress '
+           'although it was its turn (0, 1)', _MOVE),
+    Metric('localclone_copies', 'Copies to this node: running, waiting for '
+           'their turn, stalled', ('state',)),
+    Metric('localclone_unended', 'Volumes, snapshots and moves here that no '
+           'request ends any more', ('what',)),
+    # of LVM and device-mapper
+    Metric('localclone_copied_bytes', 'Share of a volume that is already '
+           'copied to this node', ('volume',)),
+    Metric('localclone_clone_failed', 'Whether the clone of a volume that is '
+           'being copied has failed (0, 1)', ('volume',)),
+    Metric('localclone_capacity_bytes', 'The size of the thin pool; of the '
+           'volume group for thick volumes'),
+    Metric('localclone_provisioned_bytes', 'Space promised to volumes and '
+           'snapshots'),
+    Metric('localclone_free_bytes', 'Free space of this node for: volumes; '
+           'metadata of moves', ('what',)),
+    Metric('localclone_pool_used_bytes', 'Share of the thin pool in use: '
+           'data, metadata', ('what',)),
+    Metric('localclone_pool_size_bytes', 'The thin pool\'s size: data, '
+           'metadata', ('what',)),
+    Metric('localclone_pool_limit_ratio', 'Share in use at which the node '
+           'takes nothing new: data, metadata', ('what',)),
+    Metric('localclone_suspended_devices', 'Suspended devices and LVs of the '
+           'driver: their users wait'),
+    Metric('localclone_locked_volumes', 'Encrypted volumes that were in use '
+           'here and are not open'),
+    Metric('localclone_reencryptions', 'Volumes that are being re-encrypted '
+           'here: running, paused, waiting', ('state',)),
+    Metric('localclone_reencrypted_bytes', 'Share of a volume that is '
+           're-encrypted, while its re-encryption runs', ('volume',)),
+    Metric('localclone_reencryption_bytes', 'The size of such a volume',
+           ('volume',)),
+    Metric('localclone_reencryption_rate_bytes', 'Re-encrypted bytes in a '
+           'second', ('volume',)),
+    # of both
+    Metric('localclone_differing_volumes', 'Volumes whose devices on this '
+           'node differ from the records; normal for a moment'),
+    Metric('localclone_unknown_lvs', 'LVs on this node that have the tag of a '
+           'volume, but no record names them'),
+    # of the service
+    Metric('localclone_copy_rate_bytes', 'How much of a volume is copied to '
+           'this node in a second, over the last minute', ('volume',)),
+    Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
+           'node at this moment (1; the others are 0): full speed; yielding '
+           'to its guest; at the floor, beside a guest that is never idle; '
+           'limited by localclone_max_rate_in', ('volume', 'pace')),
+    Metric('localclone_events_total', 'Events that the volume service has '
+           'logged, by name', ('event',), 'counter'),
+    Metric('localclone_refusals_total', 'Requests that the volume service did '
+           'not carry out, by cause', ('cause',), 'counter'),
+    # of doctor
+    Metric('localclone_doctor_checks', 'Checks of this node that doctor has '
+           'made, by verdict', ('verdict',)),
+    Metric('localclone_doctor_check', 'What one of them has found: 0 OK, 1 '
+           'WARN, 2 FAIL', ('check',)),
+)}
+
+
+class Figures:
+    """The families of one reading.
+
+    :param host: service host of this node
+    :param now: seconds since the epoch
+    """
+
+    def __init__(self, host: str, now: float):
+        self._host = host
+        self._now = now
+        self._families = {name: exposition.Family(metric)
+                          for name, metric in METRICS.items()}
+
+    def _add(self, name: str, value: float, **labels: str) -> None:
+        self._families['localclone_' + name].add(value, **labels)
+
+    def collect(self, answers: Mapping[str, sources.Answer], version: str
+                ) -> list[exposition.Family]:
+        """All of them; empty where the source has not answered."""
+        self._add('info', 1, version=version)
+        for name, each in answers.items():
+            self._add('collector_seconds', each.seconds, collector=name)
+        storage: sources.Storage | None = answers['storage'].value
+        database: sources.Database | None = answers['database'].value
+        service, findings = answers['service'].value, answers['doctor'].value
+        self._part('storage', self._of_storage, storage)
+        self._part('database', self._of_database, database)
+        self._part('service', self._of_service, service, _volumes(storage))
+        self._part('doctor', self._of_doctor, findings)
+        if storage and database:
+            self._part('comparison', self._of_both, storage, database)
+        return list(self._families.values())
+
+    def _part(self, name: str, make: Callable[..., None],
+              said: typing.Any, *more: typing.Any) -> None:
+        """What is odd in one source hides none of the others."""
+        success = said is not None
+        if success:
+            try:
+                make(said, *more)
+            except Exception:
+                success = False
+        self._add('collector_success', success, collector=name)
+
+    def _of_database(self, said: sources.Database) -> None:
+        for host, alive in said.services.items():
+            self._add('service_up', alive, service=host)
+        own = [row for row in said.volumes
+               if rows.is_home(row, self._host)]
+        self._add('volumes', len(own))
+        self._add('volumes_bytes', sum(row.size for row in own) << 30)
+        self._add('moves_unreadable', said.unreadable)
+        told = [each for each in said.moves
+                if told_by(each.move) == self._host]
+        for phase in PHASES:
+            self._add('moves', sum(
+                each.move.display_phase == phase for each in told),
+                phase=phase)
+        # Of a volume's moves one is under way. Of what others have left there
+        # may be more than one with the same labels: the oldest is told.
+        began: dict[tuple[str, ...], float] = {}
+        for each in told:
+            key = (*_ends(each.move).values(), each.move.display_phase)
+            began[key] = min(each.began, began.get(key, each.began))
+            if not each.move.is_over:
+                self._of_move(each.move, said.turns.get(each.move.shadow_id))
+        for key, moment in began.items():
+            self._add('move_age_seconds', max(0, self._now - moment), **dict(
+                zip((*_MOVE, 'phase'), key, strict=True)))
+        here = [turn for turn in said.turns.values()
+                if turn.entry.destination == self._host]
+        for name, count in (
+                ('running', sum(turn.runs for turn in here)),
+                ('waiting', sum(not turn.runs for turn in here)),
+                ('stalled', sum(bool(turn.entry.stalled) for turn in here))):
+            self._add('copies', count, state=name)
+        for what in ('volume', 'snapshot', 'migration', 'move'):
+            self._add('unended', sum(
+                each.what == what for each in said.unended), what=what)
+
+    def _of_move(self, move: state.Move, turn: queue.Turn | None) -> None:
+        labels = _ends(move)
+        self._add('move_bytes', move.size_bytes, **labels)
+        self._add('move_stalled', bool(turn and turn.entry.stalled), **labels)
+
+    def _of_storage(self, said: sources.Storage) -> None:
+        volumes = _volumes(said)
+        for shadow_id, clone in said.clones.items():
+            if shadow_id in volumes:
+                volume = volumes[shadow_id]
+                self._add('clone_failed', clone.mode != 'rw', volume=volume)
+                self._add('copied_bytes', clone.hydrated
+                          * clone.region_sectors * state.SECTOR,
+                          volume=volume)
+        self._add('capacity_bytes', said.capacity.total)
+        self._add('provisioned_bytes', said.capacity.provisioned)
+        self._add('free_bytes', max(0, said.free.volumes), what='volumes')
+        self._add('free_bytes', said.free.metadata, what='metadata')
+        pool = said.present.lvs.get(said.pool or '')
+        if pool:
+            for what, used, size, limit in (
+                    ('data', pool.allocated, pool.size, lvm_reports.FULL_DATA),
+                    ('metadata', pool.metadata_used, pool.metadata_size,
+                     lvm_reports.metadata_limit(pool.metadata_size))):
+                self._add('pool_used_bytes', used, what=what)
+                self._add('pool_size_bytes', size, what=what)
+                self._add('pool_limit_ratio', limit / 100, what=what)
+        self._add('suspended_devices', sum(
+            lv.suspended for lv in said.present.lvs.values()) + sum(
+                each.suspended for each in said.present.devices.values()))
+        self._add('locked_volumes', sum(
+            not said.present.crypt(each.volume_id)
+            for each in unlock.plan(said.present)))
+        self._of_reencryption(said)
+
+    def _of_reencryption(self, said: sources.Storage) -> None:
+        found = {'running': 0, 'paused': 0, 'waiting': 0}
+        for lv in said.present.lvs.values():
+            if names.REENCRYPTED not in lv.tags:
+                continue
+            volume = names.facts(lv.tags).get('volume', '')
+            how = said.how_far.get(volume)
+            if volume in said.reencrypting:
+                found['running'] += 1
+                if how:
+                    self._add('reencrypted_bytes', how.done, volume=volume)
+                    self._add('reencryption_bytes', how.total, volume=volume)
+                    self._add('reencryption_rate_bytes', how.rate,
+                              volume=volume)
+            else:
+                found['paused' if names.PAUSED in lv.tags else 'waiting'] += 1
+        for name, count in found.items():
+            self._add('reencryptions', count, state=name)
+
+    def _of_both(self, storage: sources.Storage, database: sources.Database
+                 ) -> None:
+        record = record_of(self._host, database)
+        self._add('differing_volumes', len(inspect.differing(
+            record, storage.present, storage.clones)))
+        self._add('unknown_lvs', len(inspect.unknown_lvs(
+            record, storage.present)))
+
+    def _of_service(self, said: dict[str, typing.Any],
+                    volumes: Mapping[str, str]) -> None:
+        for name, count in sorted(said['events'].items()):
+            self._add('events_total', count, event=name)
+        for cause, count in sorted(said['refusals'].items()):
+            self._add('refusals_total', count, cause=cause)
+        for shadow_id, copy in said['copies'].items():
+            if shadow_id in volumes:
+                self._add('copy_rate_bytes', copy['rate'] or 0,
+                          volume=volumes[shadow_id])
+                for speed in copies.Speed if copy.get('pace') else ():
+                    self._add('copy_pace', speed == copy['pace'],
+                              volume=volumes[shadow_id], pace=speed.value)
+
+    def _of_doctor(self, found: list[checks.Finding]) -> None:
+        worst: dict[str, int] = {}
+        for each in found:
+            worst[each.check] = max(worst.get(each.check, 0),
+                                    VERDICTS.index(each.verdict))
+        for verdict in VERDICTS:
+            self._add('doctor_checks', sum(
+                each.verdict == verdict for each in found), verdict=verdict)
+        for check, verdict_number in worst.items():
+            self._add('doctor_check', verdict_number, check=check)
+
+
+def told_by(move: state.Move) -> str:
+    """The node that tells of a move."""
+    return move.cleanup_node if move.is_over else move.destination
+
+
+def _ends(move: state.Move) -> dict[str, str]:
+    return dict(zip(_MOVE, (move.volume_id, move.source, move.destination),
+                    strict=True))
+
+
+def _volumes(said: sources.Storage | None) -> dict[str, str]:
+    """The volumes that are being copied to this node, by shadow id."""
+    found = {}
+    for lv in said.present.lvs.values() if said else ():
+        shadow_id = names.shadow_of_metadata(lv.name)
+        volume = names.facts(lv.tags).get('volume')
+        if shadow_id and volume:
+            found[shadow_id] = volume
+    return found
+
+
+def record_of(host: str, said: sources.Database) -> inspect.Record:
+    """What the database says of one node."""
+    return inspect.Record(
+        host, [row for row in said.volumes
+               if rows.is_home(row, host)],
+        [each.move for each in said.moves
+         if host in (each.move.source, each.move.destination)],
+        said.snapshots,
+        {shadow_id: turn.place for shadow_id, turn in said.turns.items()})
+
+
+def as_objects(families: list[exposition.Family], **common: str
+               ) -> Iterator[dict[str, typing.Any]]:
+    """All values, as ``--json`` has them."""
+    for family in families:
+        for labels, value in family.samples:
+            yield {'Name': family.metric.name, 'Labels': {**common, **labels},
+                   'Value': value}

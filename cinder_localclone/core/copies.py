@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies: their queue position and their pace, as values. Pure.
+
+:mod:`.moves.queue` orders them, :mod:`.moves.pace` says how fast one may go.
+"""
+
+import dataclasses
+import enum
+
+from cinder_localclone.core import state
+
+#: Seconds between two looks, at most.
+LOOK = 0.2
+
+
+class Pace(str, enum.Enum):
+    """How a copy goes beside its guest."""
+
+    #: Slowly while the guest works, else quickly.
+    YIELD = 'yield'
+    #: At full speed, whatever the guest does.
+    FULL = 'full'
+    #: As slowly as can be until the guest has rested for longer.
+    SPARE = 'spare'
+
+
+class Speed(str, enum.Enum):
+    """How fast a copy may go at a moment, and why."""
+
+    FULL = 'full'
+    YIELDING = 'yielding'
+    FLOOR = 'floor'
+    LIMITED = 'limited'
+
+
+_IN_WORDS: dict[str, str] = {
+    Speed.FULL: 'full speed', Speed.YIELDING: 'yielding to the guest',
+    Speed.FLOOR: 'at the floor', Speed.LIMITED: 'limited'}
+
+
+def speed_in_words(speed: str) -> str:
+    """What an operator reads; of a speed unknown here, its own word."""
+    return _IN_WORDS.get(speed, speed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What an operator has set for the copies to a node.
+
+    :param floor: bytes a second that a copy makes, if it can, beside a guest
+    :param limit: bytes a second of all copies together; 0: none
+    :param prompt: seconds between prompts to go on; 0: there are none
+    """
+
+    pace: Pace = Pace.YIELD
+    floor: int = 10 << 20
+    limit: int = 0
+    prompt: float = 0.05
+
+    def of(self, extra_spec: str) -> Pace:
+        """The pace of a volume.
+
+        :param extra_spec: what its type says; '' or nonsense: nothing
+        """
+        word = extra_spec.strip()
+        return Pace(word) if word in tuple(Pace) else self.pace
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks."""
+        return min(self.prompt or LOOK, LOOK)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What the kernel is told; see :class:`.state.Geometry`."""
+
+    threshold: int
+    batch: int
+
+
+#: Nothing new is copied.
+STANDSTILL = Step(0, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What the kernel has counted so far.
+
+    :param ios: reads and writes that the handle has completed
+    :param in_flight: those that it has not
+    :param copied: bytes that were written to the LV, but not by the guest;
+        a difference of two counters, off by what one of them has yet to count
+    """
+
+    ios: int
+    in_flight: int
+    copied: int
+
+
+def parse_seen(handle: str, lv: str) -> Seen:
+    """Read what Documentation/block/stat.rst describes of both devices.
+
+    All that a guest writes reaches the LV; what is written to that besides
+    was copied.
+
+    :raises ValueError: if it is something else
+    """
+    above, below = ([int(word) for word in text.split()]
+                    for text in (handle, lv))
+    if min(len(above), len(below)) < 11:
+        raise ValueError('not the statistics of a disk')
+    return Seen(above[0] + above[4], above[8],
+                (below[6] - above[6]) * state.SECTOR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A committed move that may have something left to copy.
+
+    :param attached: whether an instance has the volume
+    :param awaited: whether a snapshot or a clone waits for the copy's end
+    :param stalled: when it was last seen that nothing of it is copied in
+        its turn; seconds. 0: it was not, or has made progress since
+    :param began: when the move did; seconds
+    :param pace: what the volume's type says of it; see :mod:`.pace`
+    :param migrating: whether two nodes have it attached: Nova live-migrates
+        its instance
+    """
+
+    shadow_id: str
+    volume_id: str
+    source: str
+    destination: str
+    attached: bool = False
+    awaited: bool = False
+    stalled: float = 0
+    began: float = 0
+    pace: str = ''
+    migrating: bool = False
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The service hosts of both nodes."""
+        return frozenset((self.source, self.destination))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How many copies run at one time; 0 or less: as many as there are.
+
+    :param into: to one node
+    :param out_of: from one node
+    :param total: between all nodes of the backend
+    """
+
+    into: int = 2
+    out_of: int = 2
+    total: int = 0
+
+
+def position_in_words(place: int) -> str:
+    """What an operator reads of a copy that waits."""
+    suffix = 'th' if place % 100 in (11, 12, 13) else {
+        1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')
+    return 'waiting for its turn (%d%s)' % (place, suffix)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pin of an encrypted volume: the header that its row allows. Pure.
+
+A LUKS2 header is not authenticated: its checksum is of no secret, so anybody
+who can write to the disk can write a header. Cinder's row is out of reach of
+the disk. The row has a pin of the header, written when the volume is
+formatted and when its re-encryption ends; each use of a key compares both.
+"""
+
+import dataclasses
+
+_SECTOR = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """Everything of a header that decides how the data is encrypted.
+
+    :param cipher: as dm-crypt names it, such as aes-xts-plain64
+    :param key_bits: of the key of the data, that of its integrity included
+    :param sector_size: bytes
+    :param integrity: as the kernel names it; '' if there is none
+    :param data_offset: bytes before the data
+    :param digest: :func:`.luks_header.fingerprint` of the digest of the key
+        of the data; '' of a re-encryption that has not begun
+    """
+
+    cipher: str
+    key_bits: int
+    sector_size: int
+    integrity: str
+    data_offset: int
+    digest: str
+
+    def __str__(self) -> str:
+        return '/'.join(map(str, (
+            self.cipher, self.key_bits, self.sector_size, self.integrity,
+            self.data_offset // _SECTOR, self.digest)))
+
+    def difference(self, found: 'Pin') -> str:
+        """Return the first difference in words; '' if there is none."""
+        for field in dataclasses.fields(self):
+            pinned, other = (getattr(each, field.name)
+                             for each in (self, found))
+            if pinned != other:
+                return '%s is %s instead of %s' % (
+                    field.name.replace('_', ' '), other or 'none',
+                    pinned or 'none')
+        return ''
+
+
+def parse(text: str) -> Pin | None:
+    """Read a pin back; None of an empty text.
+
+    :raises ValueError: if the text is no pin
+    """
+    if not text:
+        return None
+    cipher, key_bits, sector_size, integrity, offset, digest = text.split('/')
+    return Pin(cipher, int(key_bits), int(sector_size), integrity,
+               int(offset) * _SECTOR, digest)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the extra specs of a volume type say about encryption. Pure.
+
+========================== ======================= =====================
+spec                       values                  default
+========================== ======================= =====================
+localclone:encryption      luks2                   not encrypted
+localclone:cipher          see :data:`CIPHERS`     aes-xts-plain64
+localclone:key_size        bits, by cipher         the cipher's largest
+localclone:sector_size     512, 1024, 2048, 4096   512
+localclone:integrity       by cipher               none
+localclone:moves           live, cold              live
+localclone:discards        true, false             false
+localclone:zeroed          true, false             false
+localclone:key             volume, type:REFERENCE  volume
+localclone:key_format      hex, raw, passphrase    hex
+========================== ======================= =====================
+
+Whatever is not one of these is an error: a word that is misspelt would
+otherwise give its owner a volume that is not encrypted. The only one that has
+nothing to do with that is ``localclone:pace``; see :mod:`.pace`.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import enum
+import re
+
+from cinder_localclone.core import copies
+from cinder_localclone.core import pins
+
+PREFIX = 'localclone:'
+LUKS2 = 'luks2'
+#: Bytes before the data: both headers, and the area of their key slots.
+HEADER_BYTES = 16 << 20
+SECTOR_SIZES = (512, 1024, 2048, 4096)
+#: What a reference may have: a row has room for 255 characters, of which the
+#: pins take up to 160; an LVM tag has the reference, too.
+_REFERENCE = re.compile(r'[A-Za-z0-9][A-Za-z0-9_+.\-/=!:#&]{0,95}')
+_BOOLEANS = {'true': True, 'yes': True, '1': True, '<is> true': True,
+             'false': False, 'no': False, '0': False, '<is> false': False}
+_NONE = 'none'
+_MOVES = ('live', 'cold')
+#: What follows the word of moves if a volume shares a secret.
+_SHARES = '+s'
+_VERSION = 'lc2'
+#: Colons before the reference in a row's text; there may be more in it.
+_FIELDS = 6
+_OWN = re.compile(r'lc\d+:')
+_HMACS = ('hmac-sha256', 'hmac-sha512')
+
+
+class InvalidType(ValueError):
+    """Extra specs of which no volume can be made; says why, in words."""
+
+
+class InvalidPace(InvalidType):
+    """The same of their copies."""
+
+
+class KeyFormat(str, enum.Enum):
+    """How a secret becomes what opens a volume."""
+
+    #: The bytes as hexadecimal digits, as Nova and os-brick do it.
+    HEX = 'hex'
+    #: The bytes as they are.
+    RAW = 'raw'
+    #: A text of somebody's choice.
+    PASSPHRASE = 'passphrase'
+
+
+@dataclasses.dataclass(frozen=True)
+class Cipher:
+    """What goes with a cipher.
+
+    :param key_bits: sizes of its key, the default one last
+    :param integrity: what it may be authenticated by, the default one first
+    """
+
+    key_bits: tuple[int, ...]
+    integrity: tuple[str, ...] = (_NONE,)
+
+
+#: All that is offered. Modes that tell where equal data is (ecb), that others
+#: can change bit by bit (cbc), or that repeat beyond 2 TiB (plain) are not.
+CIPHERS = {
+    'aes-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
+    'serpent-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
+    'twofish-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
+    'camellia-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
+    # For processors without instructions for AES.
+    'xchacha12,aes-adiantum-plain64': Cipher((256,)),
+    'xchacha20,aes-adiantum-plain64': Cipher((256,)),
+    # These are no use without.
+    'aes-gcm-random': Cipher((128, 256), ('aead',)),
+    'aegis128-random': Cipher((128,), ('aead',)),
+    'chacha20-random': Cipher((256,), ('poly1305',)),
+}
+_DEFAULT_CIPHER = 'aes-xts-plain64'
+
+
+@dataclasses.dataclass(frozen=True)
+class Encryption:
+    """How volumes of a type are encrypted.
+
+    :param integrity: what its sectors are authenticated by; 'none' if by
+        nothing
+    :param discards: whether the disk may know what its guest has deleted
+    :param zeroed: whether what nothing was written to reads as zeros, because
+        all of a new volume is written; else it reads as noise. Cinder leaves
+        zeros out when it restores a backup to a new volume
+    :param shared_key: reference of the secret that all volumes of the type
+        share; '' if each has its own
+    """
+
+    cipher: str = _DEFAULT_CIPHER
+    key_bits: int = 512
+    sector_size: int = 512
+    integrity: str = _NONE
+    discards: bool = False
+    zeroed: bool = False
+    shared_key: str = ''
+    key_format: KeyFormat = KeyFormat.HEX
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether a sector that others have changed can't be read any more.
+
+        The tags of its sectors are on the disk beside them, and two nodes
+        can't have them open at one time: such a volume moves cold only, and
+        keeps its size and its key.
+        """
+        return self.integrity != _NONE
+
+    @property
+    def key_may_be_weak(self) -> bool:
+        """Whether somebody has chosen what opens the volume.
+
+        Guessing it has to take time then; a random key can't be guessed.
+        """
+        return bool(self.shared_key) and (
+            self.key_format is KeyFormat.PASSPHRASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What the row of a volume or a snapshot says of its encryption.
+
+    It stays true when the type is changed, and can be read while the node
+    that has the header is down.
+
+    :param header_bytes: by which its LV is longer than the volume
+    :param key: reference of its secret: as long as a row says so, that is in
+        use
+    :param moves_live: whether two nodes may have it open at one time
+    :param pin: the header that it has; None before it is formatted
+    :param becoming: the header that it gets by a re-encryption, from before
+        that begins until its end is recorded
+    :param shares_key: whether the secret belongs to the volume that it was
+        made of, until its re-encryption has ended and it has its own
+    """
+
+    header_bytes: int
+    key: str
+    moves_live: bool = True
+    pin: pins.Pin | None = None
+    becoming: pins.Pin | None = None
+    shares_key: bool = False
+
+    @property
+    def authenticated(self) -> bool:
+        """As :attr:`Encryption.authenticated`."""
+        return not self.moves_live
+
+    def __str__(self) -> str:
+        return ':'.join((
+            _VERSION, LUKS2, str(self.header_bytes),
+            _MOVES[not self.moves_live] + _SHARES * self.shares_key,
+            str(self.pin or ''), self._becoming(), self.key))
+
+    def _becoming(self) -> str:
+        """The other pin without the parts that no re-encryption changes."""
+        found = self.becoming
+        return '%s/%d/%s' % (
+            found.cipher, found.key_bits, found.digest) if found else ''
+
+    @classmethod
+    def parse(cls, text: str | None) -> 'Recorded | None':
+        """Read it back; None of a volume that is not encrypted.
+
+        What another driver has written is none of it: Cinder's own migration
+        copies it from the row of one backend to that of another.
+
+        :raises ValueError: if it is not understood: such a volume is not
+            to be touched
+        """
+        if not _OWN.match(text or ''):
+            return None
+        try:
+            (version, how, header_bytes, moves, pin, becoming, key
+             ) = str(text).split(':', _FIELDS)
+            shares_key = moves.endswith(_SHARES)
+            moves = moves.removesuffix(_SHARES)
+            if (version, how) != (_VERSION, LUKS2) or moves not in _MOVES:
+                raise ValueError
+            pinned = pins.parse(pin)
+            return cls(int(header_bytes), key, moves == 'live', pinned,
+                       _announced(pinned, becoming), shares_key)
+        except ValueError:
+            raise ValueError('the driver does not know the encryption that '
+                             'the volume\'s row names ("%s")' % text) from None
+
+
+def _announced(pin: pins.Pin | None, text: str) -> pins.Pin | None:
+    if not text:
+        return None
+    if pin is None:
+        raise ValueError
+    cipher, key_bits, digest = text.split('/')
+    return dataclasses.replace(
+        pin, cipher=cipher, key_bits=int(key_bits), digest=digest)
+
+
+def key_in(text: str) -> str:
+    """Return the reference in a row's text, also of another version."""
+    return text.split(':', _FIELDS)[-1]
+
+
+def in_words(encryption: Encryption | Recorded | None) -> str:
+    """What a volume has to have in common with what it is made of.
+
+    Its data are taken over as they are, header and all.
+    """
+    if encryption is None:
+        return 'not encrypted by this driver'
+    return ('encrypted and authenticated' if encryption.authenticated
+            else 'encrypted, not authenticated')
+
+
+def parse(extra_specs: Mapping[str, str], new: bool = False
+          ) -> Encryption | None:
+    """How volumes of a type are encrypted by this driver, if they are.
+
+    :param new: a volume is to be of that type: all that it says is checked.
+        Of one that is there only its encryption matters
+    :raises InvalidType: if they can't be
+    """
+    specs = {name.removeprefix(PREFIX): str(value).strip()
+             for name, value in extra_specs.items()
+             if name.startswith(PREFIX)}
+    wanted_pace = specs.pop('pace', None)
+    if new and wanted_pace is not None:
+        _check_pace(wanted_pace)
+    how = specs.pop('encryption', None)
+    unknown = sorted(set(specs) - {
+        'cipher', 'key_size', 'sector_size', 'integrity', 'moves',
+        'discards', 'zeroed', 'key', 'key_format'})
+    if unknown:
+        raise InvalidType('there is no extra spec %s' % ', '.join(
+            PREFIX + name for name in unknown))
+    if how is None:
+        if specs:
+            raise InvalidType(
+                '%s has no effect without %sencryption=luks2' % (', '.join(
+                    PREFIX + name for name in sorted(specs)), PREFIX))
+        return None
+    if how != LUKS2:
+        raise _not_one_of('encryption', how, [LUKS2])
+    return _parse(specs)
+
+
+def _check_pace(value: str) -> None:
+    values = [each.value for each in copies.Pace]
+    if value not in values:
+        raise InvalidPace(str(_not_one_of('pace', value, values)))
+
+
+def _parse(specs: Mapping[str, str]) -> Encryption:
+    name = specs.get('cipher', _DEFAULT_CIPHER)
+    cipher = CIPHERS.get(name)
+    if cipher is None:
+        raise _not_one_of('cipher', name, CIPHERS)
+    integrity = _one_of(
+        specs, 'integrity', cipher.integrity[0], cipher.integrity)
+    key_bits = _one_of(specs, 'key_size', str(cipher.key_bits[-1]),
+                       map(str, cipher.key_bits))
+    encryption = Encryption(
+        cipher=name, key_bits=int(key_bits), integrity=integrity,
+        sector_size=int(_one_of(specs, 'sector_size', '512',
+                                map(str, SECTOR_SIZES))),
+        discards=_boolean(specs, 'discards'),
+        zeroed=_boolean(specs, 'zeroed') or integrity != _NONE,
+        shared_key=_shared_key(specs.get('key', 'volume')),
+        key_format=KeyFormat(_one_of(
+            specs, 'key_format', KeyFormat.HEX.value,
+            [each.value for each in KeyFormat])))
+    _check_moves(encryption, _one_of(specs, 'moves', 'live', _MOVES))
+    return encryption
+
+
+def _check_moves(encryption: Encryption, moves: str) -> None:
+    """:raises InvalidType: if such a volume would lose data"""
+    if encryption.authenticated and moves != 'cold':
+        raise InvalidType(
+            'with %sintegrity=%s a live migration would lose data: set '
+            '%smoves=cold, and volumes of this type move only while they are '
+            'detached' % (PREFIX, encryption.integrity, PREFIX))
+    if moves == 'cold' and not encryption.authenticated:
+        raise InvalidType('%smoves=cold is only for types with %sintegrity'
+                          % (PREFIX, PREFIX))
+    if encryption.authenticated and encryption.discards:
+        raise InvalidType(
+            '%sdiscards=true is not possible with %sintegrity: discarded '
+            'ranges could not be read any more' % (PREFIX, PREFIX))
+
+
+def _shared_key(text: str) -> str:
+    kind, _colon, reference = text.partition(':')
+    if text == 'volume':
+        return ''
+    if kind != 'type':
+        raise _not_one_of('key', text, ['volume', 'type:REFERENCE'])
+    if not _REFERENCE.fullmatch(reference):
+        raise InvalidType(
+            '%skey=%s does not name a secret: what follows "type:" is its '
+            'reference, of letters, digits and _+.-/=!:#& only' % (
+                PREFIX, text))
+    return reference
+
+
+def is_reference(text: str) -> bool:
+    """Whether a secret of this reference can be kept on record."""
+    return bool(_REFERENCE.fullmatch(text))
+
+
+def _one_of(specs: Mapping[str, str], name: str, default: str,
+            allowed: Iterable[str]) -> str:
+    value, values = specs.get(name, default), list(allowed)
+    if value not in values:
+        raise _not_one_of(name, value, values)
+    return value
+
+
+def _boolean(specs: Mapping[str, str], name: str) -> bool:
+    value = specs.get(name, 'false')
+    if value.lower() not in _BOOLEANS:
+        raise _not_one_of(name, value, ['true', 'false'])
+    return _BOOLEANS[value.lower()]
+
+
+def _not_one_of(name: str, value: str, allowed: Iterable[str]
+                ) -> InvalidType:
+    return InvalidType('%s%s=%s is not possible; choose %s' % (
+        PREFIX, name, value, ' or '.join(allowed)))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups in Cinder's database."""
+
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.objects import fields
+from cinder.volume import volume_utils
+
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.db import moves
+
+_BACKING_UP = 'backing-up'
+
+
+@moves.retried
+def end(backup: core_objects.Backup, error: Exception) -> None:
+    """Record that a backup could not begin, and what it was to be made of
+    is free again.
+
+    Cinder's volume manager, which is asked for that by a cast, tells nobody
+    of an error (get_backup_device in volume/manager.py). So this is what the
+    backup manager does with its own (create_backup in backup/manager.py).
+    """
+    admin = cinder_context.get_admin_context()
+    try:
+        if backup.snapshot_id:
+            snapshot = objects.Snapshot.get_by_id(admin, backup.snapshot_id)
+            if snapshot.status == _BACKING_UP:
+                snapshot.status = fields.SnapshotStatus.AVAILABLE
+                snapshot.save()
+        else:
+            volume = objects.Volume.get_by_id(admin, backup.volume_id)
+            if volume.status == _BACKING_UP:
+                volume.status = volume.previous_status
+                volume.previous_status = 'error_backing-up'
+                volume.save()
+    except cinder_exception.NotFound:
+        pass  # it was deleted by force
+    volume_utils.update_backup_error(backup, str(error))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of copies in Cinder's database.
+
+Nothing of it is recorded but what a destination alone can know, that its copy
+makes no progress: in the shadow's ``replication_extended_status``, which
+Cinder leaves to drivers. Who waits for a copy's end is in rows that are there
+anyway: a snapshot, or a volume made of this one, that is being created.
+"""
+
+from collections.abc import Collection
+import datetime
+
+from oslo_utils import timeutils
+
+from cinder_localclone.core import copies
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types
+from cinder_localclone.db import moves
+from cinder_localclone.db import volumes as snapshot_records
+
+_STALLED = '; stalled since '
+_COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
+
+
+class QueueRecords(snapshot_records.SnapshotRecords):
+    """The records, with the queue of copies."""
+
+    def copies(self, host: str) -> list[copies.Entry]:
+        """All copies between nodes of the backend of a service host.
+
+        What that takes does not depend on how many there are.
+        """
+        model = moves.models.Volume
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            shadows = {row.migration_status.partition(':')[2]: row
+                       for row in self._shadow_query(session).filter(
+                           model.replication_driver_data.like(_COPYING))
+                       if row.name_id != row.id  # committed
+                       and names.same_backend(
+                           names.service_host(row.host), host)}
+            if not shadows:
+                return []
+            volumes = session.query(model).filter_by(deleted=False).filter(
+                model.id.in_(shadows)).all()
+            attached = self._attached(session, shadows)
+            awaited = self._awaited(session, shadows)
+            paces = self._paces(session, {row.volume_type_id
+                                          for row in volumes})
+            return [copies.Entry(
+                shadow_id=shadows[row.id].id, volume_id=row.id,
+                source=names.service_host(shadows[row.id].host),
+                destination=names.service_host(row.host),
+                attached=row.id in attached,
+                migrating=len(attached.get(row.id, ())) > 1,
+                awaited=row.id in awaited,
+                stalled=_stalled(shadows[row.id]),
+                began=shadows[row.id].created_at.replace(
+                    tzinfo=datetime.timezone.utc).timestamp(),
+                pace=paces.get(row.volume_type_id, ''),
+            ) for row in volumes]
+
+    @staticmethod
+    def _attached(session: moves.Session, ids: Collection[str]
+                  ) -> dict[str, set[str | None]]:
+        """At which hosts instances have volumes attached, by their ids."""
+        model = moves.models.VolumeAttachment
+        found: dict[str, set[str | None]] = {}
+        for volume_id, host in session.query(
+                model.volume_id, model.attached_host).filter_by(
+                    deleted=False).filter(model.volume_id.in_(ids),
+                                          model.instance_uuid.is_not(None)):
+            found.setdefault(volume_id, set()).add(host)
+        return found
+
+    @staticmethod
+    def _awaited(session: moves.Session, ids: Collection[str]) -> set[str]:
+        columns = (moves.models.Snapshot.volume_id,
+                   moves.models.Volume.source_volid)
+        return {row[0] for column in columns
+                for row in session.query(column).filter_by(
+                    deleted=False, status='creating').filter(
+                        column.in_(ids))}
+
+    @staticmethod
+    def _paces(session: moves.Session, types: Collection[str]
+               ) -> dict[str, str]:
+        model = moves.models.VolumeTypeExtraSpecs
+        return {row.volume_type_id: row.value or '' for row in session.query(
+            model.volume_type_id, model.value).filter_by(
+                deleted=False, key=volume_types.PREFIX + 'pace').filter(
+                    model.volume_type_id.in_(types))}
+
+    @moves.retried
+    def note_stalled(self, move: state.Move, stalled: bool) -> None:
+        """Record that a copy makes no progress, and when; or that it does.
+
+        :raises StaleMove: if the move is not as it says
+        """
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
+            shadow = self._as_told(
+                move, self._row(session, move.shadow_id, lock=True))
+            asked_by = state.Asked.parse(shadow.replication_extended_status)
+            shadow.replication_extended_status = asked_by.value + (
+                '%s%d' % (_STALLED, timeutils.utcnow_ts()) if stalled
+                else '')
+
+
+def _stalled(shadow: moves.Row) -> float:
+    return float((shadow.replication_extended_status or '').partition(
+        _STALLED)[2] or 0)

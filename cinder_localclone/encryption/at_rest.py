@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers that may be written: nobody else has the volume open."""
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import pinning
+
+#: Statuses in which a volume may get another header at any moment, or go.
+UNSETTLED = ('creating', 'downloading', 'reverting', 'restoring-backup',
+             'deleting', 'error_deleting', 'managing', 'unmanaging',
+             'error_managing')
+
+
+def volume(node: Node, volume_id: str) -> objects.Volume:
+    """A volume here whose header nobody else has open; its handle is there.
+
+    For a caller that holds its lock.
+
+    :raises StaleMove: if this node is not its home
+    :raises NotAtRest: if it is moving, or passed through to another node
+    :raises KeyNotChanged: if this driver does not encrypt it, or if it is
+        being made, or removed
+    """
+    found = nodes.volume_at_home(node, volume_id)
+    if rows.recorded(found) is None:
+        raise encryption_exceptions.KeyNotChanged(
+            volume=volume_id, reason='this driver does not encrypt it')
+    if found.status in UNSETTLED:
+        raise encryption_exceptions.KeyNotChanged(
+            volume=volume_id, reason='its status is "%s"' % found.status)
+    if (node.records.move_of(volume_id)
+            or rows.is_migrated_by_cinder(found)
+            or node.stack.survey().metadata(found.name_id)
+            or volume_id in node.exports.remote()
+            or any(nodes.passed_from(node, found))):
+        raise encryption_exceptions.NotAtRest(volume=volume_id)
+    node.stack.ensure_handle_on_lv(volume_id, found.name,
+                                   rows.body_bytes(found))
+    return found
+
+
+def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
+    """Return the header of a volume at rest, to be written; both copies.
+
+    :param volume: its row
+    :raises ForeignHeader: if it is not the one that the row has pinned
+    :raises KeyNotChanged: if it may not
+    :raises HeaderDamaged: if it can't be read
+    """
+    volume_id = volume.id
+    header = node.crypt.header(volume_id, mend=True)
+    if header.reencryption:
+        raise encryption_exceptions.KeyNotChanged(
+            volume=volume_id, reason='it is being re-encrypted')
+    pinning.check(volume_id, header, pinning.of_row(rows.recorded(volume)))
+    return header

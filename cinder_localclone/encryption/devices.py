@@ -1,0 +1,564 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Upper devices: crypt devices and header guards.
+
+Of a volume that Nova encrypts that is a guard (:mod:`.dm_tables`), with a
+path that leads to it; Cinder itself, which may write the header, is led to
+the handle. Of a volume that the driver encrypts it is what decrypts it
+(:mod:`.devices`), for whomever. Of any other there is none.
+
+The top is there before anybody is given its path, and as long as an
+attachment says that the volume is used here. It is closed where nobody uses
+the volume before anything else may: so "nothing uses the volume" is
+:func:`users`, and a fence is :func:`ensure_closed`.
+
+The node that gives out the path
+has the volume decrypted; nobody else asks for its key.
+"""
+
+from collections.abc import Mapping
+import time
+
+from oslo_log import log as logging
+
+from cinder_localclone.core import attachments
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds after which an attachment that was ended, and is still there,
+#: counts as one again.
+ENDING = 60
+#: Statuses in which Cinder writes all of a volume, with its header.
+WRITTEN = ('downloading', 'restoring-backup')
+#: Statuses in which nobody has a volume whom no attachment names. Who is
+#: attaching it may have none yet.
+SETTLED = attachments.BY_ATTACHMENT - {'attaching'} | {'error'}
+
+
+def path(volume: objects.Volume) -> str:
+    """Where whoever uses a volume finds it, on every node the same."""
+    volume_id = rows.handle_id(volume)
+    if rows.recorded(volume):
+        return names.crypt_path(volume_id)
+    return names.link(volume_id) if rows.is_encrypted_by_nova(
+        volume) else names.handle_path(volume_id)
+
+
+def has_one(volume: objects.Volume) -> bool:
+    """Whether a volume has a top where it is used."""
+    return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
+
+
+def served_path(node: Node, volume: objects.Volume) -> str:
+    """What other nodes are to be served of a volume here; it is there."""
+    volume_id = rows.handle_id(volume)
+    if not has_one(volume):
+        return names.handle_path(volume_id)
+    node.stack.ensure_served(volume_id)
+    return names.served_path(volume_id)
+
+
+def users(node: Node, volume_id: str) -> int:
+    """How many on this node use a volume.
+
+    All iSCSI initiators that it is served to count as one. The destination
+    of a move is none of them: it reads the source device. Nor is a top that
+    nobody has open.
+    """
+    return _users(node, _devices_of(node, volume_id), volume_id)
+
+
+def _devices_of(node: Node, volume_id: str) -> survey.Survey:
+    """A survey of one volume, without LVM."""
+    return survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
+
+
+def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
+    count = present.users(volume_id)
+    return count - bool(count and node.exports.opens_in_vain(volume_id))
+
+
+def ensure_closed(node: Node, volume_id: str) -> None:
+    """Nothing uses a volume on this node, and its top is gone.
+
+    A re-encryption is paused before, so that it is no such use.
+    Whoever still has its path finds nothing there. What an attachment names
+    is opened again by the node's look, if whatever is to be done now fails.
+
+    :raises SourceBusy: if anything uses it; its top is left alone then
+    """
+    present = _devices_of(node, volume_id)
+    if present.crypt(volume_id):
+        reencrypt_pause.stop(node, volume_id)
+        present = _devices_of(node, volume_id)
+    count = _users(node, present, volume_id)
+    if not count and present.tops(volume_id):
+        # Only now: an idle one keeps the handle open.
+        try:
+            node.stack.close_top(volume_id)
+        except exceptions.CommandFailed:
+            if not users(node, volume_id):
+                raise
+        count = users(node, volume_id)
+    if count:
+        raise exceptions.SourceBusy(
+            volume=volume_id, host=node.host, count=count,
+            device=names.handle(volume_id))
+
+
+def is_used_here(node: Node, volume: objects.Volume) -> bool:
+    """Whether an attachment says that this node uses a volume.
+
+    Not one that has just been ended.
+    """
+    since = time.monotonic() - ENDING
+    return any(each.connector and node.is_at(each.connector, node.host)
+               and node.detached.get(each.id, since) <= since
+               for each in volume.volume_attachment)
+
+
+def note_detached(node: Node, volume: objects.Volume) -> None:
+    """The attachments of a volume on this node are being ended."""
+    now = time.monotonic()
+    for each in [each for each, when in list(node.detached.items())
+                 if when < now - ENDING]:
+        node.detached.pop(each, None)
+    node.detached.update({
+        each.id: now for each in volume.volume_attachment
+        if each.connector and node.is_at(each.connector, node.host)})
+
+
+def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
+    """What a volume's path leads to is there; its handle is already.
+
+    :param volume: its row, as it is now
+    :param lv: the LV that the node has of it; '' if it passes it through
+    :raises HeaderDamaged: if it does not begin with the header that Nova
+        would look for: Nova is not asked then, which would format it
+    :raises SourceBusy: if something has the guard open beyond which Cinder
+        is to write
+    :raises LocalCloneError: if the header can't be read, or there is no key
+    """
+    if rows.recorded(volume):
+        ensure_open(node, volume, lv)
+        return
+    if not rows.is_encrypted_by_nova(volume):
+        return
+    volume_id = rows.handle_id(volume)
+    if (volume.status in rows.NOVA_STATUSES
+            or is_used_here(node, volume)):
+        open_for_guest(node, volume_id, lv)
+    else:
+        _open_for_cinder(node, volume)
+
+
+def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
+    """Cinder reads or writes all of a volume that Nova encrypts.
+
+    What it writes to the header would not get through a guard that is left.
+    """
+    volume_id = rows.handle_id(volume)
+    if node.stack.survey().guard(volume_id):
+        if volume.status in WRITTEN:
+            ensure_unopened(node, volume_id)
+        elif not close_if_idle(node, volume_id):
+            return  # a header can be read through it
+    node.stack.ensure_link(volume_id, names.handle(volume_id))
+
+
+def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
+    """The same for a volume that Nova encrypts, and is about to use."""
+    present = node.stack.survey()
+    header = present.header_guarded(volume_id)
+    if not header:
+        # One that is too short keeps what it is known to have.
+        header = node.stack.header_sectors(volume_id)
+    found = present.lvs.get(lv)
+    if found and names.guarded(found.tags) != header:
+        node.stack.note_guarded(lv, header)
+    if node.stack.ensure_guard(volume_id, header):
+        node.stack.read_guarded(volume_id, header)
+    node.stack.ensure_link(volume_id, names.guard(volume_id))
+
+
+def grow(node: Node, volume: objects.Volume) -> None:
+    """A volume's handle is longer; so is its top, if there is one.
+
+    :param volume: its row
+    """
+    volume_id = volume.id
+    present = _devices_of(node, volume_id)
+    guard = present.guard(volume_id)
+    if guard and not present.header_guarded(volume_id):
+        node.stack.ensure_guard(volume_id, guard.segments[0].sectors)
+    recorded = rows.recorded(volume)
+    if recorded and activate.is_short(present, volume_id):
+        activate.grow(node.crypt, node.keys, volume_id,
+                      pinning.of_row(recorded))
+
+
+def close_if_idle(node: Node, volume_id: str) -> bool:
+    """Close the top of a volume, for good, unless something uses that.
+
+    A re-encryption is paused before; it opens a volume that it goes on with.
+
+    :returns: whether there is none afterwards
+    """
+    present = node.stack.survey()
+    if any(top.opened for top in present.tops(volume_id)):
+        return False
+    if present.crypt(volume_id):
+        try:
+            reencrypt_pause.stop(node, volume_id)
+        except exceptions.SourceBusy:
+            return False
+    for lv in present.lvs.values():
+        header = names.guarded(lv.tags)
+        if header and names.facts(lv.tags).get('volume') == volume_id:
+            node.stack.forget_guarded(lv.name, header)
+    node.stack.close_top(volume_id)
+    forget(node, present, volume_id)
+    return True
+
+
+def ensure_unopened(node: Node, volume_id: str) -> None:
+    """The same as an error, for whoever waits for a late close.
+
+    :raises SourceBusy: if something uses it
+    """
+    if not close_if_idle(node, volume_id):
+        raise exceptions.SourceBusy(
+            volume=volume_id, host=node.host, count=users(node, volume_id),
+            device=names.guard(volume_id))
+
+
+def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
+    """Whether the top of a volume that has one is to be here.
+
+    Its attachments say so.
+
+    :returns: None if they do not: somebody is about to attach it, with an
+        attachment already or not, or it is Cinder itself that has it
+    """
+    if is_used_here(node, volume):
+        return True
+    if (volume.status not in SETTLED
+            or rows.is_migrated_by_cinder(volume)
+            or any(not each.connector
+                   for each in volume.volume_attachment)):
+        return None
+    return False
+
+
+def differs(node: Node, volume: objects.Volume, present: survey.Survey,
+            links: Mapping[str, str]) -> bool:
+    """Whether the top of a volume here is not as its attachments say.
+
+    :param present: what there is on this node
+    :param links: where its paths lead
+    """
+    if rows.recorded(volume):
+        return crypt_differs(present, volume, is_wanted(node, volume))
+    if not rows.is_encrypted_by_nova(volume):
+        return False
+    volume_id = rows.handle_id(volume)
+    wanted = is_wanted(node, volume)
+    if wanted:
+        return not present.header_guarded(
+            volume_id) or links.get(volume_id) != names.guard(volume_id)
+    lv = present.lvs.get(volume.name)
+    return wanted is False and bool(
+        volume_id in links or present.tops(volume_id)
+        or lv and names.guarded(lv.tags))
+
+
+def converge(node: Node, volume: objects.Volume, lv: str = '') -> None:
+    """The top of a volume is as its attachments say; its handle is here.
+
+    What fails is logged, and stops nothing else: least of all the copy that
+    may mend it.
+
+    :param lv: as :func:`open`
+    """
+    try:
+        if not has_one(volume):
+            return
+        wanted = is_wanted(node, volume)
+        if wanted:
+            open(node, volume, lv)
+        elif wanted is False and not (
+                rows.recorded(volume)
+                and node.runner.is_running(rows.handle_id(volume))):
+            close_if_idle(node, rows.handle_id(volume))
+    except Exception as exc:  # a command that is missing, a full /dev, too
+        events.say(events.NOT_OPEN, volume=volume.id, error=exc,
+                   exc_info=not isinstance(exc, exceptions.LocalCloneError))
+
+
+def look(node: Node, present: survey.Survey,
+         links: Mapping[str, str]) -> None:
+    """Remove the paths of volumes that are not here.
+
+    :param present: what there was on this node, before
+    :param links: where its paths lead
+    """
+    for volume_id in links:
+        if present.handle(volume_id):
+            continue
+        try:
+            with node.try_lock(volume_id):
+                if not node.stack.survey().handle(volume_id):
+                    node.stack.remove_link(volume_id)
+        except exceptions.Busy:
+            pass
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('The path of volume %(volume)s, which is not on this '
+                        'node, could not be removed: %(error)s',
+                        {'volume': volume_id, 'error': exc})
+
+
+def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
+    """A volume is decrypted here, all of it; its handle is here already.
+
+    :param volume: its row, as it is now
+    :param lv: the LV that the node has of it; '' if it passes it through
+    :raises KeyUnavailable: if the key manager does not answer
+    :raises OpenedOtherwise: if it is open in another way than its row allows
+    :raises LocalCloneError: if it can't be opened
+    """
+    volume_id = rows.handle_id(volume)
+    present = node.stack.survey()
+    recorded = rows.recorded(volume)
+    key = recorded.key if recorded else ''
+    # What follows to here is passed through until its handle is swapped.
+    foreign = present.is_handle_foreign(volume_id)
+    found = None if foreign else present.lvs.get(lv)
+    if rows.is_authenticated(volume):
+        _check_alone(node, volume)
+    expected = pinning.of_row(recorded)
+    if not present.crypt(volume_id):
+        _note_used(node, present, lv)
+        activate.open_volume(
+            node.crypt, node.keys, volume_id, expected,
+            keep_header=not _is_at_rest(node, volume),
+            discards=activate.takes_discards(node, volume),
+            luks=names.facts(found.tags).get('luks', '') if found else '',
+            proven=lambda: note_opened(node, found, volume_id, key))
+        return
+    # A boot has opened it without the row, or could not close it again.
+    pinning.check_opened(volume_id, expected.pin, expected.becoming,
+                         present.crypt(volume_id))
+    if found:  # it may have followed to here
+        note_opened(node, found, volume_id, key)
+    elif foreign and volume_id not in node.crypt.passed():
+        note_opened(node, None, volume_id, key)
+    _note_used(node, present, lv)
+    if activate.is_short(present, volume_id):
+        activate.grow(node.crypt, node.keys, volume_id, expected)
+
+
+def _check_alone(node: Node, volume: objects.Volume) -> None:
+    """Nobody but this node may have an authenticated volume open now.
+
+    To open one writes to it: so it is at home here, or is about to be.
+
+    :raises MovesCold: if it is not
+    """
+    move = node.records.move_of(volume.id)
+    starting = move is not None and move.phase is state.Phase.STARTING
+    if starting or node.host not in (
+            names.service_host(volume.host),
+            move.destination if move else None):
+        raise encryption_exceptions.MovesCold(
+            volume=volume.id, host=node.host, reason='it is authenticated, '
+            'and only its home may have it open.')
+
+
+def check_readable(node: Node, snapshot: rows.Snapshot,
+                   connector: objects.Connector, local: bool) -> None:
+    """A snapshot that is encrypted can be given to whoever asks for it.
+
+    :param local: whether that is on this node
+    :raises Refused: if it can't
+    """
+    where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
+    if rows.is_authenticated(snapshot):
+        raise exceptions.Refused(
+            **where, reason='an authenticated snapshot can\'t be read: '
+            'opening it would write to it. Create a volume from the snapshot.')
+    if not local:
+        raise encryption_exceptions.NotThere(
+            **where, reason='an encrypted snapshot can only be read on its '
+            'own node, %s.' % node.host)
+
+
+def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
+                volume_id: str, key: str, luks: str = '') -> None:
+    """A boot opens a volume again: by this secret, if it has this header.
+
+    :param lv: the LV that the node has of it; None if it passes it through
+    :param luks: as of :func:`note_key`; of an LV only
+    """
+    if lv is None:
+        node.crypt.note_passed(volume_id, node.crypt.uuid(volume_id), key)
+        return
+    note_key(node, lv, volume_id, key, luks)
+    if names.OPENED not in lv.tags:
+        node.crypt.mark(lv.name, names.OPENED)
+        node.crypt.forget_passed(volume_id)  # it may have followed to here
+
+
+def note_followed(node: Node, volume_id: str, lv: str) -> None:
+    """Note on the LV of a volume that has followed what was noted of it here.
+
+    The note itself stays until :func:`settle_note`.
+    """
+    noted = node.crypt.passed().get(volume_id)
+    if noted:
+        luks, key = noted
+        node.crypt.note(lv, key=key, luks=luks)
+        node.crypt.mark(lv, names.OPENED)
+
+
+def settle_note(node: Node, volume: objects.Volume, wanted: bool | None,
+                luks: str) -> bool:
+    """Forget what was noted of a volume while it was passed through here.
+
+    It has followed since, and its LV says the same, or nobody uses it.
+
+    :param wanted: as of :func:`differs`
+    :param luks: the UUID of its header, as it was noted
+    """
+    present = node.stack.survey()
+    lv = present.lvs.get(volume.name)
+    if (lv is None or not present.handle(volume.id)
+            or present.is_handle_foreign(volume.id)):
+        return False
+    idle = wanted is False and not present.crypt(volume.id)
+    recorded = rows.recorded(volume)
+    if not idle and recorded and names.OPENED not in lv.tags:
+        # Its key may have been changed since it was noted.
+        note_opened(node, lv, volume.id, recorded.key, luks)
+    else:
+        node.crypt.forget_passed(volume.id)
+    return True
+
+
+def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
+             key: str, luks: str = '') -> None:
+    """The LV says which secret opens it, to those without the volume's row.
+
+    :param luks: the UUID of its header; '' if that has to be asked for
+    """
+    name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
+                or luks or node.crypt.uuid(volume_id))
+
+
+def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
+                **more: str) -> None:
+    """The tags of a volume's LV name a secret, and no other.
+
+    :param key: its reference
+    :param more: what else they say of the header
+    """
+    wanted = names.tags(key=key, **more)
+    facts = tuple(tag.partition('=')[0] + '=' for tag in wanted)
+    outdated = sorted(tag for tag in lv.tags if tag.startswith(facts)
+                      and tag not in wanted)
+    if outdated or not lv.tags >= set(wanted):
+        node.crypt.note(lv.name, outdated, key=key, **more)
+
+
+def note_used(node: Node, volume: objects.Volume) -> None:
+    """Somebody may write to a volume that another node opens.
+
+    :param volume: its row; its home is here
+    """
+    if rows.recorded(volume):
+        _note_used(node, node.stack.survey(), volume.name)
+
+
+def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
+    found = present.lvs.get(lv)
+    if found and names.FRESH in found.tags:
+        node.crypt.unmark(lv, names.FRESH)
+
+
+def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
+    """Whether nobody else may have the header open, and it is all here."""
+    return (rows.is_home(volume, node.host)
+            and node.records.move_of(volume.id) is None)
+
+
+def mend(node: Node, volume: objects.Volume) -> None:
+    """A header is whole before two nodes have it open: neither may mend it.
+
+    :raises HeaderDamaged: if it can't be read; nothing moves then
+    """
+    if rows.recorded(volume) and _is_at_rest(node, volume):
+        node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, rows.body_bytes(volume))
+        node.crypt.header(rows.handle_id(volume), mend=True)
+
+
+def forget(node: Node, present: survey.Survey, volume_id: str
+           ) -> None:
+    """A boot does not open a volume again."""
+    node.crypt.forget_passed(volume_id)  # also where it has followed to here
+    node.crypt.forget_sealed(volume_id)
+    # Last: what is marked is looked at again.
+    for lv in present.lvs.values():
+        if (names.OPENED in lv.tags
+                and names.facts(lv.tags).get('volume') == volume_id):
+            node.crypt.unmark(lv.name, names.OPENED)
+
+
+def forget_left(node: Node, volume_id: str, lv: str) -> None:
+    """A boot does not open what a volume has left, if it would.
+
+    The key goes whatever the mark says: the boot may have kept it after this
+    was done before.
+    """
+    forget_unless_passed(node, volume_id)
+    found = node.stack.lvs().get(lv)
+    if found and names.OPENED in found.tags:
+        node.crypt.unmark(lv, names.OPENED)
+
+
+def forget_unless_passed(node: Node, volume_id: str) -> None:
+    """The key that is kept goes, if the volume is not passed through here.
+
+    By that key a boot opens it, even if the boot has made no handle yet.
+    """
+    if volume_id not in node.crypt.passed():
+        node.crypt.forget_sealed(volume_id)
+
+
+def crypt_differs(present: survey.Survey, volume: objects.Volume,
+                  wanted: bool | None) -> bool:
+    """Whether a volume is not open as it should be.
+
+    :param present: what there is on this node
+    :param wanted: whether it is to be open; None: as it is
+    """
+    volume_id = rows.handle_id(volume)
+    lv = present.lvs.get(volume.name)
+    if wanted:
+        return bool(not present.crypt(volume_id)
+                    or activate.is_short(present, volume_id)
+                    or lv and names.OPENED not in lv.tags)
+    return wanted is False and bool(
+        present.tops(volume_id) or lv and names.OPENED in lv.tags)

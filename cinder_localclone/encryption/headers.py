@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees of the headers of encrypted volumes, and keeps.
+
+A header that is lost is a volume that is lost, so there are backups; and one
+is only ever written over a header of the same data.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import typing
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import at_rest
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
+
+#: Statuses in which nobody has a volume.
+DETACHED = ('available', 'error', 'maintenance')
+
+
+class Status(typing.TypedDict):
+    """What the header of a volume says, on its home. No keys are in it.
+
+    :param recovery_keys: slots of them
+    :param unknown_keys: slots of keys of which nothing is known
+    :param changing: whether a change of its key is not complete
+    :param shares_key: whether its secret belongs to the volume that it was
+        made of
+    :param open: whether it is decrypted on its home
+    """
+
+    cipher: str
+    key_bits: int
+    sector_size: int
+    key_slots: list[str]
+    recovery_keys: list[str]
+    unknown_keys: list[str]
+    changing: bool
+    shares_key: bool
+    open: bool
+
+
+class Finding(typing.TypedDict):
+    """What was found of one thing that was looked at.
+
+    :param problem: '' if it is as it should be
+    """
+
+    what: str
+    problem: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A header that was restored.
+
+    :param backup: the name of the backup
+    :param remarks: what has changed with it, in words
+    """
+
+    backup: str
+    remarks: tuple[str, ...] = ()
+
+
+# -- status
+
+def status(node: Node, volume_id: str) -> Status:
+    """What the header of a volume says whose home is this node.
+
+    :raises StaleMove: if it is not
+    :raises HeaderDamaged: if it can't be read
+    """
+    volume = _volume(node, volume_id)
+    header = node.crypt.header(volume_id)
+    recorded = rows.recorded(volume)
+    device = node.stack.survey().crypt(volume_id)
+    return {
+        'cipher': header.cipher, 'key_bits': header.key_bits,
+        'sector_size': header.sector_size,
+        'key_slots': list(header.keyslots),
+        'recovery_keys': [
+            slot for token in header.opened_by(luks_header.Role.RECOVERY)
+            for slot in token.keyslots],
+        'unknown_keys': list(header.keyslots_without_token),
+        'changing': rotate.is_pending(
+            header, recorded.key if recorded else ''),
+        'shares_key': bool(recorded and recorded.shares_key),
+        'open': device is not None}
+
+
+def _volume(node: Node, volume_id: str) -> objects.Volume:
+    volume = nodes.volume_at_home(node, volume_id)
+    if rows.recorded(volume) is None:
+        raise encryption_exceptions.KeyNotChanged(
+            volume=volume_id, reason='this driver does not encrypt it')
+    return volume
+
+
+# -- verify
+
+def verify(node: Node, volume_id: str) -> list[Finding]:
+    """Prove that a volume here can be opened, and its header be restored.
+
+    Nothing is written.
+
+    :raises StaleMove: if its home is another node
+    """
+    volume = _volume(node, volume_id)
+    found: list[Finding] = []
+    header: luks_header.Header | None = None
+
+    def note(what: str, problems: Iterator[str]) -> None:
+        try:
+            found.append({'what': what, 'problem': '; '.join(problems)})
+        except (exceptions.LocalCloneError, OSError) as exc:
+            found.append({'what': what, 'problem': str(exc)})
+    try:
+        header = node.crypt.header(volume_id)
+    except exceptions.LocalCloneError as exc:
+        found.append({'what': 'header', 'problem': str(exc)})
+    note('copies of the header', _wrong_with_copies(node, volume_id))
+    if header:
+        problem = pinning.why_not(header, pinning.of_row(_recorded(volume)))
+        found.append({'what': 'pin of the header', 'problem': problem})
+        if problem:
+            header = None  # no key is used on it
+    if header:
+        note('key', _wrong_with_key(node, volume, header))
+        note('key slots', _wrong_with_slots(volume, header))
+    note('tags of the LV', _wrong_with_tags(node, volume))
+    note('backup of the header', wrong_with_backup(node, volume_id, header))
+    return found
+
+
+def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
+    yield from node.crypt.damaged_copies(volume_id)
+
+
+def _wrong_with_key(node: Node, volume: objects.Volume,
+                    header: luks_header.Header) -> Iterator[str]:
+    """The secret that the row names opens the volume."""
+    key = _recorded(volume).key
+    token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
+                  if each.key == key), None)
+    if token is None:
+        yield ('its header has no key of the secret that its row names, %s'
+               % key)
+        return
+    opening = node.keys.get(key, token.key_format)
+    if activate.is_complete(header):
+        node.crypt.test_ended(volume.id, opening)
+        yield ('only the last step of its re-encryption is missing: unless '
+               'another process writes it now, the next check of this node '
+               'does')
+        return
+    for slot in token.keyslots:
+        node.crypt.test(volume.id, opening, slot)
+    if _recorded(volume).shares_key:
+        yield ('its secret is that of its source; the volume gets its own '
+               'secret when its re-encryption has ended')
+
+
+def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
+                      ) -> Iterator[str]:
+    if header.keyslots_without_token:
+        yield 'nothing is known of the key of slot %s' % (
+            ', '.join(header.keyslots_without_token))
+    if rotate.is_pending(header, _recorded(volume).key):
+        yield 'a change of its key is not complete; run "rotate" again'
+
+
+def _wrong_with_tags(node: Node, volume: objects.Volume
+                     ) -> Iterator[str]:
+    """Those that there are say what is true; after a move there are few."""
+    lv = node.stack.lvs().get(volume.name)
+    facts = names.facts(lv.tags) if lv else {}
+    if lv is None:
+        yield 'there is no LV %s' % volume.name
+    recorded = _recorded(volume)
+    for fact, true in (('key', recorded.key),
+                       ('luks', node.crypt.uuid(volume.id)),
+                       ('extra', str(recorded.header_bytes))):
+        if facts.get(fact, true) != true:
+            yield 'localclone.%s says %s, but it is %s' % (
+                fact, facts[fact], true)
+
+
+def wrong_with_backup(node: Node, volume_id: str,
+                      header: luks_header.Header | None) -> Iterator[str]:
+    """The last one is of the same data, and of the same keys.
+
+    :param header: what it is compared with; None: there is none
+    """
+    backups = node.crypt.backup_names(volume_id)
+    if not backups:
+        yield 'there is none'
+        return
+    saved = node.crypt.backed_up(volume_id, backups[-1])
+    if header and saved.pin != header.pin:
+        yield 'the last backup, %s, belongs to other data' % backups[-1]
+    elif header and saved.all_keyslots != header.all_keyslots:
+        yield 'the last backup, %s, has other key slots' % backups[-1]
+    elif header and saved.keys() != header.keys():
+        yield 'the last backup, %s, names other secrets' % backups[-1]
+
+
+def _recorded(volume: objects.Volume) -> volume_types.Recorded:
+    found = rows.recorded(volume)
+    if found is None:
+        raise encryption_exceptions.KeyNotChanged(
+            volume=volume.id, reason='this driver does not encrypt it')
+    return found
+
+
+# -- backup and restore
+
+def back_up(node: Node, volume_id: str) -> str:
+    """Copy the header of a volume here to where its backups are.
+
+    :returns: the name of the file
+    :raises NotAtRest: if somebody else may change it
+    :raises ForeignHeader: if it is not the volume's: the backups of before
+        stay
+    :raises WrongKey: if the volume's key does not open it: likewise
+    :raises KeyUnavailable: if the key manager does not answer
+    :raises Reencrypting: if it is of before the end of a re-encryption: it
+        could not be restored, and takes the place of one that could be
+    :raises KeyNotChanged: if there is no place for it
+    """
+    with node.lock(volume_id):
+        volume = at_rest.volume(node, volume_id)
+        reencrypt_pause.check_none(
+            node, volume, 'given a backup of its header')
+        rotate.renew_backup(node, volume)
+        backups = node.crypt.backup_names(volume_id)
+        if not backups:
+            raise encryption_exceptions.KeyNotChanged(
+                volume=volume_id, reason='localclone_header_backup_dir is '
+                'not set on %s' % node.host)
+        return backups[-1]
+
+
+def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
+    """Write a backup over the header of a volume that nobody uses.
+
+    A backup of a header with other keys of the data would make noise of
+    them: it is refused, and so is one that nothing opens. Its LUKS UUID says
+    nothing: the pin and the key say whose header it is, and the one that is
+    written has the volume's id as its UUID. What was there is kept beside the
+    backups. A key that was removed does not come back, but for that of the
+    volume's secret, if the backup has no other: if keys have been removed
+    since, what is written has no slots but those of the secret.
+
+    :param backup: its name; '': the last one
+    :raises NotAtRest: if anybody else may have the header open
+    :raises SourceBusy: if something here has the volume open
+    :raises KeyNotChanged: if this backup is not to be restored
+    :raises LocalCloneError: if a step failed: to be repeated
+    """
+    with node.lock(volume_id):
+        volume = at_rest.volume(node, volume_id)
+        if volume.volume_attachment or volume.status not in DETACHED:
+            _refuse(volume_id, 'it is attached, or its status is not '
+                    '"available"')
+        backups = node.crypt.backup_names(volume_id)
+        backup = backup or (backups[-1] if backups else '')
+        if backup not in backups:
+            _refuse(volume_id, 'there is no such backup on %s' % node.host)
+        saved = node.crypt.backed_up(volume_id, backup)
+        _check_same(volume, saved)
+        token, key = _opening(node, volume, backup, saved)
+        before = _recorded(volume).key
+        lv = node.stack.lvs().get(volume.name)
+        # A key that was changed since says so, too.
+        is_older = token.key != before or rotate.is_outdated(lv)
+        slots = [slot for slot in saved.all_keyslots
+                 if slot not in token.keyslots] if is_older else []
+        devices.ensure_closed(node, volume_id)
+        node.crypt.save(volume_id)
+        former = [tag for tag in lv.tags if tag.startswith('localclone.luks=')
+                  and tag not in names.tags(luks=volume_id)] if lv else []
+        if former:  # else it opens with neither header if this is cut short
+            node.crypt.note(volume.name, former, key=before)
+        node.crypt.restore(volume_id, backup, slots)
+        node.crypt.test(volume_id, key)
+        if is_older and lv:
+            # Whoever repeats this has to know it once the row has the secret
+            # of the backup. Before, what was not written is not outdated.
+            rotate.outdate_backups(node, volume)
+        _record(node, volume, token.key)
+        return Restored(backup, tuple(_remarks(
+            node, volume, token.key if token.key != before else '', slots,
+            key if is_older else b'')))
+
+
+def _remarks(node: Node, volume: objects.Volume, former: str,
+             slots: list[str], key: bytes) -> Iterator[str]:
+    """Say what has changed with a header that is restored.
+
+    :param former: a secret that opens the volume again; '' if none does
+    :param slots: key slots of the backup that the volume does not have
+    :param key: what the volume is opened by, if the backup is to be replaced
+    """
+    if former:
+        yield ('secret %s, which was replaced, opens it again: run '
+               '"cinder-localclone encryption rotate"' % former)
+    if slots:
+        yield ('key slots %s of the backup were not restored, because their '
+               'keys may have been removed since: add recovery keys again'
+               % ', '.join(slots))
+    if key:
+        try:
+            rotate.renew_backup(node, volume, key)
+        except exceptions.LocalCloneError as exc:
+            yield ('the backup could not be replaced by one of the header '
+                   'as it is now; the volume service tries that again: %s'
+                   % exc)
+
+
+def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
+    """A backup is of the data that a volume has now.
+
+    :raises KeyNotChanged: if it is not
+    """
+    if saved.reencryption:
+        _refuse(volume.id, 'the backup was made while the volume was being '
+                're-encrypted')
+    recorded = _recorded(volume)
+    # As long as its new key is not pinned, nothing is encrypted with that. A
+    # header that has the new key alone is of after the end.
+    if (recorded.becoming and recorded.becoming.digest
+            and saved.pin != recorded.becoming):
+        _refuse(volume.id, 'the volume was being re-encrypted: an older '
+                'header can\'t decrypt re-encrypted data')
+    problem = pinning.why_not(saved, pinning.of_row(recorded))
+    if problem:
+        _refuse(volume.id, 'the backup is not of the header that is recorded '
+                'for the volume, but of other data: %s' % problem)
+
+
+def _opening(node: Node, volume: objects.Volume, backup: str,
+             saved: luks_header.Header) -> tuple[luks_header.Token, bytes]:
+    """The token of a backup whose secret opens it, proven; and the key.
+
+    :raises LocalCloneError: if none does
+    """
+    error: exceptions.LocalCloneError | None = None
+    for token in sorted(saved.opened_by(luks_header.Role.VOLUME), key=lambda
+                        token: token.key != _recorded(volume).key):
+        try:
+            key = node.keys.get(
+                token.key, token.key_format,
+                '' if token.key == _recorded(volume).key else volume.id)
+            # The others may have to go; anybody can have named some.
+            opened = tuple(_opened(node, volume.id, backup, key, [
+                slot for slot in token.keyslots if slot in saved.keyslots]))
+            if opened:
+                return dataclasses.replace(token, keyslots=opened), key
+            error = encryption_exceptions.WrongKey(path=backup)
+        except (encryption_exceptions.KeyRefused,
+                encryption_exceptions.WrongKey) as exc:
+            error = exc
+    raise error or encryption_exceptions.KeyNotChanged(
+        volume=volume.id, reason='the backup names no secret')
+
+
+def _opened(node: Node, volume_id: str, backup: str, key: bytes,
+            slots: Iterable[str]) -> Iterator[str]:
+    """Yield those slots that a key opens in a backup.
+
+    :param slots: of the data's key: cryptsetup says of others, too, that a
+        key opens them
+    """
+    for slot in slots:
+        with contextlib.suppress(encryption_exceptions.WrongKey):
+            node.crypt.test_backup(volume_id, backup, key, slot)
+            yield slot
+
+
+def _record(node: Node, volume: objects.Volume, key: str) -> None:
+    """The row and the tags name the secret whose key opens the header."""
+    recorded = _recorded(volume)
+    if recorded.key != key:
+        node.keys.consume(key, 'volumes', volume.id)
+        node.secrets.record(volume.id, dataclasses.replace(
+            recorded, key=key), recorded)
+    lv = node.stack.lvs().get(volume.name)
+    if lv:
+        devices.name_secret(node, lv, key, luks=volume.id)
+
+
+def _refuse(volume_id: str, reason: str) -> typing.NoReturn:
+    raise encryption_exceptions.KeyNotChanged(volume=volume_id, reason=reason)

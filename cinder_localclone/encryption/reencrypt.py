@@ -1,0 +1,552 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Re-encryption of a volume that is in use.
+
+All of a volume is read, and written encrypted anew, at its home, by a process
+that outlives this service (:mod:`.cryptsetup`). Its header says how far that
+is: nothing else does, so it goes on after a power cut, and at another home. It
+runs while the volume is at rest; whatever else is done to the volume pauses
+it before (:mod:`.reencrypt_pause`), and the node's look has it go on.
+
+A volume is tagged from before it begins until what belongs to its end is done
+as well. What only this node knows is another tag, of an operator's pause: a
+volume that moves goes on at its new home.
+
+How a volume is to be encrypted anew, by its header and a wish. No effects.
+
+What can't be is refused here, before anything is written.
+"""
+
+from collections.abc import Iterable
+import contextlib
+import dataclasses
+import enum
+import typing
+
+from oslo_log import log as logging
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import rotate
+
+LOG = logging.getLogger(__name__)
+
+#: In any other status something else is being done to a volume.
+QUIET = ('available', 'in-use')
+
+
+class Status(str, enum.Enum):
+    """What is the matter with the re-encryption of a volume."""
+
+    #: None has begun, or it has ended.
+    NONE = 'none'
+    RUNNING = 'running'
+    #: An operator has paused it.
+    PAUSED = 'paused'
+    #: It goes on by itself as soon as the volume is at rest.
+    WAITING = 'waiting'
+    #: It was killed: opening the volume recovers it.
+    INTERRUPTED = 'interrupted'
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """How far the re-encryption of a volume is.
+
+    :param done: bytes that are encrypted anew for good
+    :param total: bytes of the volume
+    :param cipher: the new one; that of the volume if there is no other
+    :param key_bits: of its key
+    :param rate: bytes a second of what runs; 0: not known
+    """
+
+    status: Status
+    done: int
+    total: int
+    cipher: str
+    key_bits: int
+    rate: int = 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At this rate; None if that is not known."""
+        return (self.total - self.done) / self.rate if self.rate else None
+
+
+def judge(under_way: bool, interrupted: bool, running: bool,
+          by_operator: bool) -> Status:
+    """What is the matter, by the header, the process and the tag. Pure."""
+    if running:
+        return Status.RUNNING
+    if interrupted:
+        return Status.INTERRUPTED
+    if not under_way:
+        return Status.NONE
+    return Status.PAUSED if by_operator else Status.WAITING
+
+
+def state(node: Node, volume: objects.Volume) -> State:
+    """How far the re-encryption of a volume is; its home is here.
+
+    :raises HeaderDamaged: if its header can't be read
+    :raises LocalCloneError: if it has no handle
+    """
+    volume_id, recorded = rows.handle_id(volume), _recorded(volume)
+    running = node.runner.is_running(volume_id)
+    header = node.crypt.header(volume_id)
+    lv = node.stack.lvs().get(volume.name)
+    total = rows.body_bytes(volume) - recorded.header_bytes
+    status = judge(bool(header.reencryption), not running
+                   and reencrypt_pause.is_interrupted(node, volume_id, header),
+                   running, bool(lv and names.PAUSED in lv.tags))
+    found = header.reencryption
+    if found is None:
+        return State(status, 0, total, header.cipher, header.key_bits)
+    said = node.runner.progress(volume_id) if running else None
+    return State(status, total if found.complete else found.done, total,
+                 found.cipher, found.key_bits,
+                 said.rate if said else 0)
+
+
+def _recorded(volume: objects.Volume) -> volume_types.Recorded:
+    found = rows.recorded(volume)
+    if found is None:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume.id, reason='this driver does not encrypt it')
+    return found
+
+
+def _at_rest(node: Node, volume: objects.Volume) -> bool:
+    """Whether nothing but a guest here has to do with a volume."""
+    volume_id = rows.handle_id(volume)
+    return bool(
+        rows.is_home(volume, node.host)
+        and volume.status in QUIET and not rows.visible_id(volume)
+        and node.records.move_of(volume.id) is None
+        and not node.stack.survey().metadata(volume.name_id)
+        and all(node.is_at(each.connector, node.host)
+                for each in volume.volume_attachment if each.connector)
+        and not node.exports.remote().get(volume_id))
+
+
+def _volume(node: Node, volume_id: str) -> objects.Volume:
+    """A volume that can be re-encrypted now; its handle is there.
+
+    :raises StaleMove: if its home is elsewhere
+    :raises NotAtRest: if something else is being done to it
+    :raises CannotReencrypt: if it never can
+    """
+    volume = nodes.volume_at_home(node, volume_id)
+    if _recorded(volume).authenticated:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='cryptsetup can\'t re-encrypt '
+            'authenticated volumes')
+    if not _at_rest(node, volume):
+        raise encryption_exceptions.NotAtRest(volume=volume_id)
+    node.stack.ensure_handle_on_lv(volume_id, volume.name,
+                                   rows.body_bytes(volume))
+    return volume
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """How a volume is to be encrypted anew.
+
+    :param cipher: '' for the one that it has
+    :param key_bits: of its key; 0: as now, or the most that the cipher takes
+    :param resilience: '' for what the node's configuration says
+    :param drops_keys: whether keys of others, which are lost, may be
+    """
+
+    cipher: str = ''
+    key_bits: int = 0
+    resilience: str = ''
+    drops_keys: bool = False
+
+
+def start(node: Node, volume_id: str, wish: Wish) -> State:
+    """Encrypt a volume anew, under its guest if it has one.
+
+    Nothing is written before all that can be known has been checked. One
+    that has begun as is wished goes on.
+
+    :raises NotAtRest: if something else is being done to it
+    :raises OtherKeys: if it has keys that would be lost
+    :raises NoRoomToReencrypt: if its thin pool can't take all of it
+    :raises CannotReencrypt: if it is authenticated, or its key is being
+        changed, or there is no such cipher; if cryptsetup is too old; or if
+        the end of the service would kill it
+    :raises KeyUnavailable: if the key manager does not answer
+    """
+    with node.lock(volume_id):
+        volume = _volume(node, volume_id)
+        header = node.crypt.header(volume_id, mend=True)
+        pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
+        if header.reencryption:
+            check_same(volume.id, header.reencryption, wish)
+            _take_off(node, volume, names.PAUSED)
+        else:
+            problem = node.runner.obstacle()
+            if problem:
+                raise encryption_exceptions.CannotReencrypt(
+                    volume=volume.id, reason=problem)
+            volume = _begin(node, volume, header, wish)
+        _go_on(node, volume)
+        return state(node, volume)
+
+
+def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
+           wish: Wish) -> objects.Volume:
+    cipher, key_bits = new_cipher(volume.id, header, wish)
+    node.crypt.check_reencrypts(volume.id)
+    token, slot = own_slot(volume.id, header, wish.drops_keys)
+    if token.key != _recorded(volume).key:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume.id, reason='its header has no key of the secret '
+            'that its row names')
+    key = node.keys.get(token.key, token.key_format)
+    node.crypt.test(volume.id, key, slot)
+    _ensure_open(node, volume)
+    with node.allocation_lock():
+        _check_room(node, volume)
+        node.crypt.mark(volume.name, names.REENCRYPTED)
+    _take_off(node, volume, names.PAUSED)
+    # Until its end is recorded the row has both pins.
+    before = pinning.settled(_recorded(volume), header)
+    recorded = dataclasses.replace(before, becoming=dataclasses.replace(
+        header.pin, cipher=cipher, key_bits=key_bits, digest=''))
+    volume = _record(node, volume, recorded)
+    weak = token.shared and (
+        token.key_format is volume_types.KeyFormat.PASSPHRASE)
+    node.crypt.begin_reencryption(volume.id, slot, cryptsetup_cli.Reencryption(
+        cipher, key_bits, wish.resilience or node.runner.resilience,
+        cryptsetup_cli.PASSPHRASE if weak else cryptsetup_cli.RANDOM_KEY), key)
+    events.say(events.REENCRYPTION_BEGINS, volume=volume.id, cipher=cipher,
+               bits=key_bits)
+    return volume
+
+
+def _record(node: Node, volume: objects.Volume,
+            recorded: volume_types.Recorded) -> objects.Volume:
+    """Change the row of a volume; return the row as it is then."""
+    before = rows.recorded(volume)
+    if recorded == before:
+        return volume
+    node.secrets.record(volume.id, recorded, before)
+    return nodes.volume_at_home(node, volume.id)
+
+
+def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
+    """Have the row pin the new key of a re-encryption that has begun.
+
+    Its digest is in the header alone until here. The secret of the volume
+    opens a slot of it: so whoever has made the slot knew the secret.
+
+    :raises LocalCloneError: as :func:`.activate.key_of`
+    """
+    recorded = _recorded(volume)
+    expected, header = pinning.of_row(recorded), node.crypt.header(volume.id)
+    pinning.check(volume.id, header, expected)
+    if not pinning.is_begun(header, expected):
+        return volume
+    activate.key_of(node.crypt, node.keys, volume.id, header, expected)
+    return _record(node, volume, dataclasses.replace(
+        recorded, becoming=header.becoming))
+
+
+def _check_room(node: Node, volume: objects.Volume) -> None:
+    """What is written becomes the volume's own, all of it."""
+    lvs = node.stack.lvs()
+    lv = lvs[volume.name]
+    if not lv.thin:
+        return
+    shared = bool(lv.origin) or any(
+        each.origin == lv.name for each in lvs.values())
+    needed = lv.size - (0 if shared else lv.allocated)
+    free = node.stack.free_space(lvs).volumes
+    if free < needed:
+        raise encryption_exceptions.NoRoomToReencrypt(
+            volume=volume.id, host=node.host, needed=needed >> 20,
+            free=max(0, free) >> 20)
+
+
+def pause(node: Node, volume_id: str) -> State:
+    """Let it wait until an operator says otherwise, here.
+
+    :raises StaleMove: if its home is elsewhere
+    :raises StillReencrypting: if it does not pause in time; it does later
+    """
+    with node.lock(volume_id):
+        volume = nodes.volume_at_home(node, volume_id)
+        _recorded(volume)
+        if node.crypt.header(volume_id).reencryption:
+            node.crypt.mark(volume.name, names.PAUSED)
+        reencrypt_pause.stop(node, volume_id)
+        return state(node, volume)
+
+
+def resume(node: Node, volume_id: str) -> State:
+    """Let it go on.
+
+    :raises NotAtRest: if something else is being done to the volume
+    :raises Interrupted: if it was killed, and a guest has the volume open
+    """
+    with node.lock(volume_id):
+        volume = _volume(node, volume_id)
+        _take_off(node, volume, names.PAUSED)
+        if node.crypt.header(volume_id).reencryption:
+            _go_on(node, volume)
+        return state(node, volume)
+
+
+def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
+    lv = node.stack.lvs().get(volume.name)
+    if lv and tag in lv.tags:
+        node.crypt.unmark(lv.name, tag)
+
+
+def _ensure_open(node: Node, volume: objects.Volume) -> None:
+    """Unlike for a guest: nobody is given its path, no boot opens it."""
+    if not node.stack.survey().crypt(volume.id):
+        activate.open_volume(
+            node.crypt, node.keys, volume.id,
+            pinning.of_row(_recorded(volume)),
+            discards=activate.takes_discards(node, volume))
+
+
+def _take_room(node: Node, volume: objects.Volume) -> None:
+    """Make sure of the room for an LV that is written for the first time.
+
+    A clone, or a revert, of a volume in mid re-encryption shares the blocks
+    of its image until all of it is written.
+
+    :raises NoRoomToReencrypt: if there is none; the next check tries again
+    """
+    with node.allocation_lock():
+        lv = node.stack.lvs().get(volume.name)
+        if lv and names.REENCRYPTED not in lv.tags:
+            _check_room(node, volume)
+            node.crypt.mark(lv.name, names.REENCRYPTED)
+
+
+def _go_on(node: Node, volume: objects.Volume) -> None:
+    """What has begun runs; the caller holds the volume's lock."""
+    if node.runner.is_running(volume.id):
+        return
+    if reencrypt_pause.is_interrupted(
+            node, volume.id, node.crypt.header(volume.id)):
+        reencrypt_pause.recover(node, volume)
+        if not node.crypt.header(volume.id).reencryption:
+            return  # it was complete; what is left is the next look's
+    node.crypt.check_reencrypts(volume.id)  # this may be another node
+    # The pin first: without room the row would go on announcing any key.
+    volume = _pin_new_key(node, volume)
+    _take_room(node, volume)
+    _ensure_open(node, volume)
+    lv = node.stack.lvs().get(volume.name)
+    if lv:
+        devices.note_key(node, lv, volume.id, _recorded(volume).key)
+    node.runner.start(volume.id)
+    events.say(events.REENCRYPTION_GOES_ON, volume=volume.id)
+
+
+class Look:
+    """Has go on what may, and ends what has ended."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        #: Volumes, with their LVs, whose headers say that there is none.
+        self._clean: set[tuple[str, str]] = set()
+
+    def look(self, volumes: Iterable[objects.Volume],
+             present: survey.Survey) -> None:
+        """One volume that fails does not stop the others.
+
+        :param volumes: at home here
+        :param present: what there is on this node
+        """
+        for volume in volumes:
+            try:
+                if self._may_concern(volume, present):
+                    with self._node.try_lock(volume.id):
+                        self._look_at(volume.id)
+            except exceptions.Busy:
+                pass
+            except Exception as exc:  # a command that is missing, too
+                events.say(events.REENCRYPTION_STOPPED, volume=volume.id,
+                           error=exc, exc_info=not isinstance(
+                               exc, exceptions.LocalCloneError))
+
+    def _may_concern(self, volume: objects.Volume, present: survey.Survey
+                     ) -> bool:
+        """Without reading its header each time."""
+        lv = present.lvs.get(volume.name)
+        return bool(
+            lv and rows.recorded(volume) and volume.status in QUIET
+            and present.handle(volume.id)
+            and (names.REENCRYPTED in lv.tags
+                 or (volume.id, volume.name) not in self._clean))
+
+    def _look_at(self, volume_id: str) -> None:
+        node = self._node
+        volume = node.records.volume(volume_id)
+        if volume is None or not _at_rest(node, volume):
+            return
+        lv = node.stack.lvs().get(volume.name)
+        header = node.crypt.header(volume_id)
+        if lv is None or node.runner.is_running(volume_id):
+            return
+        if header.reencryption is None:
+            if names.REENCRYPTED in lv.tags or _recorded(volume).becoming:
+                if reencrypt_pause.is_interrupted(node, volume_id, header):
+                    # its devices are left
+                    reencrypt_pause.recover(node, volume)
+                _end(node, volume)
+            if _has_own_key(node, volume_id):
+                self._clean.add((volume.id, volume.name))
+        elif activate.is_complete(header):
+            # nothing is left to be paused
+            reencrypt_pause.recover(node, volume)
+        elif names.PAUSED not in lv.tags:
+            _go_on(node, volume)
+
+
+def _has_own_key(node: Node, volume_id: str) -> bool:
+    """Give a clone of a volume that was being re-encrypted its own key.
+
+    :returns: whether that is done; else the next check tries again
+    """
+    volume = node.records.volume(volume_id)
+    try:
+        if volume and _recorded(volume).shares_key:
+            rotate.give_own_key_late(node, volume_id)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('Volume %(volume)s still shares the secret of its source, '
+                    'will retry: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        return False
+    return True
+
+
+def _end(node: Node, volume: objects.Volume) -> None:
+    """Do all that comes after a re-encryption that is complete.
+
+    :raises ForeignHeader: if it is not the one that the row has announced
+    """
+    # Whoever wrote its end may have been killed between both copies of it.
+    header = node.crypt.header(volume.id, mend=True)
+    if header.reencryption:
+        return  # it has begun meanwhile; the next look has it go on
+    if not header.opened_by(luks_header.Role.VOLUME):
+        raise encryption_exceptions.HeaderDamaged(
+            path=names.handle_path(volume.id), reason='it names no secret '
+            'with a key that opens it')
+    recorded = _recorded(volume)
+    pinning.check(volume.id, header, pinning.of_row(recorded))
+    begun = header.pin != recorded.pin
+    # What they would restore makes noise of the volume: as long as there may
+    # be one, its LV says so.
+    node.crypt.renew_backup(volume.id, header, activate.key_of(
+        node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
+        if _has_backup(node, volume.id, header) else b'')
+    _take_off(node, volume, names.PAUSED)
+    _take_off(node, volume, names.REENCRYPTED)
+    # Last: as long as the row announces it, the next look does all this.
+    _record(node, volume, pinning.settled(recorded, header))
+    if not begun and recorded.becoming:
+        events.say(events.REENCRYPTION_NOT_BEGUN, volume=volume.id)
+    elif begun:
+        events.say(events.REENCRYPTION_ENDED, volume=volume.id,
+                   cipher=header.cipher, bits=header.key_bits)
+
+
+def _has_backup(node: Node, volume_id: str, header: luks_header.Header
+                ) -> bool:
+    """Whether a backup is of the data that a volume has now."""
+    for name in node.crypt.backup_names(volume_id):
+        with contextlib.suppress(exceptions.LocalCloneError):
+            if node.crypt.backed_up(volume_id, name).pin == header.pin:
+                return True
+    return False
+
+
+def as_dict(found: State) -> dict[str, typing.Any]:
+    """A state as it goes over the bus."""
+    return dict(dataclasses.asdict(found), status=found.status.value,
+                seconds_left=found.seconds_left)
+
+
+def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish
+               ) -> None:
+    """One that has begun is the one that is wished.
+
+    :raises CannotReencrypt: if it is another
+    """
+    if (wish.cipher not in ('', found.cipher)
+            or wish.key_bits not in (0, found.key_bits)):
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='a re-encryption with %s and %d bits has '
+            'begun and has to end first' % (found.cipher, found.key_bits))
+
+
+def new_cipher(volume_id: str, header: luks_header.Header, wish: Wish
+               ) -> tuple[str, int]:
+    """The cipher that a volume gets, and how many bits its key has.
+
+    :raises CannotReencrypt: if it can't have that
+    """
+    if wish.resilience not in ('', *cryptsetup_cli.RESILIENCES):
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='resilience "%s" would not survive a '
+            'power cut' %
+            wish.resilience)
+    cipher = wish.cipher or header.cipher
+    known = volume_types.CIPHERS.get(cipher)
+    if header.integrity or known is None or 'none' not in known.integrity:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='%s is no cipher for a re-encryption' % (
+                header.integrity or cipher))
+    key_bits = wish.key_bits or (
+        header.key_bits if cipher == header.cipher else known.key_bits[-1])
+    if key_bits not in known.key_bits:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='%s takes keys of %s bits' % (
+                cipher, ' or '.join(map(str, known.key_bits))))
+    return cipher, key_bits
+
+
+def own_slot(volume_id: str, header: luks_header.Header, drops_keys: bool
+             ) -> tuple[luks_header.Token, str]:
+    """The slot whose key goes on to open the volume, and its token.
+
+    :param drops_keys: whether those of all others may be lost
+    :raises OtherKeys: if they may not
+    :raises CannotReencrypt: if it is not clear which it is
+    """
+    own = [each for each in header.tokens
+           if each.role is luks_header.Role.VOLUME]
+    slots = [slot for each in own for slot in each.keyslots
+             if slot in header.keyslots]
+    if len(own) != 1 or len(slots) != 1 or own[0].slot:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='its key is being changed, or its header '
+            'does not name exactly one key of the volume; run '
+            '"cinder-localclone encryption rotate" first')
+    others = set(header.keyslots) - set(slots)
+    if others and not drops_keys:
+        raise encryption_exceptions.OtherKeys(
+            volume=volume_id, slots=', '.join(sorted(others)))
+    return own[0], slots[0]

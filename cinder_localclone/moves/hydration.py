@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of a background copy. Pure: time is an argument."""
+
+import collections
+import dataclasses
+
+from cinder_localclone.core import copies
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core import state
+
+#: Samples over which the rate is taken.
+WINDOW = 12
+#: Seconds in which nothing becomes local before a copy counts as stuck,
+#: and the same for each later try.
+PATIENCE, PATIENCE_AGAIN = 10, 2
+#: Seconds before the next try: the first time, and as they double, at most.
+FIRST_PAUSE, LONGEST_PAUSE = 5, 60
+#: Seconds in which nothing becomes local before a copy counts as stalled.
+STALLED = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a copy is.
+
+    :param percent: of the regions, 0 to 100
+    :param rate: bytes a second over the last samples; None before two
+    :param seconds_left: None while there is no rate
+    :param pause: seconds for which it is not tried again; see :class:`Brake`
+    :param place: that of one which waits for its turn; see :mod:`.queue`
+    :param pace: how fast it may go at this moment, a
+        :class:`~cinder_localclone.core.copies.Speed`; '' if it may not
+    """
+
+    percent: float
+    rate: float | None
+    seconds_left: float | None
+    pause: float = 0
+    place: int = 0
+    pace: str = ''
+
+    def __str__(self) -> str:
+        if self.place:
+            return '%.1f %%, %s' % (
+                self.percent, copies.position_in_words(self.place))
+        if self.pause:
+            return '%.1f %%, tried again in %.0f s' % (
+                self.percent, self.pause)
+        if not self.rate or self.seconds_left is None:
+            return '%.1f %%' % self.percent
+        return '%.1f %%, %.0f MiB/s, %.0f s left' % (
+            self.percent, self.rate / (1 << 20), self.seconds_left)
+
+
+class Meter:
+    """Turns the kernel's status lines into progress."""
+
+    def __init__(self) -> None:
+        self._samples: collections.deque[tuple[float, int]] = (
+            collections.deque(maxlen=WINDOW))
+
+    def update(self, status: dm_tables.CloneStatus, now: float) -> Progress:
+        """Add a sample.
+
+        :param now: a monotonic time in seconds
+        """
+        self._samples.append((now, status.hydrated))
+        region = status.region_sectors * state.SECTOR
+        began, first = self._samples[0]
+        rate = left = None
+        if now > began and status.hydrated > first:
+            rate = (status.hydrated - first) * region / (now - began)
+            left = (status.regions - status.hydrated) * region / rate
+        percent = 100.0 * status.hydrated / max(1, status.regions)
+        return Progress(percent, rate, left)
+
+
+class Brake:
+    """Stops a copy that is repeated without progress.
+
+    The kernel tries regions whose copy has failed again at once, without end
+    (drivers/md/dm-clone-target.c), which takes processor and link from all
+    others on the node. A source that is silent is no such case: reads of it
+    wait, and none is completed. Nor is a guest that keeps the kernel from
+    copying: it reads the source, but no region is on its way.
+    """
+
+    def __init__(self) -> None:
+        self._hydrated: int | None = None
+        self._reads = 0
+        self._copying = False
+        self._since = self._until = 0.0
+        self._patience = PATIENCE
+        self._next_pause: float = FIRST_PAUSE
+
+    def pause(self, status: dm_tables.CloneStatus, reads: int,
+              now: float) -> float:
+        """How long the copy has to rest; 0: it may run.
+
+        :param reads: reads that the source's disk has completed so far
+        :param now: a monotonic time in seconds
+        :returns: seconds
+        """
+        if status.hydrated != self._hydrated or status.mode != 'rw':
+            self._hydrated = status.hydrated
+            self._patience, self._next_pause = PATIENCE, FIRST_PAUSE
+            return self._run(reads, now)
+        if self._until:
+            if now < self._until:
+                return self._until - now
+            self._patience = PATIENCE_AGAIN
+            return self._run(reads, now)
+        self._copying = self._copying or bool(status.hydrating)
+        if now - self._since < self._patience:
+            return 0
+        if reads == self._reads or not self._copying:
+            return self._run(reads, now)
+        pause = self._next_pause
+        self._until = now + pause
+        self._next_pause = min(2 * pause, LONGEST_PAUSE)
+        return pause
+
+    def _run(self, reads: int, now: float) -> float:
+        self._reads, self._since, self._until = reads, now, 0.0
+        self._copying = False
+        return 0
+
+
+class Stall:
+    """Tells a copy that makes no progress in its turn from one that does."""
+
+    def __init__(self) -> None:
+        self._hydrated: int | None = None
+        self._since: float | None = None
+
+    def check(self, hydrated: int | None, now: float) -> bool | None:
+        """Whether it is stalled, said once; None: that can't be told yet.
+
+        :param hydrated: regions that are local; None: that can't be seen
+        :param now: a monotonic time in seconds
+        """
+        before = self._hydrated
+        if hydrated not in (None, before):
+            self._hydrated, self._since = hydrated, now
+            return None if before is None else False
+        if self._since is None:
+            self._since = now
+        if now - self._since < STALLED:
+            return None
+        self._since = now
+        return True
+
+
+class Copy:
+    """One copy, from check to check: how far it is, whether it may go on."""
+
+    def __init__(self) -> None:
+        self._begin_turn()
+        self.progress: Progress | None = None
+
+    def _begin_turn(self) -> None:
+        self._meter = Meter()
+        self._brake = Brake()
+        self.stall = Stall()
+
+    @property
+    def place(self) -> int:
+        """Its place when it was checked; 0: it ran, or was not checked."""
+        return self.progress.place if self.progress else 0
+
+    def move_up(self, place: int) -> None:
+        """One that waited has another place now."""
+        if self.progress:
+            self.progress = dataclasses.replace(self.progress, place=place)
+
+    def hinder(self) -> None:
+        """It can't be checked: nobody knows when it ends."""
+        if self.progress:
+            self.progress = dataclasses.replace(
+                self.progress, rate=None, seconds_left=None)
+
+    def update(self, status: dm_tables.CloneStatus, reads: int,
+               now: float, place: int = 0) -> Progress:
+        """Take in what a check has shown.
+
+        :param reads: reads that the source's disk has completed so far
+        :param now: a monotonic time in seconds
+        :param place: its place among those that wait; 0: it is its turn
+        """
+        if place or self.place:  # it may not have been looked at meanwhile
+            self._begin_turn()
+        if place:
+            progress = dataclasses.replace(
+                Meter().update(status, now), place=place)
+        else:
+            progress = dataclasses.replace(
+                self._meter.update(status, now),
+                pause=self._brake.pause(status, reads, now))
+        self.progress = progress
+        return progress

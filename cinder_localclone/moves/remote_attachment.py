@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passing a volume through: used on this node while its home is another.
+
+The handle has its constant path here and is on the disk that the home
+serves; reads and writes pass through to there. A volume gets that where it
+can't move to its instance now: it is still being copied to its home, or must
+stay there. As soon as it can, it follows its instance to this node, under the
+running guest; see :mod:`.deferred`.
+
+What is passed through is recorded in the attachment, as any other connection
+over iSCSI: so both ends come back after a reboot, and neither outlives it.
+"""
+
+from collections.abc import Iterable
+
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import source_export
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds within which an attachment that names no host yet may be in use.
+ATTACHING = 3600
+
+
+def begin(node: Node, volume_id: str, properties: objects.Properties,
+          attachments: objects.Attachments | None = None) -> None:
+    """Pass a volume through to its home; the caller holds its lock.
+
+    What earlier moves of the volume have left here goes first. The home may
+    ask late: the volume may have been attached here again meanwhile, with
+    another secret. What was begun since then goes on.
+
+    :param properties: what the home has offered; ``size_gib``, if the volume
+        is longer than its row says yet
+    :param attachments: those that the home knew as it asked; None if this
+        node looks by itself
+    :raises StaleMove: if this node is its home, or it is gone
+    :raises Refused: if the home asks too late
+    :raises SourceBusy: if something here has the handle open on another
+        body, or by a connection that has ended
+    :raises LocalCloneError: if the home can't be reached, or a command fails
+    """
+    volume = node.records.volume(volume_id)
+    if volume is None or rows.is_home(volume, node.host):
+        raise exceptions.StaleMove(volume=volume_id)
+    if attachments is not None:
+        checks.check_in_time(volume, node.host, None, attachments)
+    for earlier in cleanup.here(node, volume_id):
+        cleanup.take_down(node, earlier)
+    _withdraw_earlier(node, volume)
+    present = node.stack.survey()
+    handle = present.handle(volume_id)
+    if handle and handle.opened and not (
+            present.is_handle_foreign(volume_id)
+            and nodes.connection_to(node, volume, node.host)):
+        devices.ensure_closed(node, volume_id)
+    for lv in present.left_of(volume_id, node.stack.group):
+        if names.AWAY not in lv.tags:
+            node.stack.mark(lv.name, names.AWAY)
+    size_gib = max(volume.size, properties.get('size_gib', 0))
+    disk = node.sessions.attach_passed(
+        volume_id, rows.body_bytes(volume, size_gib), properties,
+        bool(present.users(volume_id)))
+    if node.stack.ensure_handle_on_disk(volume_id, disk):
+        node.stack.read_head(volume_id)
+    if rows.is_encrypted_by_nova(volume):
+        devices.open_for_guest(node, volume_id)
+    elif rows.recorded(volume):
+        devices.open(node, volume)
+    elif present.tops(volume_id):
+        devices.close_if_idle(node, volume_id)  # a boot could not know
+    node.sessions.end_other_passes(volume_id, properties['target_iqn'])
+
+
+def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
+    """What this node has served before it was left is in nobody's use."""
+    move = node.records.move_of(volume.id)
+    node.exports.withdraw_unnamed(
+        volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
+
+
+def end_one(node: Node, volume_id: str, user: str) -> None:
+    """End one pass-through of a volume; the caller holds its lock.
+
+    A request may be late: the volume may have been attached here anew
+    meanwhile. What was begun since then goes on.
+
+    :param user: the CHAP user that the home made for what is to end
+    :raises SourceBusy: if something has the handle open
+    """
+    if node.sessions.may_be_passed_by(volume_id, user):
+        end(node, volume_id)
+    else:
+        LOG.info('A request to end an earlier attachment of volume %s came '
+                 'late; nothing was changed.', volume_id)
+
+
+def end(node: Node, volume_id: str) -> None:
+    """Pass a volume through no more; the caller holds its lock.
+
+    :raises SourceBusy: if something has the handle open
+    """
+    present = node.stack.survey()
+    foreign = present.is_handle_foreign(volume_id)
+    if foreign:
+        devices.ensure_closed(node, volume_id)
+        node.stack.remove_handle(volume_id)
+    if foreign or not present.handle(volume_id):  # a boot has made none
+        node.crypt.forget_passed(volume_id)
+        node.crypt.forget_sealed(volume_id)
+    node.sessions.end_passed(volume_id)
+
+
+def end_after_swap(node: Node, volume_id: str) -> None:
+    """The handle is on what this node has of the volume: log out.
+
+    The home of before may stop serving it once the attachment says so. As
+    long as there is no handle, a boot needs that, and the initiator's record.
+    """
+    present = node.stack.survey()
+    if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
+        node.attachments.end_passing(volume_id, node.host)
+        node.sessions.end_passed(volume_id)
+
+
+def look(node: Node, present: survey.Survey | None = None) -> bool:
+    """What attachments say is passed through here is, and nothing else is.
+
+    One volume that fails does not stop the others.
+
+    :param present: what there is on this node, if that was listed not long
+        ago; what has come since is seen to the next time
+    :returns: whether all is seen to be as it should be
+    """
+    fine = True
+    named = {volume.id
+             for volume in node.attachments.passed_to(node.host)}
+    if present is None:
+        present = survey.Survey({}, node.stack.devices())
+    noted = node.crypt.passed(present.lvs)
+    for volume_id in sorted({*named, *node.sessions.passed(),
+                             *_recorded(node), *noted,
+                             *present.foreign_handles()}):
+        try:
+            with node.try_lock(volume_id):
+                _look_at(node, volume_id)
+        except exceptions.Busy:
+            fine = False  # whoever is at work on it may fail
+        except Exception as exc:  # sysfs, the database: whatever it is
+            fine = False
+            events.say(events.NOT_PASSED, volume=volume_id, error=exc,
+                       exc_info=not isinstance(
+                           exc, exceptions.LocalCloneError))
+    return fine
+
+
+def _recorded(node: Node) -> Iterable[str]:
+    """The volumes of which the initiator has a record, in vain perhaps.
+
+    It would log in with it at the next boot.
+    """
+    try:
+        return node.sessions.recorded_passes()
+    except exceptions.LocalCloneError as exc:
+        LOG.error('The records of the iSCSI initiator can\'t be read, will '
+                  'retry: %s', exc)
+        return ()
+
+
+def _look_at(node: Node, volume_id: str) -> None:
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        _give_up(node, volume_id)
+    elif not names.same_backend(volume.host, node.host):
+        return  # another service on this node looks after it
+    elif rows.is_home(volume, node.host):
+        # By now, not when it was listed. And first: with the initiator's
+        # record a boot opens it.
+        noted = node.crypt.passed().get(volume_id)
+        if noted and not devices.settle_note(
+                node, volume, devices.is_wanted(node, volume), luks=noted[0]):
+            return
+        end_after_swap(node, volume_id)  # or its move has yet to swap it
+    else:
+        move = node.records.move_of(volume_id)
+        from_here = move if move and move.source == node.host else None
+        if from_here and from_here.keeps_handle:
+            return  # it may come back to the LV that is here
+        connection = nodes.connection_to(node, volume, node.host)
+        if connection:
+            if from_here:  # to read it there, its home may have to read here
+                # Not all of it: an LV that is lost may not be needed.
+                with source_export.trouble_is_told(volume_id):
+                    source_export.offer(node, from_here)
+            begin(node, volume_id, connection.properties)
+        elif not is_being_attached(node, volume):
+            _give_up(node, volume_id)
+
+
+def is_being_attached(node: Node, volume: objects.Volume) -> bool:
+    """Whether an attachment may yet say that a volume is used here.
+
+    It says so after this node was asked for the volume. Nova also keeps
+    attachments that name no host, for weeks: of servers that are shelved.
+    """
+    unsaid = volume_attachments.unsaid(volume)
+    return any(map(_is_new, unsaid)) or bool(
+        unsaid and node.sessions.has_begun(volume.id))
+
+
+def _is_new(attachment: objects.Attachment) -> bool:
+    since = (getattr(attachment, 'updated_at', None)
+             or getattr(attachment, 'created_at', None))
+    return since is None or timeutils.delta_seconds(
+        timeutils.normalize_time(since), timeutils.utcnow()) < ATTACHING
+
+
+def _give_up(node: Node, volume_id: str) -> None:
+    """Pass through no more what no attachment names.
+
+    Whoever waits for a home that does not serve it any more could not even
+    be killed, and would keep the handle open.
+    """
+    node.sessions.end_passed_if_down(volume_id)
+    end(node, volume_id)

@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building what serves one backend on this node, from its configuration."""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import dataclasses
+import signal
+import time
+import typing
+
+from cinder.brick.local_dev import lvm as brick_lvm
+from cinder import context as cinder_context
+from cinder import coordination
+from cinder import exception
+from cinder.i18n import _
+from cinder import utils
+from cinder.volume import volume_utils
+from oslo_concurrency import processutils
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_service import loopingcall
+from oslo_service import service as oslo_service
+from tooz import coordination as tooz
+
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.db import attachments
+from cinder_localclone.db import interrupted as status_records
+from cinder_localclone.db import queue
+from cinder_localclone.db import secrets
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import key_manager
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import copying
+from cinder_localclone.service import directory as directories
+from cinder_localclone.service import notifications
+from cinder_localclone.service import options
+from cinder_localclone.service import rpc
+from cinder_localclone.storage import clone
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import iscsi_initiator
+from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import interrupted
+from cinder_localclone.volumes import reconcile
+from cinder_localclone.volumes import uncommitted
+
+LOG = logging.getLogger(__name__)
+
+#: A backend section (``cinder.volume.configuration.Configuration``).
+Configuration: typing.TypeAlias = typing.Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What LVM and device-mapper have shown at one moment.
+
+    :param outage: why this node can take no volume, neither a new one nor
+        one that moves; '' if it can
+    """
+
+    lvs: Mapping[str, lvm_reports.LogicalVolume] = dataclasses.field(
+        default_factory=dict)
+    free: lvm_reports.FreeSpace = lvm_reports.FreeSpace(0, 0, False)
+    capacity: lvm_reports.Capacity = lvm_reports.Capacity(0, 0, 0, 0)
+    outage: str = ''
+
+
+@dataclasses.dataclass
+class Service:
+    """The rooms of one backend on this node.
+
+    :param stack: the node's, with what only the scheduler asks
+    :param addresses: at which connectors of this node may name it
+    :param initiator: this node's iSCSI initiator name; '' if it has none
+    :param problems: why this node can't be the destination of a move, as
+        the service found it when it started
+    :param started: when the service did
+    :param block: bytes of a sector of its disks; 0 if that can't be told
+    """
+
+    backend_name: str
+    node: Node
+    stack: clone.Stack
+    reconciler: reconcile.Reconciler
+    connections: connect.Connections
+    addresses: list[str]
+    initiator: str = ''
+    problems: list[str] = dataclasses.field(default_factory=list)
+    started: float = dataclasses.field(default_factory=time.monotonic)
+    block: int = 0
+
+    def check(self) -> None:
+        """See what this node can do, for itself and for its peers."""
+        self.initiator = self.node.sessions.initiator()
+        self.problems = self._find_problems()
+        for problem in self.problems + self._pool_problems(self.stack.lvs()):
+            events.say(events.NOT_READY, problem=problem)
+        self._note_directories()
+        try:
+            self.stack.release_map()
+        except Exception as exc:
+            LOG.warning('A metadata snapshot of thin pool %(pool)s may be '
+                        'left; the next move from this node releases it: '
+                        '%(error)s', {'pool': self.stack.pool,
+                                      'error': exc})
+
+    def _note_directories(self) -> None:
+        try:
+            former = self.node.crypt.note_directories()
+        except Exception as exc:  # nothing else waits for it
+            LOG.warning('The directories in which this node keeps header '
+                        'backups and sealed keys could not be recorded: '
+                        '%s', exc)
+            return
+        for path in former:
+            LOG.warning('This node formerly kept header backups or sealed '
+                        'keys in %s. The driver removes no keys from that '
+                        'directory any more: move the files that you need, '
+                        'and remove the directory.', path)
+
+    def readiness(self) -> tuple[lvm_reports.FreeSpace, list[str], int | None]:
+        """What this node can take in at this moment, and why no move.
+
+        What only a restart of the service changes is not looked at again.
+
+        :returns: free space, problems (none: it can be a destination), bytes
+            of what is no volume's any more, and has yet to be overwritten
+            (None: that can't be seen)
+        """
+        look = self.look()
+        return look.free, self.obstacles(look), None if look.outage else sum(
+            lv.size for lv in look.lvs.values() if names.is_doomed(lv.name))
+
+    def obstacles(self, look: Look) -> list[str]:
+        """Why no volume can move to this node, as it was at one moment."""
+        return [look.outage] if look.outage else (
+            self.problems + self._pool_problems(look.lvs))
+
+    def look(self) -> Look:
+        """Ask LVM and device-mapper, once each."""
+        try:
+            self.stack.devices()
+            lvs = self.node.listing.ask(time.monotonic())
+            if self.stack.pool and self.stack.pool not in lvs:
+                return Look(outage='there is no thin pool %s/%s' % (
+                    self.stack.group, self.stack.pool))
+            return Look(lvs, *self.stack.space(lvs), self._outage(lvs))
+        except Exception as exc:  # whatever it is, nothing works without
+            return Look(outage=str(exc) or repr(exc))
+
+    def _outage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> str:
+        """Why LVM can change nothing; what is there can be used."""
+        try:
+            self.stack.check_groups(lvs)
+        except (exceptions.DiskMissing, exceptions.NoArchive) as exc:
+            return str(exc)
+        return ''
+
+    def troubles(self) -> list[str]:
+        """What an operator has to see to, but keeps no move from here."""
+        serving = self.reconciler.serving.troubles()
+        try:
+            problem = self.node.exports.problem()
+        except exceptions.LocalCloneError as exc:
+            problem = 'its iSCSI target can\'t be checked: %s' % exc
+        usage = lvm_reports.pool_usage(self.look().lvs, self.stack.pool)
+        full = 'its thin pool is full: %s' % usage if usage.is_full else ''
+        return [each for each in (problem, full) if each] + serving
+
+    def _find_problems(self) -> list[str]:
+        problems = []
+        targets = dmsetup.targets(self.stack.timeout)
+        if not any(line.split()[:1] == ['clone']
+                   for line in targets.splitlines()):
+            problems.append('its kernel has no dm-clone '
+                            '(CONFIG_DM_CLONE), or the module is missing')
+        if not self.initiator:
+            problems.append('it has no iSCSI initiator name '
+                            '(/etc/iscsi/initiatorname.iscsi)')
+        try:
+            self.block = self.stack.own_block()
+        except exceptions.LocalCloneError as exc:
+            problems.append(str(exc))
+        return problems
+
+    def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                       ) -> list[str]:
+        if self.stack.pool and not lvm_reports.zeroes(lvs, self.stack.pool):
+            return ['its thin pool does not zero new blocks '
+                    '(lvchange -Zy %s/%s)' % (
+                        self.stack.group, self.stack.pool)]
+        try:
+            self.stack.check_disks()
+        except exceptions.TooFewDisks as exc:
+            return ['its volume group has %(disks)s disks, and '
+                    'localclone_thick_stripes is %(stripes)s' % exc.kwargs]
+        return []
+
+
+def open_group(conf: Configuration, execute: Callable[..., typing.Any]
+               ) -> typing.Any:
+    """The volume group, and its thin pool, which is created if need be.
+
+    :param execute: how Cinder runs commands as root
+    :returns: a ``cinder.brick.local_dev.lvm.LVM``
+    :raises VolumeBackendAPIException: if it can't be used
+    """
+    lvm_conf = conf.lvm_conf_file
+    if lvm_conf and lvm_conf.lower() == 'none':
+        lvm_conf = None
+    if conf.lvm_type == 'auto':
+        conf.lvm_type = 'thin'
+    try:
+        return brick_lvm.LVM(
+            conf.volume_group, utils.get_root_helper(),
+            lvm_type=conf.lvm_type, executor=execute, lvm_conf=lvm_conf,
+            suppress_fd_warn=conf.lvm_suppress_fd_warnings)
+    except (exception.VolumeGroupNotFound,
+            processutils.ProcessExecutionError) as exc:
+        reason = getattr(exc, 'stderr', None) or 'not found'
+        if 'not found' in reason:
+            raise exception.VolumeBackendAPIException(data=_(
+                'There is no volume group "%s" on this node: create it '
+                '(vgcreate) or correct volume_group.')
+                % conf.volume_group)
+        raise exception.VolumeBackendAPIException(data=_(
+            'Volume group "%(group)s" or its thin pool cannot be used: '
+            '%(reason)s') % {'group': conf.volume_group,
+                             'reason': reason.strip()})
+
+
+def assemble(conf: Configuration, host: str, backend_name: str,
+             pool: str | None) -> Service:
+    """Build the rooms of one backend.
+
+    :param host: this service's host, without pool
+    :param pool: the thin pool; None for thick volumes
+    :raises InvalidConfigurationValue: if an option has a value that can't be
+    """
+    try:
+        names.check_template(cfg.CONF.volume_name_template)
+        geometry = options.geometry(conf)
+    except ValueError as exc:
+        raise exception.InvalidConfigurationValue(str(exc))
+    peers = rpc.client(conf.localclone_peer_timeout)
+    rows = queue.QueueRecords()
+    addresses = [address for address in (
+        conf.safe_get('target_ip_address'), conf.safe_get('my_ip'),
+        *conf.localclone_addresses) if address]
+    directory = directories.Directory(
+        host, rows, peers, cinder_context.get_admin_context())
+    directory.know(host, addresses)
+    stack = clone.Stack(
+        conf.volume_group, pool,
+        conf.localclone_metadata_group or conf.volume_group,
+        conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
+    node = Node(
+        host=host, records=rows, snapshots=rows,
+        secrets=secrets.SecretRecords(),
+        attachments=attachments.AttachmentRecords(directory.is_at),
+        stack=stack, crypt=cryptsetup.Cryptsetup(
+            conf.volume_group, conf.localclone_command_timeout,
+            conf.localclone_header_backup_dir or '', options.sealed_keys(conf),
+            conf.localclone_key_cache_dir, names.backend_of(host)),
+        keys=key_manager.Keys(
+            conf.localclone_key_auth, conf.localclone_key_timeout),
+        runner=cryptsetup.Runner(
+            names.backend_of(host), conf.localclone_command_timeout,
+            conf.localclone_reencryption_resilience),
+        exports=iscsi_target.Exports(
+            conf.target_prefix, conf.target_ip_address, conf.target_port, host,
+            iscsi_target.has_address), sessions=iscsi_initiator.Sessions(
+                conf.localclone_command_timeout,
+                conf.localclone_source_timeout, host), peers=peers,
+        geometry=geometry, lock=Lock(host, conf.localclone_lock_timeout),
+        try_lock=Lock(host, 0), is_at=directory.is_at,
+        clear=clearing(conf, stack), limits=options.limits(conf),
+        pacing=options.pacing(conf),
+        compare_wait=conf.localclone_compare_timeout,
+        authenticates=conf.localclone_authenticated,
+        tell=notifications.Notices(host, rows).tell)
+    reconciler = reconcile.Reconciler(
+        node, cinder_context.get_admin_context())
+    return Service(
+        backend_name=backend_name, node=node, stack=stack,
+        reconciler=reconciler,
+        connections=connect.Connections(reconciler, directory.find),
+        addresses=addresses)
+
+
+class Lock:
+    """The locks of one node, each with a time limit.
+
+    :param host: this service's host
+    :param seconds: how long to wait; 0: not at all
+    """
+
+    def __init__(self, host: str, seconds: float):
+        self._host = host
+        self._seconds = seconds
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Hold a lock.
+
+        :param name: a volume's id, or :data:`.node.FREE_SPACE`
+        :raises Busy: if others hold it for too long
+        """
+        lock = coordination.COORDINATOR.get_lock(
+            names.lock(self._host, name))
+        try:
+            taken = lock.acquire(blocking=self._seconds or False)
+        except tooz.LockAcquireFailed:
+            taken = False
+        if not taken:
+            raise exceptions.Busy(
+                what='The free space' if name == nodes.FREE_SPACE
+                else 'Volume ' + name,
+                host=self._host, seconds=self._seconds)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def clearing(conf: Configuration, stack: clone.Stack
+             ) -> Callable[[str, int], None]:
+    """How a thick LV is overwritten: as Cinder's ``volume_clear`` says.
+
+    :returns: ``clear(lv_name, size_bytes)``
+    """
+    def clear(lv: str, size_bytes: int) -> None:
+        if conf.volume_clear == 'none':
+            return
+        # After a reboot it may not be active: what is written to a path
+        # without a device becomes a file.
+        volume_utils.clear_volume(
+            size_bytes >> 20, stack.device_of(lv),
+            volume_clear=conf.volume_clear,
+            volume_clear_size=conf.volume_clear_size,
+            volume_clear_ionice=conf.volume_clear_ionice)
+    return clear
+
+
+def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
+    """Start what is done periodically.
+
+    :returns: the loops, which live as long as they are referred to
+    """
+    reconciler = service.reconciler
+    backups = header_backups.Look(service.node)
+    loops = [
+        _loop(conf.localclone_move_interval,
+              lambda: look_at_moves(reconciler)),
+        _loop(conf.localclone_node_interval,
+              lambda: look(service, backups)),
+        _loop(conf.localclone_node_interval,
+              lambda: uncommitted.sweep(
+                  service.node, reconciler.context, reconciler.seen)),
+        # It can take hours.
+        _loop(conf.localclone_node_interval,
+              lambda: cleanup.remove_doomed(service.node, reconciler.seen)),
+        _loop(1, lambda: wake_copies(
+            reconciler.copying.waker, options.pacing(conf).tick))]
+    return loops
+
+
+def pause_at_end(service: Service) -> None:
+    """Have re-encryptions pause when the service is told to end (SIGTERM).
+
+    What was started in a container is killed with it, by SIGKILL. The
+    launcher of oslo.service calls what was added last first, and waits.
+    Without eventlet nothing tells a driver of that signal.
+    """
+    handler = getattr(signal.getsignal(signal.SIGTERM), '__self__', None)
+    if isinstance(handler, oslo_service.SignalHandler):
+        handler.add_handler(
+            'SIGTERM', lambda _number, _frame: _pause_all(service.node))
+
+
+def _pause_all(node: Node) -> None:
+    try:
+        node.runner.end()
+    except Exception:
+        LOG.exception('The re-encryptions on this node could not be paused.')
+
+
+def look_at_moves(reconciler: reconcile.Reconciler) -> float | None:
+    """Take the next step of every move.
+
+    :returns: seconds until a copy ends, and there is another step, if that is
+        known
+    """
+    reconciler.converge_moves()
+    return reconciler.copying.soonest_end()
+
+
+def look(service: Service, backups: header_backups.Look) -> None:
+    """Converge all of a node; end what Cinder does not end."""
+    try:
+        service.reconciler.converge_node()
+        backups.look(service.reconciler.context)
+    finally:
+        interrupted.look(service.node, status_records.StatusRecords(),
+                         service.started)
+
+
+def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
+    """Act again and again, with a pause of some seconds in between.
+
+    :param act: returns after how many seconds there is something to do, if it
+        knows; when that is less than a second away, it acts after one
+    """
+    def guarded() -> float:
+        try:
+            soon = act()
+        except Exception:
+            events.say(events.PERIODIC_FAILED, exc_info=True,
+                       seconds=seconds)
+            return seconds
+        return seconds if soon is None else min(seconds, max(1, soon))
+    # Between the end of one and the next: one may take longer.
+    loop = loopingcall.DynamicLoopingCall(guarded)
+    loop.start(initial_delay=1, stop_on_exception=False)
+    return loop
+
+
+def wake_copies(waker: copying.Waker, interval: float) -> None:
+    """Pace and prompt copies for up to a minute, while there are any.
+
+    :param interval: seconds in between
+    """
+    until = time.monotonic() + 60
+    while True:
+        now = time.monotonic()
+        if not waker.wake(now) or now >= until:
+            return
+        time.sleep(interval)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node a connector belongs to."""
+
+from collections.abc import Iterable
+from concurrent import futures
+import threading
+import time
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import hosts as host_names
+from cinder_localclone.core.interfaces import peers as peer_interfaces
+from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import objects
+
+#: Seconds for which a node's answer with its addresses is believed.
+BELIEVED = 600
+#: How many nodes are asked at one time.
+AT_ONCE = 32
+#: Seconds after which a node that did not answer is asked again.
+PAUSE = 60
+
+
+class Directory:
+    """The nodes of this backend, by host name and by IP address.
+
+    Nodes are the volume services whose backend section has the same name as
+    this one's. A connector is matched by host name, then by IP address.
+    Each node is asked for its addresses when they are needed, and again
+    after some minutes: an address may have another node by then.
+
+    :param host: this service's host
+    :param context: with which nodes are asked by :meth:`is_at`
+    """
+
+    def __init__(self, host: str, records: record_interfaces.Services,
+                 peers: peer_interfaces.Peers,
+                 context: objects.Context = None):
+        self.host = host
+        self._records = records
+        self._peers = peers
+        self._context = context
+        self._addresses: dict[str, frozenset[str]] = {}
+        self._knowing = threading.Lock()
+        #: When each other node is asked again, monotonic seconds.
+        self._again: dict[str, float] = {}
+
+    def find(self, context: objects.Context, connector: objects.Connector
+             ) -> str | None:
+        """The service host of the connecting node; None if it is none.
+
+        :raises PeerUnreachable: if the node that matches by name is down
+        """
+        nodes = self._nodes()
+        match = _by_name(connector, nodes)
+        if match is None:
+            alive = [host for host, is_alive in nodes.items() if is_alive]
+            return self._find_by_address(
+                context, _address(connector), alive, alive)
+        if not nodes[match] and match != self.host:
+            raise exceptions.PeerUnreachable(
+                host=match, method='heartbeat', seconds='service_down_time')
+        return match
+
+    def is_at(self, connector: objects.Connector, host: str) -> bool:
+        """Whether a connector belongs to the node of a service host.
+
+        Alive or not. The nodes that are alive are asked for their addresses
+        if the connector names none of them and the last answers are too old.
+        """
+        nodes = self._nodes()
+        match = _by_name(connector, nodes)
+        if match is None:
+            return host in nodes and host == self._find_by_address(
+                self._context, _address(connector), list(nodes),
+                [each for each, alive in nodes.items() if alive])
+        return match == host
+
+    def know(self, host: str, addresses: Iterable[str]) -> None:
+        """Remember a node's addresses: no other node has them any more."""
+        found = frozenset(map(iscsi.plain, addresses))
+        with self._knowing:
+            if host != self.host:  # this node knows its own
+                found -= self._addresses.get(self.host, frozenset())
+            # In one step: whoever reads takes no lock.
+            self._addresses = {
+                **{each: theirs - found for each, theirs
+                   in self._addresses.items()}, host: found}
+
+    def _nodes(self) -> dict[str, bool]:
+        backend = self.host.partition('@')[2]
+        return {host: alive for host, alive in
+                self._records.services().items()
+                if host.partition('@')[2] == backend}
+
+    def _find_by_address(self, context: objects.Context, address: str | None,
+                         hosts: list[str], alive: list[str]) -> str | None:
+        """Return the one of some hosts that has an address.
+
+        :param alive: those that can be asked for theirs
+        """
+        if address is None:
+            return None
+        if address in self._addresses.get(self.host, ()):
+            return self.host if self.host in hosts else None
+        now = time.monotonic()
+        self._ask(context, [
+            host for host in alive
+            if host != self.host and self._again.get(host, now) <= now])
+        return next((host for host in hosts
+                     if address in self._addresses.get(host, ())), None)
+
+    def _ask(self, context: objects.Context, hosts: list[str]) -> None:
+        """Ask nodes for their addresses, and remember them.
+
+        All at one time: a caller may hold the lock of a volume, for which
+        other requests wait no longer than a few silent nodes would take.
+        """
+        if not hosts:
+            return
+        with futures.ThreadPoolExecutor(min(len(hosts), AT_ONCE)) as pool:
+            answers = list(pool.map(
+                lambda host: self._addresses_of(context, host), hosts))
+        now = time.monotonic()
+        for host, addresses in zip(hosts, answers):
+            if addresses is None:  # what it said last counts
+                self._again[host] = now + PAUSE
+            else:
+                self.know(host, addresses)
+                self._again[host] = now + BELIEVED
+
+    def _addresses_of(self, context: objects.Context, host: str
+                      ) -> list[str] | None:
+        """What a node says; None: it does not answer."""
+        try:
+            found: list[str] = self._peers.describe(
+                context, host)['addresses']
+        except exceptions.LocalCloneError:
+            return None
+        return found
+
+
+def _address(connector: objects.Connector) -> str | None:
+    ip = connector.get('ip')
+    return iscsi.plain(ip) if ip else None
+
+
+def _by_name(connector: objects.Connector, hosts: Iterable[str]) -> str | None:
+    """The service host of the node that a connector names, if it is one."""
+    return host_names.Names(hosts).match(connector.get('host') or '')

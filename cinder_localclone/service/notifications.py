@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The milestones of a move: in the log, and as Cinder's notifications.
+
+Notifications are sent where Cinder sends its own
+(``[oslo_messaging_notifications] driver``), as ``volume.move.begin``,
+``.commit``, ``.complete`` and ``.roll_back``. Nothing depends on them: one
+that can't be sent is lost. They say nothing of connections, which have
+credentials.
+"""
+
+import typing
+
+from cinder import context as cinder_context
+from cinder import rpc
+from oslo_log import log as logging
+
+from cinder_localclone.core import events
+from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
+
+LOG = logging.getLogger(__name__)
+
+#: How often sending is tried again while the bus is away; by default that
+#: goes on until it is back, and a move would wait.
+RESENDS = 1
+LINES = {state.Milestone.BEGUN: events.MOVE_BEGUN,
+         state.Milestone.COMMITTED: events.MOVE_COMMITTED,
+         state.Milestone.COMPLETED: events.MOVE_COMPLETED,
+         state.Milestone.ROLLED_BACK: events.MOVE_ROLLED_BACK}
+
+
+def event_type(milestone: state.Milestone) -> str:
+    """What a notification is called."""
+    return 'volume.move.' + milestone.value
+
+
+def payload(move: state.Move, volume: objects.Volume | None
+            ) -> dict[str, typing.Any]:
+    """What a notification says. Pure.
+
+    Of the volume it has what Cinder's own have.
+
+    :param volume: None if it is gone
+    """
+    said: dict[str, typing.Any] = {
+        'volume_id': move.volume_id, 'move_id': move.shadow_id,
+        'source_host': move.source, 'destination_host': move.destination,
+        'asked_by': move.asked_by.value, 'size': move.size_gib}
+    if volume is not None:
+        said.update(
+            tenant_id=volume.project_id, user_id=volume.user_id,
+            display_name=volume.display_name, status=volume.status,
+            host=volume.host, availability_zone=volume.availability_zone,
+            volume_type=volume.volume_type_id, size=volume.size)
+    return said
+
+
+class Notices:
+    """Tells of the moves of one service.
+
+    :param host: this service's host, without pool
+    """
+
+    def __init__(self, host: str, records: record_interfaces.Records):
+        self._host = host
+        self._records = records
+
+    def tell(self, milestone: state.Milestone, move: state.Move) -> None:
+        """Say that a move has come this far; raises nothing."""
+        try:
+            events.say(LINES[milestone], volume=move.volume_id,
+                       source=move.source, destination=move.destination,
+                       asked_by=move.asked_by.value, shadow=move.shadow_id)
+            self._notify(milestone, move)
+        except Exception as exc:  # the move goes on, whatever it is
+            LOG.warning('No notification was sent of a move of volume '
+                        '%(volume)s: %(error)s',
+                        {'volume': move.volume_id, 'error': exc})
+
+    def _notify(self, milestone: state.Milestone, move: state.Move) -> None:
+        notifier = rpc.get_notifier('volume', self._host)
+        if not notifier:  # there are to be none
+            return
+        notifier.prepare(retry=RESENDS).info(
+            cinder_context.get_admin_context(), event_type(milestone),
+            payload(move, self._records.volume(move.volume_id)))

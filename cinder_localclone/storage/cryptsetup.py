@@ -1,0 +1,641 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LUKS headers, their backups, and re-encryption.
+
+What a header says, and what has its volume decrypted; whose key it is,
+:mod:`.activate` knows. Everything here may raise CommandFailed,
+CommandTimeout, and the errors of :mod:`.encryption_exceptions`.
+
+Backups of headers: files on this node.
+
+What re-encrypts the volumes of one backend on this node.
+
+A process for each; see :mod:`.reencrypt_process`.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import os
+
+from oslo_log import log as logging
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import header_notes
+from cinder_localclone.core.interfaces import crypt
+from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
+from cinder_localclone.storage import handles
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import header_backups
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import reencrypt_process
+from cinder_localclone.storage.privsep import sealed_keys
+
+LOG = logging.getLogger(__name__)
+
+#: Bytes that one command zeroes: each has the time limit.
+ZEROED_AT_ONCE = 1 << 28
+
+
+class HeaderFiles:
+    """Files with headers of volumes.
+
+    :param timeout: limit of each command, seconds
+    :param backups: directory of them; '' for none
+    :param backend: section of the backend, by which the privileged daemon
+        finds the same directory in its own configuration
+    """
+
+    def __init__(self, timeout: float, backups: str = '', backend: str = ''):
+        self.timeout = timeout
+        self.backups = backups
+        self.backend = backend
+
+    def back_up(self, volume_id: str, what: str = '1') -> None:
+        """Copy a volume's header to where backups of headers are.
+
+        A volume without one works as well: what fails is only logged.
+
+        :param what: by which it is told from others of the same volume
+        """
+        if not self.backups:
+            return
+        try:
+            header_backups.make(
+                names.handle_path(volume_id), self.backend,
+                names.header_backup(volume_id, what), self.timeout)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.error('There is no backup of the header of volume %(volume)s '
+                      'in %(directory)s: %(error)s', {
+                          'volume': volume_id, 'directory': self.backups,
+                          'error': exc})
+
+    def renew_backup(self, volume_id: str, header: luks_header.Header,
+                     key: bytes) -> None:
+        """Copy a volume's header; remove the older copies once it is proven.
+
+        The older ones would be opened by keys that open the volume no more,
+        or show what it was before it was re-encrypted as noise. But somebody
+        who can write to the disk may change the header at any moment, and
+        its key slots without a trace: the new copy itself is looked at.
+
+        :param header: what the volume's header must say
+        :param key: what opens it; b'' if older copies are of no use in any
+            case
+        :raises ForeignHeader: if it says something else
+        :raises WrongKey: if the key does not open it
+        :raises LocalCloneError: if no copy was made. The older ones stay, as
+            after the other errors
+        """
+        if not self.backups:
+            return
+        with self._saying_where(volume_id):
+            name = header_backups.add(names.handle_path(volume_id),
+                                      self.backend, self.timeout)
+            try:
+                if self.backed_up(volume_id, name) != header:
+                    raise encryption_exceptions.ForeignHeader(
+                        path=names.handle_path(volume_id),
+                        reason='it was changed after the driver checked it')
+                if key:
+                    self.test_backup(volume_id, name, key)
+            except Exception:
+                # What stays is compared by the next check of the node.
+                with contextlib.suppress(exceptions.LocalCloneError, OSError):
+                    header_backups.remove(self.backend, volume_id, name)
+                raise
+            header_backups.keep_only(self.backend, volume_id, name)
+
+    def backup_names(self, volume_id: str) -> list[str]:
+        """The backups of a volume's header, the oldest first."""
+        return header_backups.listed(
+            self.backend, volume_id) if self.backups else []
+
+    def backed_up(self, volume_id: str, name: str) -> luks_header.Header:
+        """What a backup of a volume's header says.
+
+        :raises HeaderDamaged: if it can't be read, or not be understood
+        """
+        try:
+            return luks_header.parse(header_backups.dump(
+                self.backend, volume_id, name, self.timeout))
+        except ValueError as exc:
+            raise encryption_exceptions.HeaderDamaged(path=os.path.join(
+                self.backups, volume_id, name), reason=exc)
+
+    def test_backup(self, volume_id: str, name: str, key: bytes,
+                    slot: str | None = None) -> None:
+        """Prove that a key opens what a backup was made of.
+
+        :param slot: which slot it has to open; None: any
+        :raises WrongKey: if it does not
+        """
+        cryptsetup_keys.test_backup(self.backend, volume_id, name, key,
+                                    self.timeout, slot)
+
+    def save(self, volume_id: str) -> None:
+        """Copy what a volume has instead of its header into a file."""
+        with self._saying_where(volume_id):
+            header_backups.save_beginning(
+                names.handle_path(volume_id), self.backend,
+                volume_types.HEADER_BYTES, self.timeout)
+
+    def restore(self, volume_id: str, name: str, drop: Sequence[str]
+                ) -> None:
+        """Write a backup over a volume's header.
+
+        :param drop: key slots of the backup that the header is not to have.
+            Its LUKS UUID is the volume's id, whatever the backup's is
+        """
+        header_backups.restore(names.handle_path(volume_id), self.backend,
+                               name, drop, self.timeout)
+
+    @contextlib.contextmanager
+    def _saying_where(self, volume_id: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise encryption_exceptions.NoBackup(
+                volume=volume_id, directory=self.backups, reason=exc)
+
+    def keeps_backups(self) -> bool:
+        """Whether this node keeps backups of headers at all."""
+        return bool(self.backups)
+
+    def place_of_backups(self) -> tuple[int, int] | None:
+        """Device and inode of the directory that they are in.
+
+        It is another one when a disk is mounted there, or not any more.
+        """
+        try:
+            found = os.stat(self.backups)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def backed_up_volumes(self) -> list[str]:
+        """The ids of the volumes of whose headers this node has backups."""
+        return header_backups.volumes(self.backend) if self.backups else []
+
+    def drop_backups(self, volume_id: str) -> None:
+        """Remove all of them."""
+        if self.backups:
+            header_backups.drop(self.backend, volume_id)
+
+
+class Cryptsetup(HeaderFiles):
+    """cryptsetup on this node.
+
+    :param group: volume group of the volumes
+    :param timeout: limit of each command, seconds
+    :param backups: directory of backups of headers; '' for none
+    :param sealed: directory of keys that are kept, sealed; '' for none
+    :param before: directory of those that may have been kept before
+    :param backend: section of the backend, by which the privileged daemon
+        finds the same directories in its own configuration
+    """
+
+    def __init__(self, group: str, timeout: float, backups: str = '',
+                 sealed: str = '', before: str = '', backend: str = ''):
+        super().__init__(timeout, backups, backend)
+        self.sealed = sealed
+        self.before = before
+        self.group = group
+        self._tags: tuple[int, list[str]] = -1, []  # of the group, once asked
+
+    # -- headers
+
+    def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
+        """What the header of a volume says; its handle is here.
+
+        :param mend: whether one damaged copy is to be mended by the other:
+            only where nobody else may have it open
+        :raises HeaderDamaged: if it can't be read, or not be understood
+        """
+        path = names.handle_path(volume_id)
+        try:
+            return luks_header.parse(cryptsetup.dump(path, self.timeout, mend))
+        except ValueError as exc:
+            raise encryption_exceptions.HeaderDamaged(path=path, reason=exc)
+
+    def uuid(self, volume_id: str) -> str:
+        """The LUKS UUID of a volume."""
+        return cryptsetup.luks_uuid(names.handle_path(volume_id), self.timeout)
+
+    def set_uuid(self, volume_id: str, uuid: str) -> None:
+        """Give a volume another LUKS UUID."""
+        cryptsetup.set_uuid(names.handle_path(volume_id), uuid, self.timeout)
+
+    def damaged_copies(self, volume_id: str) -> list[str]:
+        """What is wrong with the copies of a volume's header, in words."""
+        return cryptsetup.damaged_copies(names.handle_path(volume_id),
+                                         self.timeout)
+
+    def format(self, volume_id: str, wanted: cryptsetup_cli.NewHeader,
+               key: bytes) -> None:
+        """Make the header of a volume whose LV was created just now.
+
+        :raises NotBlank: if it was not
+        """
+        cryptsetup_keys.format_luks2(names.handle_path(volume_id), wanted, key,
+                                     self.timeout)
+
+    def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
+                     key: bytes) -> None:
+        """Make the header of a volume that Nova encrypts, in the same way.
+
+        :raises NotBlank: if its LV was not created just now
+        """
+        cryptsetup_keys.format_luks1(names.handle_path(volume_id), cipher,
+                                     key_bits, key, self.timeout)
+
+    def write_token(self, volume_id: str, number: str, token: str,
+                    replace: bool = False) -> None:
+        """Write a token into a header."""
+        cryptsetup.import_token(names.handle_path(volume_id), token, number,
+                                replace, self.timeout)
+
+    def remove_token(self, volume_id: str, number: str) -> None:
+        """Remove a token from a header."""
+        cryptsetup.remove_token(
+            names.handle_path(volume_id), number, self.timeout)
+
+    def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
+                derivation: cryptsetup_cli.Derivation) -> None:
+        """Have another key open a volume.
+
+        :param key: one that opens it
+        :param slot: which is free
+        :param derivation: how long each guess of it takes
+        :raises WrongKey: if the first one does not open it
+        """
+        cryptsetup_keys.add_key(names.handle_path(volume_id), key, new_key,
+                                slot, derivation, self.timeout)
+
+    def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
+        """Drop a key slot.
+
+        :param key: of another slot, which stays
+        :raises LastKey: if no other slot of the driver's opens the volume
+        """
+        cryptsetup_keys.kill_slot(names.handle_path(volume_id), slot, key,
+                                  self.timeout)
+
+    def test(self, volume_id: str, key: bytes, slot: str | None = None
+             ) -> None:
+        """Prove that a key opens a volume.
+
+        :raises WrongKey: if it does not
+        """
+        cryptsetup_keys.test(
+            names.handle_path(volume_id), key, self.timeout, slot)
+
+    def erase(self, volume_id: str) -> None:
+        """Empty all key slots of a volume: no key opens it any more.
+
+        Others may have turned the path of its handle to another device.
+        """
+        dmsetup.mend_path(names.handle(volume_id))
+        cryptsetup.erase(names.handle_path(volume_id), self.timeout)
+
+    def check_reencrypts(self, volume_id: str) -> None:
+        """Check that this node's cryptsetup can re-encrypt a volume.
+
+        An older one begins, and never goes on.
+
+        :raises CannotReencrypt: if it can't
+        """
+        found, new_enough = cryptsetup_cli.version(
+            cryptsetup.version(self.timeout))
+        if not new_enough:
+            raise encryption_exceptions.CannotReencrypt(
+                volume=volume_id, reason='this node has %s, and %s or later '
+                'is needed' % (found or 'an unknown cryptsetup', '.'.join(
+                    map(str, cryptsetup_cli.NEEDED))))
+
+    def begin_reencryption(self, volume_id: str, slot: str,
+                           wanted: cryptsetup_cli.Reencryption, key: bytes
+                           ) -> None:
+        """Write into a header that its volume is to be encrypted anew.
+
+        The volume is open.
+
+        :param slot: which its key opens; all others are gone in the end
+        """
+        cryptsetup_keys.begin_reencryption(
+            names.handle_path(volume_id), names.crypt(volume_id), slot,
+            wanted, key, self.timeout)
+
+    def end_reencryption(self, volume_id: str, key: bytes) -> None:
+        """Write into a header that its re-encryption, complete, is over.
+
+        :raises HeaderInUse: if others write to it
+        :raises WrongKey: if the key would not open it then
+        :raises NotEnded: if more than that is missing
+        """
+        cryptsetup_keys.end_reencryption(names.handle_path(volume_id), key,
+                                         self.timeout)
+
+    def test_ended(self, volume_id: str, key: bytes) -> None:
+        """Prove that a key would open a volume then.
+
+        :raises WrongKey: if it would not
+        :raises NotEnded: as :meth:`end_reencryption`
+        """
+        cryptsetup_keys.test_ended(
+            names.handle_path(volume_id), key, self.timeout)
+
+    # -- what decrypts a volume
+
+    def open(self, volume_id: str, key: bytes, keep_header: bool = False,
+             discards: bool = False, readonly: bool = False) -> None:
+        """Have a volume decrypted.
+
+        :param keep_header: write nothing to its header, not even to mend it
+        :param discards: whether the disk may know what was deleted
+        :raises WrongKey: if the key does not open it
+        :raises HeaderDamaged: if its header can't be read
+        """
+        cryptsetup_keys.open_device(
+            names.handle_path(volume_id), names.crypt(volume_id), key,
+            self.timeout, readonly, keep_header, discards)
+
+    def opened(self, volume_id: str) -> dm_tables.Device | None:
+        """Return the device that decrypts a volume, as the kernel has it.
+
+        :returns: None if it is not open
+        """
+        name = names.crypt(volume_id)
+        return handles.own_devices(self.timeout, [name]).get(name)
+
+    def drop_half(self, volume_id: str) -> None:
+        """Remove what is left of an authenticated volume that is not open."""
+        with contextlib.suppress(exceptions.CommandFailed):  # it is in use
+            cryptsetup.remove_integrity(
+                names.integrity(volume_id), self.timeout)
+
+    def size(self, volume_id: str) -> int:
+        """The bytes that a volume has which is decrypted."""
+        return block.size(names.crypt_path(volume_id))
+
+    # -- keys that are kept on this node
+
+    def seal(self, volume_id: str, recorded: str, key: bytes) -> None:
+        """Keep the key of a volume, if this node keeps any.
+
+        What fails is only logged: the key manager has it.
+
+        :param recorded: reference of its secret
+        """
+        try:
+            if self.sealed:
+                sealed_keys.seal(self.backend, volume_id, recorded, key,
+                                 self.timeout)
+            else:
+                self.forget_sealed(volume_id)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.warning('The key of volume %(volume)s is not kept on this '
+                        'node: %(error)s', {
+                            'volume': volume_id, 'error': (
+                                'systemd-creds is not installed (systemd 250 '
+                                'or later has it)') if isinstance(
+                                    exc, FileNotFoundError) else exc})
+
+    def open_sealed(self, volume_id: str, recorded: str,
+                    keep_header: bool = False, discards: bool = False,
+                    readonly: bool = False) -> None:
+        """Have a volume decrypted with the key that is kept of it.
+
+        :param recorded: reference of its secret; the others as :meth:`open`
+        :raises NotSealed: if there is none that could be used
+        :raises WrongKey: if it does not open the volume
+        """
+        sealed_keys.open_device(
+            names.handle_path(volume_id), names.crypt(volume_id),
+            self._keeper(), recorded, self.timeout, readonly, keep_header,
+            discards)
+
+    def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
+        """As :meth:`end_reencryption`, with the key that is kept.
+
+        :raises NotSealed: as :meth:`open_sealed`
+        """
+        sealed_keys.end_reencryption(names.handle_path(volume_id),
+                                     self._keeper(), recorded, self.timeout)
+
+    def resize_sealed(self, volume_id: str, recorded: str) -> None:
+        """As :meth:`resize`, with the key that is kept of the volume.
+
+        :raises NotSealed: as :meth:`open_sealed`; WrongKey, too
+        """
+        sealed_keys.resize(names.crypt(volume_id), self._keeper(), recorded,
+                           self.timeout)
+
+    def _keeper(self) -> str:
+        """Return the backend section whose directory has the keys.
+
+        :raises NotSealed: if none are
+        """
+        if not self.sealed:
+            raise encryption_exceptions.NotSealed(
+                path='of this node', reason='localclone_key_cache is none')
+        return self.backend
+
+    def forget_sealed(self, volume_id: str) -> None:
+        """Keep it no more, nor what was kept before.
+
+        :raises CommandFailed: if it can't be removed
+        """
+        if self.sealed or os.path.isdir(self.before):
+            try:
+                sealed_keys.forget(self.backend, volume_id)
+            except OSError as exc:
+                raise exceptions.CommandFailed(
+                    command='remove the key that is kept of volume %s'
+                    % volume_id, code=exc.errno, stderr=exc) from exc
+
+    def sealed_volumes(self) -> set[str]:
+        """The ids of the volumes whose keys this node keeps, or has kept.
+
+        :raises CommandFailed: if the directory can't be read
+        """
+        directory = self.sealed or self.before
+        try:
+            return (set(sealed_keys.volumes(self.backend))
+                    if os.path.isdir(directory) else set())
+        except OSError as exc:
+            raise exceptions.CommandFailed(
+                command='list the keys in %s' % directory, code=exc.errno,
+                stderr=exc) from exc
+
+    def close(self, volume_id: str) -> bool:
+        """Have it decrypted no more.
+
+        :returns: False if it was not
+        :raises CommandFailed: if something has it open
+        """
+        return cryptsetup.close(names.crypt(volume_id), self.timeout)
+
+    def resize(self, volume_id: str, key: bytes) -> None:
+        """What decrypts a volume is as long as its handle lets it be."""
+        cryptsetup_keys.resize(names.crypt(volume_id), key, self.timeout)
+
+    def zero(self, lv: str, volume_id: str, slow: bool = False) -> None:
+        """Write zeros all over a volume that nobody was given yet.
+
+        :param slow: whether all is written twice, with a tag for each sector
+        """
+        size = self.size(volume_id)
+        part = ZEROED_AT_ONCE // 4 if slow else ZEROED_AT_ONCE
+        for start in range(0, size, part):
+            lvm.zero_decrypted(
+                self.group, lv, names.crypt(volume_id), start,
+                min(part, size - start), self.timeout)
+            if start % (4 * ZEROED_AT_ONCE) == 0:
+                LOG.info('Volume %(volume)s is being zeroed: %(done)d of '
+                         '%(all)d MiB.', {'volume': volume_id,
+                                          'done': start >> 20,
+                                          'all': size >> 20})
+
+    # -- what is noted on an LV
+
+    def note(self, lv: str, outdated: Iterable[str] = (), **facts: str
+             ) -> None:
+        """Tags that say what is true of a volume's header.
+
+        :param outdated: tags that say what is true no more
+        """
+        lvm.retag(self.group, lv, names.tags(**facts), list(outdated),
+                  self.timeout)
+
+    def passed(self, lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None
+               ) -> dict[str, tuple[str, str]]:
+        """What is noted of the headers of volumes passed through here.
+
+        :param lvs: as they were listed not long ago: LVM is not asked again
+            if the group was then as when it was last asked
+        :returns: their UUIDs, and references of the secrets, by volume id
+        """
+        changes = {lv.group_changes for lv in (lvs or {}).values()
+                   if lv.group == self.group}
+        known = self._tags  # other threads ask, too
+        if known[0] not in changes:
+            known = self._tags = lvm.group_tags(self.group, self.timeout)
+        return header_notes.known_of_passed(known[1])
+
+    def note_passed(self, volume_id: str, luks: str, key: str) -> None:
+        """Note it on the volume group: there is no LV of it."""
+        self._note_passed(
+            volume_id, {header_notes.passed(volume_id, luks, key)})
+
+    def forget_passed(self, volume_id: str) -> None:
+        """Note it no more."""
+        self._note_passed(volume_id, set())
+
+    def _note_passed(self, volume_id: str, wanted: set[str]) -> None:
+        tags = {tag for tag in lvm.group_tags(self.group, self.timeout)[1]
+                if volume_id in header_notes.known_of_passed([tag])}
+        if tags != wanted:
+            lvm.retag_group(self.group, sorted(wanted - tags),
+                            sorted(tags - wanted), self.timeout)
+
+    def note_directories(self) -> list[str]:
+        """Note on the volume group where this node keeps what opens volumes.
+
+        :returns: as :meth:`former_directories`
+        """
+        noted, former = self._directories()
+        wanted = header_notes.directories(
+            self.backend, {*former, self.backups, self.sealed})
+        has = header_notes.directories(self.backend, noted)
+        if has != wanted:
+            lvm.retag_group(self.group, sorted(wanted - has),
+                            sorted(has - wanted), self.timeout)
+        return former
+
+    def former_directories(self) -> list[str]:
+        """Return where this node has kept backups of headers, or keys, before.
+
+        Nothing there follows what becomes of the volumes: keys that were
+        removed since still open what is there. One that does not exist any
+        more is left out.
+        """
+        return self._directories()[1]
+
+    def _directories(self) -> tuple[set[str], list[str]]:
+        noted = header_notes.known_directories(
+            self.backend, lvm.group_tags(self.group, self.timeout)[1])
+        return noted, sorted(
+            path for path in noted - {self.backups, self.sealed}
+            if os.path.isdir(path))
+
+    def mark(self, lv: str, tag: str) -> None:
+        """Tag an LV."""
+        lvm.add_tag(self.group, lv, tag, self.timeout)
+
+    def unmark(self, lv: str, tag: str) -> None:
+        """Take a tag off an LV."""
+        lvm.remove_tag(self.group, lv, tag, self.timeout)
+
+
+class Runner:
+    """:class:`.crypt.Runner`, in processes that outlive this one.
+
+    :param backend: section of the backend
+    :param timeout: limit of each command, seconds
+    :param resilience: how a run outlives a power cut, unless asked otherwise
+    """
+
+    def __init__(self, backend: str, timeout: float, resilience: str):
+        self.backend = backend
+        self.timeout = timeout
+        self.resilience = resilience
+        self._ends = False
+
+    def obstacle(self) -> str:
+        """Say why nothing can be re-encrypted on this node; '' if it can."""
+        return reencrypt_process.obstacle()
+
+    def start(self, volume_id: str) -> None:
+        """Have a volume re-encrypted; its header says how.
+
+        Not while the service ends: its next start has it go on.
+
+        :raises CannotReencrypt: if the end of the service would kill it
+        """
+        if self._ends:
+            return
+        reencrypt_process.start(volume_id, self.backend, self.timeout)
+
+    def stop(self, volume_id: str) -> bool:
+        """Have that pause; whether it has, within a limited time."""
+        return reencrypt_process.stop(volume_id, crypt.STOPPING)
+
+    def end(self) -> None:
+        """Have all pause that may be killed when the service has ended.
+
+        Where systemd runs the node they are units, which outlive it.
+        """
+        self._ends = True
+        for volume_id in reencrypt_process.stop_sessions(crypt.STOPPING):
+            LOG.error('The re-encryption of volume %(volume)s has not paused '
+                      'within %(seconds)d s. If it is killed now, I/O of the '
+                      'volume stays suspended.', {
+                          'volume': volume_id, 'seconds': crypt.STOPPING})
+
+    def is_running(self, volume_id: str) -> bool:
+        """Whether a volume is being re-encrypted, or is about to be."""
+        return reencrypt_process.is_running(volume_id)
+
+    def progress(self, volume_id: str) -> cryptsetup_cli.Progress | None:
+        """What was said last of how far it is."""
+        return cryptsetup_cli.last_progress(reencrypt_process.said(volume_id))

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""iSCSI sessions with peers: sources of moves, and what is passed through."""
+
+from collections.abc import Mapping
+import hashlib
+import json
+import socket
+import time
+from typing import Any
+
+from oslo_log import log as logging
+import tenacity
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import state
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import iscsiadm
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for a peer's portal to accept a connection.
+PORTAL_TIMEOUT = 4
+#: Seconds for a disk that was offline to be scanned.
+SCAN_TIMEOUT = 5
+#: Seconds for a disk to appear after a login.
+DISK_TIMEOUT = 10
+#: Seconds until one that appeared says which it is.
+IDENTITY_TIMEOUT = 3
+#: Seconds within which Cinder records what it was told of an attachment.
+RECORDED = 600
+#: A login that is refused is tried once more.
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception_type(exceptions.CommandFailed),
+    stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(1),
+    reraise=True)
+
+
+class Sessions:
+    """What this node attaches from its peers.
+
+    :param command_timeout: limit of a command, seconds
+    :param source_timeout: how long I/O waits for a source that does not
+        answer, seconds
+    :param host: a service host of the backend: what others pass through
+        is none of its business
+    """
+
+    def __init__(self, command_timeout: float, source_timeout: int,
+                 host: str = '') -> None:
+        self.command_timeout = command_timeout
+        self.source_timeout = source_timeout
+        self.host = host
+        #: Digests of what was logged in with, by iSCSI name.
+        self._secrets: dict[str, str] = {}
+        #: CHAP users by which volumes were passed through last.
+        self._users: dict[str, str] = {}
+        #: When volumes were attached last, monotonic seconds.
+        self._attached: dict[str, float] = {}
+        #: Portals that were logged in at, by iSCSI name.
+        self._portals: dict[str, str] = {}
+        #: Portals that were waited for in vain: what was the matter, and
+        #: until when (monotonic seconds) nobody waits for them again.
+        self._silent: dict[str, tuple[OSError, float]] = {}
+
+    def initiator(self) -> str:
+        """This node's iSCSI initiator name; '' if it has none.
+
+        Not by os-brick, which starts a privileged daemon of its own for it.
+        """
+        return iscsiadm.initiator_name()
+
+    def disk(self, move: state.Move) -> str | None:
+        """The path of a move's source disk if a session has it."""
+        return _disk_of(move.source_iqn)
+
+    def attach(self, move: state.Move) -> str:
+        """Log in to a move's source; verify that it is that source.
+
+        A session that exists is used, but verified as well. One that is down,
+        with a portal that the source has left, is ended first: what waits
+        for it fails.
+
+        :returns: path of the disk
+        :raises WrongSource: if its size or serial number differs; what this
+            call has logged in to is logged out again
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears, or it does not say yet what
+            it is
+        """
+        path = self.disk(move)
+        if path and self._has_left(move.source_iqn, iscsi.portal_of(
+                move.location)):
+            path = None
+        if path:
+            _verify(move, path)
+        else:
+            path = self._log_in_to_source(move)
+        self._look_after(path)
+        return path
+
+    # -- what is passed through
+
+    def passed(self) -> dict[str, str]:
+        """The disks of volumes that are passed through here.
+
+        :returns: paths by volume id; '' for a session without a disk
+        """
+        return {volume_id: (paths or [''])[0]
+                for iqn, paths in json.loads(iscsiadm.disks()).items()
+                if (volume_id := iscsi.volume_of_pass_iqn(
+                    iqn, self.host))}
+
+    def attach_passed(self, volume_id: str, size_bytes: int,
+                      properties: Mapping[str, Any], in_use: bool) -> str:
+        """Log in to a volume's home to pass the volume through.
+
+        A session that exists is used: iscsid comes back by itself. One that
+        cannot come back is logged out first, unless it is in use; then only
+        if the home has left the portal that it is with, and is at another.
+
+        :param size_bytes: which the volume has at least
+        :param properties: what the home has offered
+        :param in_use: whether something has the handle open
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises SourceUnreachable: if the home's portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        iqn, auth = properties['target_iqn'], iscsi.auth(properties)
+        path = _disk_of(iqn)
+        if path and not in_use and (
+                iscsiadm.is_down(iqn)
+                or self._secrets.get(iqn, _digest(auth)) != _digest(auth)):
+            self._check_portal(properties['target_portal'])
+            iscsiadm.end_session(iqn, self.command_timeout)
+            path = None
+        if path and self._has_left(iqn, properties['target_portal']):
+            path = None
+        if path is None:
+            path = self._log_in(iqn, properties['target_portal'], auth)
+            self._secrets[iqn] = _digest(auth)
+        if _identify(volume_id, iqn, path) < size_bytes:
+            iscsiadm.rescan(path, SCAN_TIMEOUT)  # it was extended
+        _verify_passed(volume_id, size_bytes, iqn, path)
+        self._look_after(path)
+        self._attached[volume_id] = time.monotonic()
+        self._users[volume_id] = properties['auth_username']
+        return path
+
+    def may_be_passed_by(self, volume_id: str, user: str) -> bool:
+        """Return whether a volume may be passed through by a CHAP user.
+
+        A service that has started since then does not know: it may.
+        """
+        return self._users.get(volume_id, user) == user
+
+    def has_begun(self, volume_id: str) -> bool:
+        """Return whether a volume was attached here a moment ago.
+
+        Its attachment may not say so yet.
+        """
+        since = time.monotonic() - RECORDED
+        return self._attached.get(volume_id, since) > since
+
+    def _has_left(self, iqn: str, portal: str) -> bool:
+        """End a session that is down, if its target is at another portal now.
+
+        :param portal: where its record says that it is
+        :returns: whether it has ended
+        :raises SourceUnreachable: if nobody answers there, either
+        """
+        if self._portals.get(iqn) == portal:
+            return False
+        known = iscsiadm.known_portal(iqn, self.command_timeout)
+        if known in ('', portal):
+            self._portals[iqn] = portal
+            return False
+        if not iscsiadm.is_down(iqn):
+            return False
+        self._check_portal(portal)
+        LOG.warning('The portal of %(iqn)s is %(portal)s now: the session '
+                    'with %(known)s is ended. I/O that waits for that session '
+                    'fails.',
+                    {'iqn': iqn, 'portal': portal, 'known': known})
+        iscsiadm.end_session(iqn, self.command_timeout)
+        return True
+
+    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+        """Log out of the homes that a volume had before.
+
+        :param iqn: what its home serves now
+        """
+        for other in sorted(self._passes_of(volume_id) - {iqn}):
+            iscsiadm.end_session(other, self.command_timeout)
+
+    def _passes_of(self, volume_id: str) -> set[str]:
+        """The iSCSI names of all sessions and records for a volume."""
+        return {iqn for iqn in [*json.loads(iscsiadm.disks()),
+                                *iscsiadm.recorded(self.command_timeout)]
+                if iscsi.volume_of_pass_iqn(iqn, self.host) == volume_id}
+
+    def is_away(self, move: state.Move) -> bool:
+        """Whether a source, or whoever passes it through, does not answer.
+
+        What has to wait for it is not begun then.
+        """
+        return any(iscsiadm.is_down(iqn) for iqn in sorted(
+            {move.source_iqn, *self._passes_of(move.volume_id)}))
+
+    def recorded_passes(self) -> dict[str, str]:
+        """What this node's own iSCSI records say it passes through.
+
+        :returns: iSCSI names by volume id
+        """
+        return {volume_id: iqn for iqn in iscsiadm.recorded(
+            self.command_timeout)
+            if (volume_id := iscsi.volume_of_pass_iqn(iqn, self.host))}
+
+    def pass_from_records(self, volume_id: str, iqn: str) -> str:
+        """Log in to a volume's home with what the records know.
+
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises SourceUnreachable: if the home's portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        path = _disk_of(iqn) or self._log_in_as_recorded(iqn, volume_id)
+        _verify_passed(volume_id, 0, iqn, path)
+        self._look_after(path)
+        return path
+
+    def end_passed(self, volume_id: str) -> bool:
+        """Log out of a volume's home, whatever still uses the disk.
+
+        :returns: whether there was a session, or a record of one
+        """
+        iqns = self._passes_of(volume_id)
+        for iqn in sorted(iqns):
+            iscsiadm.end_session(iqn, self.command_timeout)
+        self._attached.pop(volume_id, None)
+        self._users.pop(volume_id, None)
+        return bool(iqns)
+
+    def end_passed_if_down(self, volume_id: str) -> bool:
+        """The same if its home does not answer: what waits for it fails."""
+        return any(iscsiadm.is_down(iqn) for iqn in sorted(
+            self._passes_of(volume_id))) and self.end_passed(volume_id)
+
+    # -- logging in
+
+    def _check_portal(self, portal: str) -> None:
+        """A peer that is down costs many volumes one wait, not one each.
+
+        After a wait in vain nobody waits again for as long as it took.
+
+        :raises SourceUnreachable: if it does not accept a connection
+        """
+        host, _colon, port = portal.rpartition(':')
+        reason, until = self._silent.get(portal, (None, 0.0))
+        began = time.monotonic()
+        if began >= until:
+            try:
+                socket.create_connection(
+                    (host.strip('[]'), int(port)), PORTAL_TIMEOUT).close()
+                self._silent.pop(portal, None)
+                return
+            except OSError as exc:
+                now, reason = time.monotonic(), exc
+                self._silent[portal] = exc, now + (now - began)
+        raise exceptions.SourceUnreachable(portal=portal, reason=reason)
+
+    def _log_in_to_source(self, move: state.Move) -> str:
+        properties = iscsi.connection_properties(
+            move.location, move.auth)
+        path = self._log_in(properties['target_iqn'],
+                            properties['target_portal'], move.auth)
+        try:
+            _verify(move, path)
+        except exceptions.WrongSource:
+            # Nothing uses it yet. A session that was there before has a
+            # guest above it.
+            self.detach(move)
+            raise
+        return path
+
+    def _log_in(self, iqn: str, portal: str, auth: str) -> str:
+        """Log in to a target.
+
+        Not by os-brick, which tries three times: it forgets the record after
+        a login that failed, and iscsid, asked for a target that has been
+        withdrawn, tries two minutes then. Meanwhile os-brick connects nothing
+        else on the node.
+
+        :returns: path of its disk
+        """
+        self._check_portal(portal)
+        iscsiadm.record_target(iqn, portal, auth, self.command_timeout)
+        path = self._disk_once_logged_in(iqn, portal)
+        self._portals[iqn] = portal
+        return path
+
+    def _disk_once_logged_in(self, iqn: str, portal: str) -> str:
+        try:
+            _RETRYING(iscsiadm.login, iqn, self.command_timeout)
+        except exceptions.CommandFailed as exc:
+            raise exceptions.LoginFailed(
+                iqn=iqn, portal=portal, reason=str(exc))
+        path = _await_disk(iqn)
+        if path is None:
+            raise exceptions.LoginFailed(
+                iqn=iqn, portal=portal, reason='no disk appeared within '
+                '%d s' % DISK_TIMEOUT)
+        return path
+
+    def _look_after(self, path: str) -> None:
+        iscsiadm.set_recovery_timeout(path, self.source_timeout)
+        if iscsiadm.bring_back(path, SCAN_TIMEOUT):
+            LOG.warning('The kernel had set %s, the disk of a source, '
+                        'offline; the driver uses it again.', path)
+
+    def login_from_records(self, move: state.Move) -> str:
+        """Log in with what this node's own iSCSI records know.
+
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises NotPossible: if the records do not know the source
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        iqn = move.source_iqn
+        path = _disk_of(iqn) or self._log_in_as_recorded(iqn, move.volume_id)
+        _verify(move, path)
+        self._look_after(path)
+        return path
+
+    def _log_in_as_recorded(self, iqn: str, volume_id: str) -> str:
+        portal = iscsiadm.known_portal(iqn, self.command_timeout)
+        if not portal:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='this node\'s iSCSI records do not '
+                'contain %s; the volume service logs in to it.' % iqn)
+        self._check_portal(portal)
+        return self._disk_once_logged_in(iqn, portal)
+
+    def end_if_down(self, move: state.Move) -> bool:
+        """Log out of a source that does not answer: what waits for it fails.
+
+        The next :meth:`attach` that reaches it logs in again.
+
+        :returns: whether it was so
+        """
+        if not iscsiadm.is_down(move.source_iqn):
+            return False
+        self.detach(move)
+        return True
+
+    def detach(self, move: state.Move) -> None:
+        """Log out, whatever still uses the disk; nothing on it is dirty."""
+        iscsiadm.end_session(move.source_iqn, self.command_timeout)
+
+
+def _digest(auth: str) -> str:
+    return hashlib.sha256(auth.encode()).hexdigest()
+
+
+def _disk_of(iqn: str) -> str | None:
+    disks = json.loads(iscsiadm.disks(iqn)).get(iqn)
+    return disks[0] if disks else None
+
+
+def _await_disk(iqn: str) -> str | None:
+    path: str | None = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda path: not path),
+        stop=tenacity.stop_after_delay(DISK_TIMEOUT),
+        wait=tenacity.wait_fixed(0.05),
+        retry_error_callback=lambda state: None)(_disk_of, iqn)
+    return path
+
+
+def _verify(move: state.Move, path: str) -> None:
+    """Compare what a disk says of itself with the move's source.
+
+    :raises WrongSource: if it is another disk
+    :raises LoginFailed: if it does not say; asked again, it may
+    """
+    size = _identify(move.volume_id, move.source_iqn, path)
+    if size != move.size_bytes:
+        raise exceptions.WrongSource(
+            iqn=move.source_iqn, device=path,
+            reason='%d bytes instead of %d' % (size, move.size_bytes))
+
+
+def _verify_passed(volume_id: str, size_bytes: int, iqn: str, path: str
+                   ) -> None:
+    """The same for the disk of a volume that is passed through.
+
+    :param size_bytes: which it has at least
+    """
+    size = _identify(volume_id, iqn, path)
+    if size < size_bytes:
+        raise exceptions.WrongSource(
+            iqn=iqn, device=path,
+            reason='%d bytes instead of %d' % (size, size_bytes))
+
+
+def _identify(volume_id: str, iqn: str, path: str) -> int:
+    """The size of a disk in bytes, which says that it is a volume.
+
+    :raises WrongSource: if it says that it is another
+    :raises LoginFailed: if it does not say
+    """
+    # A disk that has just appeared is asked for both by the kernel first.
+    size, serial = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda found: not all(found)),
+        stop=tenacity.stop_after_delay(IDENTITY_TIMEOUT),
+        wait=tenacity.wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result())(
+            block.identity, path)
+    if not (size and serial):
+        raise exceptions.LoginFailed(
+            iqn=iqn, portal=path, reason='the disk does not report its size '
+            'and serial number (yet)')
+    if serial != volume_id:
+        raise exceptions.WrongSource(
+            iqn=iqn, device=path, reason='serial number "%s" instead of '
+            '"%s"' % (serial, volume_id))
+    return size

@@ -1,0 +1,532 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What LVM has on this node: volumes, move metadata, room for more.
+
+Every effect returns whether it did anything; "there already" is no error.
+Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import socket
+import time
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import thin_pool
+
+#: Bytes of a thick LV that one command zeroes: each has the time limit.
+ZEROED_AT_ONCE = 1 << 28
+#: Bytes that LVM needs at least for an archive of a group's metadata: those
+#: of a thousand volumes.
+ARCHIVE = 1 << 20
+
+
+class LogicalVolumes:
+    """The logical volumes of one backend on this node.
+
+    :param group: volume group of the volumes
+    :param pool: its thin pool; None for thick volumes
+    :param metadata_group: volume group of the moves' metadata
+    :param timeout: limit of each command, seconds
+    :param host: what errors call this node; by default its host name
+    :param stripes: over how many disks a new thick volume is striped
+    """
+
+    def __init__(self, group: str, pool: str | None, metadata_group: str,
+                 timeout: float, host: str | None = None,
+                 stripes: int = 1) -> None:
+        self.group = group
+        self.pool = pool
+        self.metadata_group = metadata_group
+        self.timeout = timeout
+        self.host = host or socket.gethostname()
+        self.stripes = 1 if pool else stripes
+        self._groups = sorted({group, metadata_group})
+        self._block = self._extent = 0
+
+    # -- what there is
+
+    def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
+        """All LVs of the backend's groups, by name."""
+        return lvm_reports.parse_volumes(
+            lvm.volumes(self._groups, self.timeout))
+
+    def free_space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
+        if lvs is None and self.pool:
+            lvs = self.lvs()
+        return self._free_space(self._free_of_groups(lvs or {}), lvs or {})
+
+    def _free_of_groups(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                        ) -> dict[str, lvm_reports.Group]:
+        groups = lvm_reports.groups(lvs.values())
+        if not groups.keys() >= {*self._groups}:  # one without any LV
+            groups = lvm_reports.parse_groups(
+                lvm.free(self._groups, self.timeout))
+        if self.stripes > 1:
+            groups[self.group] = dataclasses.replace(
+                groups[self.group], free=lvm_reports.free_for_stripes(
+                    lvm.free_of_disks(self.group, self.timeout),
+                    self.stripes))
+        return groups
+
+    def check_groups(
+            self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
+        """LVM can create and change LVs.
+
+        :param lvs: as they have just been listed
+        :raises DiskMissing: if a group lacks a disk
+        :raises NoArchive: if LVM has no room for the archive of its metadata
+        """
+        for group, found in sorted(self._free_of_groups(lvs).items()):
+            if found.lacks:
+                raise exceptions.DiskMissing(
+                    group=group, host=self.host, count=found.lacks)
+        directory, room = lvm.archive_room(self.timeout)
+        if directory and room < ARCHIVE:
+            raise exceptions.NoArchive(
+                host=self.host, directory=directory, room=room >> 10)
+
+    def _free_space(self, groups: Mapping[str, lvm_reports.Group],
+                    lvs: Mapping[str, lvm_reports.LogicalVolume]
+                    ) -> lvm_reports.FreeSpace:
+        metadata = groups[self.metadata_group].free
+        if not self.pool:
+            return lvm_reports.FreeSpace(groups[self.group].free, metadata,
+                                         self.group == self.metadata_group)
+        return lvm_reports.FreeSpace(
+            lvm_reports.free_in_pool(lvs, self.pool), metadata, False)
+
+    def space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+              ) -> tuple[lvm_reports.FreeSpace, lvm_reports.Capacity]:
+        """What this node can take in, and what the scheduler is told.
+
+        :param lvs: as they have just been listed
+        """
+        groups = self._free_of_groups(lvs)
+        return self._free_space(groups, lvs), lvm_reports.capacity(
+            lvs, self.group, groups[self.group], self.pool)
+
+    def own_block(self) -> int:
+        """The logical block size of this node's disks, in bytes.
+
+        LVs, thin ones too, and what is above them have that of the disks
+        below. LVM refuses a group whose disks have several.
+
+        :raises OddDisks: if it can't be told
+        """
+        if not self._block:
+            self._block = max((block.logical_block(path) for path in
+                               lvm.physical_volumes(self.group, self.timeout)
+                               ), default=0)
+        if not self._block:
+            raise exceptions.OddDisks(group=self.group, host=self.host)
+        return self._block
+
+    @staticmethod
+    def logical_block(path: str) -> int:
+        """The logical block size of a device, in bytes; 0: there is none."""
+        return block.logical_block(path)
+
+    def pool_usage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                   | None = None) -> lvm_reports.Usage:
+        """How full the thin pool is; there may be none.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
+        if lvs is None and self.pool:
+            lvs = self.lvs()
+        return lvm_reports.pool_usage(lvs or {}, self.pool)
+
+    def pool_transactions(self, pool: str) -> tuple[int, int | None]:
+        """A thin pool's transaction ids, by LVM and by the kernel.
+
+        Different twice, or an LVM command was just at work.
+        """
+        found = lvm.transactions(self.group, pool, self.timeout)
+        return found if found[0] == found[1] else lvm.transactions(
+            self.group, pool, self.timeout)
+
+    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
+              patient: bool = False) -> thin_map.Holes:
+        """What nothing was ever written to of an LV that nothing writes to.
+
+        :param size_bytes: of the volume that it has
+        :param geometry: of the clone that copies it
+        :param patient: it may take as long as any command
+        :returns: regions; none if it is not thin
+        :raises OddMap: if the pool does not say it clearly
+        """
+        return thin_pool.holes(
+            self.group, lv, size_bytes, geometry.region_sectors * state.SECTOR,
+            self.timeout if patient else min(self.timeout, thin_pool.LIMIT))
+
+    def release_map(self) -> bool:
+        """Release what a service that was killed has left of such a look."""
+        return self.pool is not None and thin_pool.release(
+            self.group, self.pool, self.timeout)
+
+    def reads_zeros(self, name: str) -> bool:
+        """Whether what is not written of a new LV reads as zeros, for good."""
+        lvs = self.lvs()
+        return name in lvs and lvs[name].thin and lvm_reports.zeroes(
+            lvs, lvs[name].pool)
+
+    # -- changes
+
+    def create_lv(self, name: str, size_bytes: int, volume_id: str,
+                  covered: bool = False, extra_bytes: int = 0,
+                  lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
+                  newborn: bool = False) -> bool:
+        """Create the LV of a volume, thin or thick as configured.
+
+        It is tagged with the volume's id, for :mod:`.restore`. Once this
+        returns, the LV is active; it and all that was created before outlive
+        a power cut.
+
+        :param covered: nobody reads what was not written to it before. Else
+            it reads as zeros: a thick one is overwritten, and tagged until
+            that is done, which a later call brings to its end. What LVM
+            rounds up to is overwritten in any case
+        :param extra_bytes: by how much it is longer than the volume
+        :param lvs: if they have just been listed; else that is done here
+        :param newborn: nobody was given it yet
+        :raises PoolDoesNotZero: if it would show what others have deleted
+        :raises TooFewDisks: if it could not be striped as configured
+        """
+        self._check_pool_zeroes(lvs)
+        self.check_disks()
+        tags = [*names.volume_tags(volume_id, extra_bytes),
+                *(names.newborn(self.host) if newborn else [])]
+        if self._rounded(size_bytes) - size_bytes >= state.GIB:
+            tags.append(names.given(size_bytes))
+        if self.pool:
+            created = lvm.create_thin(
+                self.group, self.pool, name, size_bytes, tags, self.timeout)
+            if not created:  # a reboot may have come between
+                self.activate(name)
+            return created
+        created = lvm.create_thick(
+            self.group, name, size_bytes,
+            [*tags, names.shown(size_bytes if covered else 0)],
+            self.timeout, stripes=self.stripes)
+        return self._zero_rest(name) or created
+
+    def _rounded(self, size_bytes: int) -> int:
+        """Return how long LVM makes an LV: of whole extents."""
+        if not self._extent:
+            self._extent = lvm.extent_size(self.group, self.timeout)
+        piece = self._extent * self.stripes
+        return -(-size_bytes // piece) * piece
+
+    def check_disks(self) -> None:
+        """The group has as many disks as a new volume has stripes.
+
+        :raises TooFewDisks: if it has not
+        """
+        if self.stripes > 1:
+            disks = len(lvm.free_of_disks(self.group, self.timeout))
+            if disks < self.stripes:
+                raise exceptions.TooFewDisks(
+                    group=self.group, host=self.host, disks=disks,
+                    stripes=self.stripes)
+
+    def _check_pool_zeroes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                           | None = None) -> None:
+        if self.pool and not lvm_reports.zeroes(
+                self.lvs() if lvs is None else lvs, self.pool):
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
+
+    def create_snapshot(self, snapshot_id: str, origin: str,
+                        volume_id: str) -> None:
+        """Take a snapshot of a volume's LV, at this moment.
+
+        It is read-only, and not active until somebody reads it.
+        """
+        self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
+                       [*names.tags(snapshot=snapshot_id, of=volume_id),
+                        names.on(self.host)])
+
+    def create_copy(self, name: str, image: str, image_bytes: int,
+                    size_bytes: int, volume_id: str,
+                    extra_bytes: int = 0) -> None:
+        """Create the LV of a volume with the data of another LV.
+
+        As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
+
+        :param image: the LV whose data it gets
+        :param image_bytes: how much of it: that LV is longer if extending it
+            has failed, and nobody sees what it has there. More is zeros, and
+            so is what the volume gets when it is extended one day
+        :param extra_bytes: by how much the LV is longer than the volume
+        :raises PoolDoesNotZero: if it would show what others have deleted
+        """
+        lvs = self.lvs()
+        self._check_pool_zeroes(lvs)
+        tags = [*names.volume_tags(volume_id, extra_bytes),
+                *names.newborn(self.host)]
+        length = lvs[image].size if image in lvs else image_bytes
+        copied = min(length, image_bytes, size_bytes)
+        if length > copied:
+            tags.append(names.shown(copied))
+        self._snapshot(image, name, True, tags)
+        if length > copied and size_bytes > copied:
+            self._zero_rest(name)
+        if size_bytes > length:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        if size_bytes != length:
+            self.show_lv(name, size_bytes)  # extents may be of several GiB
+
+    def _snapshot(self, origin: str, name: str, writable: bool,
+                  tags: list[str]) -> None:
+        what = (self.group, origin, name, writable, tags, self.timeout)
+        try:
+            if not lvm.create_snapshot(*what):
+                # Of a request that has failed: LVM may have taken it later.
+                lvm.remove(self.group, name, self.timeout)
+                lvm.create_snapshot(*what)
+        except exceptions.LocalCloneError:
+            with contextlib.suppress(exceptions.LocalCloneError):
+                self.resume(origin)  # else the node's next look does it
+            raise
+
+    def resume(self, name: str) -> bool:
+        """Resume an LV that an LVM command has left suspended."""
+        lv = self.lvs().get(name)
+        if lv is None or not (lv.suspended and lv.number):
+            return False
+        lvm.resume(lv.number, self.timeout)
+        return True
+
+    def mark_newborn(self, name: str) -> None:
+        """An LV is newborn again: unless its row names it, it goes."""
+        lvm.retag(self.group, name, names.newborn(self.host), [],
+                  self.timeout)
+
+    def accept(self, name: str) -> None:
+        """An LV is not newborn any more."""
+        lvm.retag(self.group, name, [], names.newborn(self.host),
+                  self.timeout)
+
+    def mark(self, name: str, tag: str) -> None:
+        """Tag an LV with a tag of :mod:`.names` that needs no other."""
+        lvm.add_tag(self.group, name, tag, self.timeout)
+
+    def unmark(self, name: str, tag: str) -> None:
+        """Take such a tag off an LV."""
+        lvm.remove_tag(self.group, name, tag, self.timeout)
+
+    # -- what somebody else has created
+
+    def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
+        """Make an LV the driver's own; what it has stays as it is.
+
+        :param tags: by which it is found before it has its name
+        :raises PoolDoesNotZero: if it could show what others have deleted
+        """
+        self._check_pool_zeroes()
+        lvm.retag(self.group, name, list(tags), [], self.timeout)
+        if name != own_name:
+            lvm.rename(self.group, name, own_name, self.timeout)
+
+    def disown(self, name: str, new_name: str) -> bool:
+        """Leave an LV to whoever wants it, with all that it has.
+
+        :param new_name: what it is called then, unless another has the name
+        :returns: False if there is no such LV, or it is not the driver's
+        """
+        lvs = self.lvs()
+        lv = lvs.get(name)
+        tags = names.own_tags(lv.tags) if lv else []
+        if lv is None or not tags:
+            return False
+        with contextlib.suppress(exceptions.UnreadableTag):  # such one stays
+            if lv.zeroed >= lv.size:
+                # Of an extension that failed. When its owner has extended it,
+                # it would have what he wrote there zeroed.
+                tags += sorted({names.shown(lv.zeroed)} & lv.tags)
+        if new_name not in lvs:
+            lvm.rename(self.group, name, new_name, self.timeout)
+            name = new_name
+        lvm.retag(self.group, name, [], tags, self.timeout)
+        return True
+
+    def protect(self, name: str) -> None:
+        """Make an LV what a snapshot is: read-only, and not active."""
+        if not self.lvs()[name].readonly:
+            lvm.protect(self.group, name, self.timeout)
+        lvm.skip_activation(self.group, name, self.timeout)
+        lvm.deactivate(self.group, name, self.timeout)
+
+    def deactivate(self, name: str) -> None:
+        """Deactivate an LV that nothing has open."""
+        lvm.deactivate(self.group, name, self.timeout)
+
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Make the LV of a volume longer. Nothing more of it is shown yet.
+
+        :func:`zero_part` and :func:`show_lv` come next, in this order.
+
+        :param size_bytes: the length that it has at least afterwards
+        :returns: whether it was shorter
+        :raises CommandFailed: if there is no such LV, or no free extents
+        """
+        lv = self.lvs().get(name)
+        enough = lv is not None and lv.size >= size_bytes
+        if lv and not (enough and lv.zeroed == lv.size):
+            # The backend may have been of the other kind when it was created.
+            self._retag(lv, [names.given(lv.shown), *(
+                [] if lv.thin else [names.shown(lv.zeroed)])], [])
+        if not enough:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        return not enough
+
+    def _retag(self, lv: lvm_reports.LogicalVolume, added: list[str],
+               removed: list[str]) -> None:
+        """Change the tags of an LV, unless they are so already."""
+        added = [tag for tag in added if tag not in lv.tags]
+        removed = [tag for tag in removed if tag in lv.tags]
+        if added or removed:
+            lvm.retag(self.group, lv.name, added, removed, self.timeout)
+
+    def zero_part(self, name: str, start: int = 0, seconds: float = 0
+                  ) -> int:
+        """Overwrite a part of what an LV may have of others' deleted data.
+
+        LVM lists the LV once; each command looks at its tag again.
+
+        :param start: bytes; where the last call has ended
+        :param seconds: after which this one ends, with the command that is
+            running then
+        :returns: where this one has ended, in bytes: the next one goes on
+            there; 0 once nothing is left, also after a power cut
+        :raises CommandFailed: if there is no such LV, or it can't be written
+        """
+        lv, until = self._located(name), time.monotonic() + seconds
+        start = self._zero(lv, start)
+        while start and time.monotonic() < until:
+            start = self._zero(lv, start)
+        return start
+
+    def _zero(self, lv: lvm_reports.LogicalVolume, start: int) -> int:
+        """Do what :func:`zero_part` does with an LV that is active."""
+        if names.shown(lv.zeroed) not in lv.tags:
+            return 0
+        start = max(start, lv.zeroed)
+        if start < lv.size:
+            count = min(ZEROED_AT_ONCE, lv.size - start)
+            lvm.zero(self.group, lv.name, start, count, self.timeout)
+            return start + count
+        if lv.zeroed < lv.size:
+            self.flush_lv(lv.name)
+        lvm.remove_tag(self.group, lv.name, names.shown(lv.zeroed),
+                       self.timeout)
+        return 0
+
+    def note_zeroed(self, name: str, end: int) -> None:
+        """Note where :func:`zero_part` has ended: the next one begins there.
+
+        :param end: bytes from the LV's beginning, all zeroed by now
+        """
+        self.flush_lv(name)
+        lv = self.lvs()[name]
+        if lv.zeroed < min(end, lv.size):
+            self._retag(lv, [names.shown(min(end, lv.size))],
+                        [names.shown(lv.zeroed)])
+
+    def show_lv(self, name: str, size_bytes: int) -> None:
+        """Let users see an LV up to a length, all of which is zeroed.
+
+        Once this returns, a boot gives out that much.
+
+        :param size_bytes: of the volume's body
+        :raises NotPossible: if it is not zeroed so far
+        """
+        lv = self.lvs()[name]
+        if lv.zeroed < min(size_bytes, lv.size):
+            raise exceptions.NotPossible(
+                volume=names.facts(lv.tags).get('volume', ''),
+                reason='its LV %s is not zeroed to its end. Extend it '
+                'again.' % name)
+        # LVM rounds up to whole extents; an extension to more has failed.
+        longer = lv.size - size_bytes >= state.GIB
+        self._retag(lv, [names.given(size_bytes)] if longer else [], [
+            tag for tag in lv.tags if tag.startswith('localclone.given=')
+            and not (longer and tag == names.given(size_bytes))])
+
+    def _zero_rest(self, name: str) -> bool:
+        """Zero all of an LV that is not zeroed yet.
+
+        :returns: False if all of it is zeroed already
+        """
+        lv = self._located(name)
+        start, zeroed = self._zero(lv, 0), lv.zeroed < lv.size
+        while start:
+            start = self._zero(lv, start)
+        return zeroed
+
+    def number_of(self, name: str) -> str:
+        """The ``major:minor`` of an LV, '' unless it is active.
+
+        By the kernel, which has it while it is in use. It answers at once.
+        """
+        return block.lv_number(self._group_of(name), name)
+
+    def activate(self, name: str) -> bool:
+        """Activate an LV, so that it has a device.
+
+        :returns: False also if there is no such LV
+        """
+        if self.number_of(name):
+            return False
+        lv = self.lvs().get(name)
+        return lv is not None and self._activate(lv)
+
+    def device_of(self, name: str) -> str:
+        """The path of an LV of a volume, which is active afterwards.
+
+        :raises WrongDevice: if the path does not lead to the LV
+        """
+        self._located(name)
+        return names.lv_path(self.group, name)
+
+    def _located(self, name: str) -> lvm_reports.LogicalVolume:
+        """An LV whose path leads to it; it is active afterwards."""
+        self.activate(name)
+        lv = self.lvs().get(name)
+        path = names.lv_path(self.group, name)
+        number = block.number(path)
+        if lv is None or not number or number != lv.number:
+            raise exceptions.WrongDevice(
+                path=path, found=number or 'nothing')
+        return lv
+
+    def _activate(self, lv: lvm_reports.LogicalVolume) -> bool:
+        if lv.number:
+            return False
+        lvm.activate(lv.group, lv.name, self.timeout)
+        return True
+
+    def remove_lv(self, name: str) -> bool:
+        """Remove an LV, so that it does not come back after a power cut."""
+        return lvm.remove(self._group_of(name), name, self.timeout)
+
+    def _group_of(self, name: str) -> str:
+        return (self.metadata_group if names.shadow_of_metadata(name)
+                else self.group)
+
+    def flush_lv(self, lv: str) -> None:
+        """Everything written to an LV so far is on stable storage then."""
+        block.flush(names.lv_path(self.group, lv), self.timeout)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a command with a time limit that holds, whatever it waits for."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent import futures
+import contextlib
+import fcntl
+import functools
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import typing
+
+from cinder_localclone.core import exceptions
+
+_Result = typing.TypeVar('_Result')
+
+
+def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
+        stdin: bytes | None = None, grace: float = 0, dying: float = 1,
+        secret: str = '', pass_fds: tuple[int, ...] = ()) -> str:
+    """Run a command and return what it printed.
+
+    A command that hangs in the kernel cannot be killed; it is then left
+    behind rather than waited for, so that the caller is never held up.
+
+    :param timeout: limit in seconds
+    :param grace: for a command that must not be killed halfway: seconds more
+        that it gets when it was asked to end (SIGTERM); what goes on after
+        that is left behind. 0: it is killed at the limit
+    :param dying: seconds more in which what was killed has to be gone
+    :param ok: exit codes that are no failure
+    :param secret: what no error may have
+    :param pass_fds: file descriptors that it inherits
+    :returns: standard output
+    :raises CommandFailed: on another exit code, with the end of stderr
+    :raises CommandTimeout: when the limit is reached
+    """
+    process = _start(
+        *argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stderr=subprocess.PIPE, pass_fds=pass_fds)
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM if grace else signal.SIGKILL)
+        try:
+            out, err = process.communicate(timeout=grace or dying)
+        except subprocess.TimeoutExpired:
+            pass
+        if process.returncode is None or process.returncode < 0:
+            # Without what subprocess has raised, which shows all of argv.
+            raise exceptions.CommandTimeout(
+                command=_shown(' '.join(argv), secret),
+                seconds=timeout) from None
+    if process.returncode not in ok:
+        raise _failed(argv, process.returncode, err, secret)
+    return out.decode(errors='replace')
+
+
+def _start(*argv: str, stdin: int, stderr: typing.Any,
+           pass_fds: tuple[int, ...] = ()) -> 'subprocess.Popen[bytes]':
+    return subprocess.Popen(
+        argv, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
+        env=dict(os.environ, LC_ALL='C', LVM_SUPPRESS_FD_WARNINGS='1'),
+        start_new_session=True, pass_fds=pass_fds)
+
+
+def _failed(argv: tuple[str, ...], code: int, err: bytes, secret: str = ''
+            ) -> exceptions.CommandFailed:
+    said = err.decode(errors='replace').strip()
+    return exceptions.CommandFailed(
+        command=_shown(' '.join(argv), secret), code=code,
+        stderr=_shown(said, secret)[-500:])
+
+
+def _shown(text: str, secret: str) -> str:
+    return text.replace(secret, '***') if secret else text
+
+
+def stream(take: Callable[[bytes], None], *argv: str, timeout: float,
+           pass_fds: tuple[int, ...] = ()) -> None:
+    """Run a command that only reads, and that may print very much.
+
+    :param take: gets what it prints, piece by piece, within the time limit
+    :param timeout: limit in seconds
+    :param pass_fds: as :func:`run`
+    :raises CommandFailed: on an exit code other than 0
+    :raises CommandTimeout: when the limit is reached
+    """
+    deadline = time.monotonic() + timeout
+    with contextlib.ExitStack() as opened:
+        errors = opened.enter_context(tempfile.TemporaryFile())
+        selector = opened.enter_context(selectors.DefaultSelector())
+        process = _start(*argv, stdin=subprocess.DEVNULL, stderr=errors,
+                         pass_fds=pass_fds)
+        output = typing.cast(typing.IO[bytes], process.stdout)
+        try:
+            selector.register(output, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise exceptions.CommandTimeout(
+                        command=' '.join(argv), seconds=timeout)
+                piece = os.read(output.fileno(), 1 << 18)
+                if not piece:
+                    break
+                take(piece)
+            process.wait(1)
+        except subprocess.TimeoutExpired:
+            raise exceptions.CommandTimeout(
+                command=' '.join(argv), seconds=timeout)
+        finally:
+            output.close()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+        if process.returncode:
+            errors.seek(0)
+            raise _failed(argv, process.returncode, errors.read())
+
+
+def in_thread(act: Callable[[], _Result]) -> 'futures.Future[_Result]':
+    """Begin what may hang in the kernel; nothing can end such a thread."""
+    work: futures.Future[_Result] = futures.Future()
+    threading.Thread(target=_work, args=(work, act), daemon=True).start()
+    return work
+
+
+def _work(work: futures.Future, act: Callable[[], typing.Any]) -> None:
+    try:
+        work.set_result(act())
+    except BaseException as exc:
+        work.set_exception(exc)
+
+
+def has_ended(work: futures.Future, timeout: float) -> bool:
+    """Whether such work ends in time, however: it may raise a TimeoutError."""
+    return work in futures.wait([work], timeout).done
+
+
+def within(timeout: float, what: str, act: Callable[[], _Result],
+           undo: Callable[[_Result], typing.Any] | None = None) -> _Result:
+    """Do what takes no process, and may hang as well.
+
+    It is left behind then, too.
+
+    :param timeout: limit in seconds
+    :param what: it is
+    :param undo: gets what comes after that, which nobody waits for any more
+    :raises CommandTimeout: when the limit is reached
+    """
+    work = in_thread(act)
+    if not has_ended(work, timeout):
+        if undo:
+            work.add_done_callback(functools.partial(_undo, undo))
+        raise exceptions.CommandTimeout(command=what, seconds=timeout)
+    return work.result()
+
+
+def _undo(undo: Callable[[_Result], typing.Any],
+          late: 'futures.Future[_Result]') -> None:
+    if not late.exception():
+        undo(late.result())
+
+
+@contextlib.contextmanager
+def locked(path: str, what: str, timeout: float) -> Iterator[int]:
+    """Lock a device (flock(2)); the lock goes with whoever has it open.
+
+    :param what: as others are told that it is in use
+    :param timeout: how long others are waited for, seconds
+    :returns: the descriptor that has the lock: a command that inherits it
+        keeps it until it has ended
+    :raises Busy: if others take too long
+    """
+    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise exceptions.Busy(
+                        what=what, host=socket.gethostname(),
+                        seconds=timeout) from None
+            time.sleep(0.05)
+        yield device
+    finally:
+        os.close(device)
+
+
+def run_unless(done: str, *argv: str, timeout: float, grace: float = 0
+               ) -> bool:
+    """Run a command whose work may be done already.
+
+    Asking first would cost a command more, each time.
+
+    :param done: what it says on stderr if so
+    :param timeout: limit in seconds
+    :param grace: as :func:`run`
+    :returns: whether it did anything
+    :raises CommandFailed: if it failed for another reason
+    :raises CommandTimeout: when the limit is reached
+    """
+    try:
+        run(*argv, timeout=timeout, grace=grace)
+    except exceptions.CommandFailed as exc:
+        if done in str(exc):
+            return False
+        raise
+    return True

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copying into a thin LV what its pool has forgotten, beneath its handle.
+
+dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
+as local, so what is written to the LV is what the handle reads.
+"""
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_clone_metadata
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
+
+#: Bytes of one call, at most: the guest's I/O waits until they are written.
+AT_ONCE = 4 << 20
+
+
+@privsep.entrypoint
+def local(group: str, lv: str, regions: int, timeout: float
+          ) -> thin_map.Holes:
+    """Which regions a clone has on record as local.
+
+    Allows: reads the map in any LV of the driver's volume groups.
+
+    Past the page cache, which does not know what the kernel writes.
+
+    :param lv: of its metadata
+    :param regions: how many it has
+    :raises OddMetadata: if they are not understood
+    """
+    configuration.require_groups(group)
+    return dm_clone_metadata.local(_dd(
+        timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
+
+
+@privsep.entrypoint
+def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
+           at_once: int, start: int, count: int, timeout: float
+           ) -> tuple[int, thin_map.Holes]:
+    """Copy some blocks of a pool, unless anything was written to them since.
+
+    Allows: copies blocks of any path into an LV of the driver's volume groups
+    where its pool has none, and suspends a handle meanwhile.
+
+    They are read before the handle is suspended. Once it is, they are looked
+    for in the pool's map. Each is written whole: with zeros beyond the clone,
+    where the LV has nothing either.
+
+    :param disk: path and number of the source's disk, which its clone holds
+    :param size: bytes of the clone
+    :param at_once: bytes of a block of the pool
+    :param start: the first one
+    :param count: how many; :data:`AT_ONCE` bytes at most
+    :returns: how many of them it has come to, the first ones; and which of
+        these were written: the pool had mapped the others
+    :raises WrongDevice: if a path does not lead to the device that it names
+    :raises SourceUnread: if the source can't be read; nothing is written
+    :raises PoolFails: if the pool can't write its metadata; the same
+    :raises PoolOutOfSpace: if it has no room; the same
+    :raises CommandFailed: if one can't be written; then none is, as far as
+        that can be taken back
+    :raises CommandTimeout: if it takes too long: any may be there, in part
+    """
+    configuration.require_groups(group)
+    privsep.require(names.volume_of_handle(handle), handle)
+    path = names.lv_path(group, lv)
+    if sysfs.mapped_name(path) != names.mapped(group, lv):
+        raise exceptions.WrongDevice(
+            path=path, found=sysfs.mapped_name(path) or 'nothing')
+    first, end = start * at_once, min((start + count) * at_once,
+                                      block.size(path))
+    source, number = disk
+    if sysfs.number(source) != number:
+        raise exceptions.WrongDevice(
+            path=source, found=sysfs.number(source) or 'nothing')
+    data = _read(source, first, min(end, size) - first, timeout)
+    data += bytes(end - first - len(data))
+    parts = [(place, min(at_once, end - place))
+             for place in range(first, end, at_once)]
+    with thin_pool.to_be_written(group, lv, count, timeout) as thin:
+        come, written = dmsetup.write_beneath(
+            handle, thin, path, at_once, parts, data, timeout)
+    return come, [[place // at_once, 1] for place in written]
+
+
+@privsep.entrypoint
+def forget_read(devices: list[str], timeout: float) -> None:
+    """Whoever has read zeros from these reads again.
+
+    Allows: drops the page cache of any device in /dev/mapper.
+
+    :param devices: names of a handle, and of what is above it
+    """
+    for name in devices:
+        privsep.require('/' not in name, name)  # cryptsetup's, too
+        process.run('blockdev', '--flushbufs', '/dev/mapper/' + name,
+                    timeout=timeout)
+
+
+def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
+    """:raises SourceUnread: also if the disk ends before that"""
+    try:
+        data = _dd(timeout, 'if=' + disk, 'skip=%d' % first,
+                   'count=%d' % length,
+                   'iflag=direct,fullblock,skip_bytes,count_bytes')
+    except (exceptions.CommandFailed, exceptions.CommandTimeout) as exc:
+        raise exceptions.SourceUnread(disk=disk, first=first, reason=exc)
+    if len(data) != length:
+        raise exceptions.SourceUnread(
+            disk=disk, first=first, reason='%d bytes instead of %d' % (
+                len(data), length))
+    return data
+
+
+def _dd(timeout: float, *words: str) -> bytes:
+    pieces: list[bytes] = []
+    process.stream(pieces.append, 'dd', *words, 'bs=1M', 'status=none',
+                   timeout=timeout)
+    return b''.join(pieces)

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking a thin pool what of a volume was ever written to.
+
+dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. A pool that is
+in use shows its map only as a snapshot of its own metadata, of which it has
+one: so one at a time reads it, whichever service of the node that is. A
+snapshot that stays costs the pool up to twice its metadata. It is released
+whatever happens; one that a killed process has left, the next one releases.
+
+Each command has a time limit in seconds. Each entry point raises
+CommandFailed or CommandTimeout.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import socket
+import typing
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import dm_control
+from cinder_localclone.storage.privsep import process
+from cinder_localclone.storage.privsep import sysfs
+
+#: Seconds after which a look is given up for which somebody waits.
+LIMIT = 10
+#: Modes of a pool that writes its metadata; the second has no room for data.
+_WRITES, _FULL = 'rw', 'out_of_data_space'
+#: Of a message that cannot be answered because there is no snapshot.
+_NONE = 'Invalid argument'
+
+
+class Thin(typing.NamedTuple):
+    """Where a thin LV is.
+
+    :param pool: the name of its pool's device
+    :param metadata: the path of that one's metadata
+    :param number: its id there
+    """
+
+    pool: str
+    metadata: str
+    number: int
+
+
+@privsep.entrypoint
+def holes(group: str, lv: str, size: int, region: int, timeout: float
+          ) -> thin_map.Holes:
+    """What nothing was ever written to of a volume that nothing writes to.
+
+    Allows: reads the map of a thin LV of the driver's volume groups.
+
+    :param size: bytes of the volume
+    :param region: bytes of a region
+    :returns: the largest; none for an LV that is not thin
+    :raises OddMap: if the pool does not say it clearly
+    :raises PoolFails: if it can't write its metadata
+    :raises WrongDevice: if a path does not lead to the device that it names
+    """
+    configuration.require_groups(group)
+    dump = _dump(group, lv, size, region, timeout, thin_map.MOST)
+    return dump.holes() if dump else []
+
+
+@privsep.entrypoint
+def unmapped(group: str, lv: str, size: int, region: int, timeout: float
+             ) -> thin_map.Holes:
+    """The same, all of it; what is in use may have been mapped since.
+
+    Allows: reads the map of a thin LV of the driver's volume groups.
+    """
+    configuration.require_groups(group)
+    dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
+    return dump.all_holes() if dump else []
+
+
+@privsep.entrypoint
+def check(group: str, lv: str, timeout: float) -> None:
+    """See that the pool of an LV can write its metadata.
+
+    Allows: reads the state of the pool of an LV of the driver's volume groups.
+
+    :raises OddMap: if the LV is not active
+    :raises PoolFails: if it can't
+    :raises WrongDevice: if its path leads elsewhere
+    """
+    configuration.require_groups(group)
+    thin = _thin(group, lv, timeout)
+    if thin:
+        pool = sysfs.name_of(thin[0])
+        _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
+
+
+@privsep.entrypoint
+def block(group: str, lv: str, timeout: float) -> int:
+    """How many bytes the pool of an LV maps at once; 0 if it is not thin.
+
+    Allows: reads the block size of the pool of an LV of the driver's volume
+    groups.
+
+    :raises OddMap: if the LV is not active
+    :raises WrongDevice: if its path leads elsewhere
+    """
+    configuration.require_groups(group)
+    thin = _thin(group, lv, timeout)
+    return state.SECTOR * dm_tables.parse_pool_block(
+        dm_control.table(thin[0], timeout)) if thin else 0
+
+
+def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
+    """An LV's pool, and its id there; None if it is not thin."""
+    path = names.lv_path(group, lv)
+    number = sysfs.number(path)
+    if not number:
+        raise thin_map.OddMap('%s is not active' % path)
+    if sysfs.name_of(number) != names.mapped(group, lv):
+        raise exceptions.WrongDevice(path=path, found=number)
+    return dm_tables.parse_thin(dm_control.table(number, limit))
+
+
+def _located(group: str, lv: str, limit: float) -> Thin | None:
+    """Where an LV is; None if it is not thin."""
+    thin = _thin(group, lv, limit)
+    if thin is None:
+        return None
+    number, device = thin
+    return Thin(sysfs.name_of(number), _metadata(number, limit), device)
+
+
+def _dump(group: str, lv: str, size: int, region: int, limit: float,
+          most: int) -> thin_map.Dump | None:
+    thin = _located(group, lv, limit)
+    if thin is None:
+        return None
+    pool, metadata, device = thin
+    dump = thin_map.Dump(device, size, region, most)
+    with _alone(metadata, limit), _snapshot(pool, limit):
+        held = _held(pool, limit)
+        process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
+                       str(device), metadata, timeout=limit)
+        if held == '-' or _held(pool, limit) != held:
+            raise thin_map.OddMap('another program has released it')
+    return dump
+
+
+@contextlib.contextmanager
+def to_be_written(group: str, lv: str, blocks: int, timeout: float
+                  ) -> Iterator[Thin]:
+    """Where an LV is, for whoever takes a snapshot of its pool's metadata.
+
+    That is released afterwards.
+
+    :param blocks: that are to be written
+    :raises OddMap: if the LV is not active, or not thin
+    :raises PoolFails: if the pool can't write its metadata
+    :raises PoolOutOfSpace: if it might have no room: who waits for a write
+        with something suspended would wait very long
+    """
+    thin = _located(group, lv, timeout)
+    if thin is None:
+        raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
+    pool = thin.pool
+    with _alone(thin.metadata, timeout):
+        room = dm_tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
+        # Others write as well.
+        if room < 2 * blocks:
+            raise exceptions.PoolOutOfSpace(
+                pool=pool, host=socket.gethostname())
+        try:
+            yield thin
+            # If it could not commit that, it has said so to nobody.
+            _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
+        finally:
+            # Else the next one does it; what was written is worth more.
+            with contextlib.suppress(exceptions.LocalCloneError):
+                _release(pool, timeout)
+
+
+@privsep.entrypoint
+def release(group: str, pool: str, timeout: float) -> bool:
+    """Release what a service that was killed has left of a map.
+
+    Allows: releases the metadata snapshot of a pool of the driver's volume
+    groups.
+
+    :returns: whether there was anything
+    """
+    configuration.require_groups(group)
+    device = names.mapped(group, pool, 'tpool')
+    number = sysfs.number('/dev/mapper/' + device)
+    if not number:
+        return False  # nothing of the pool is active
+    limit = min(timeout, LIMIT)
+    metadata = _metadata(number, limit)
+    with _alone(metadata, limit):
+        return _release_left(device, limit)
+
+
+def _metadata(number: str, timeout: float) -> str:
+    """The device of a pool's metadata."""
+    path = '/dev/mapper/' + sysfs.name_of(
+        dm_tables.parse_pool_metadata(dm_control.table(number, timeout)))
+    sysfs.check_mapped(path)
+    return path
+
+
+def _held(pool: str, timeout: float) -> str:
+    return dm_tables.parse_metadata_snapshot(dm_control.status(pool, timeout))
+
+
+def _alone(metadata: str, timeout: float
+           ) -> contextlib.AbstractContextManager[int]:
+    """Nobody else on this node maps volumes of a pool meanwhile.
+
+    :param metadata: the device of the pool's metadata
+    :raises Busy: if others take too long
+    """
+    return process.locked(metadata, metadata, timeout)
+
+
+@contextlib.contextmanager
+def _snapshot(pool: str, timeout: float) -> Iterator[None]:
+    """A snapshot of a pool's metadata, released whatever happens.
+
+    :raises PoolFails: if the pool can't write its metadata
+    """
+    _check(pool, timeout, (_WRITES, _FULL))
+    try:
+        _message(pool, 'reserve_metadata_snap', timeout)
+    except exceptions.CommandTimeout:
+        _release(pool, timeout)
+        raise
+    try:
+        yield
+    finally:
+        _release(pool, timeout)
+
+
+def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
+    """A pool's status; a snapshot that was left is released.
+
+    :param modes: in which it may be
+    """
+    status = dm_control.status(pool, timeout)
+    _mode(status, pool, modes)
+    if dm_tables.parse_metadata_snapshot(status) != '-':
+        _release(pool, timeout)
+    return status
+
+
+def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
+    mode, host = dm_tables.parse_pool_mode(status), socket.gethostname()
+    if mode == _FULL and mode not in modes:
+        raise exceptions.PoolOutOfSpace(pool=pool, host=host)
+    if mode not in modes:
+        raise exceptions.PoolFails(pool=pool, mode=mode, host=host)
+
+
+def _release_left(pool: str, timeout: float) -> bool:
+    if _held(pool, timeout) == '-':
+        return False
+    return _release(pool, timeout)
+
+
+def _release(pool: str, timeout: float) -> bool:
+    return process.run_unless(_NONE, 'dmsetup', 'message', pool, '0',
+                              'release_metadata_snap', timeout=timeout)
+
+
+def _message(pool: str, text: str, timeout: float) -> None:
+    process.run('dmsetup', 'message', pool, '0', text, timeout=timeout)

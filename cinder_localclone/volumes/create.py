@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creation of volumes: plain, encrypted by the driver, or by Nova."""
+
+import dataclasses
+
+from oslo_log import log as logging
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.formats import luks_integrity
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.encryption import front_end
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import policy
+from cinder_localclone.volumes import uncommitted
+
+LOG = logging.getLogger(__name__)
+
+#: The only slot, and the only token, of a new header.
+FIRST = '0'
+
+
+def create(node: Node, volume: objects.Volume) -> None:
+    """Create an LV, and its handle.
+
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.uncommitted.being_created`
+    :raises LocalCloneError: if something else fails; nothing is left then
+    """
+    with node.lock(volume.id):
+        row = uncommitted.being_created(node, volume.id)
+        try:
+            uncommitted.make(node, row)
+            node.stack.ensure_handle_on_lv(row.id, row.name,
+                                           rows.body_bytes(row))
+        except Exception:
+            uncommitted.remove_failed(node, row)
+            raise
+
+
+def give_up(node: Node, volume: objects.Volume) -> None:
+    """Remove what is left here of a volume that could not be created.
+
+    Cinder asks for that when it has given the volume to its scheduler again
+    (``OnFailureRescheduleTask`` of ``cinder/volume/flows/manager/
+    create_volume.py``), as if it were to be deleted. By then it may be there
+    already, here or on another node, whole and with a tenant's data: that is
+    not touched. What fails is tried again by this node's sweep.
+
+    :param volume: as Cinder has it, without a host
+    """
+    try:
+        with node.lock(volume.id):
+            uncommitted.remove_unwanted(node, volume.id, volume.name)
+            policy.give_back(node, volume)
+    except Exception as exc:  # Cinder only logs it
+        LOG.warning('The LV or the secret of volume %(volume)s, which could '
+                    'not be created, could not be removed, will retry: '
+                    '%(error)s',
+                    {'volume': volume.id, 'error': exc})
+
+
+def create_encrypted(node: Node, volume: objects.Volume,
+                     encryption: encryption_types.Encryption) -> None:
+    """Create an encrypted volume: secret, LV, handle, header.
+
+    The secret is on record before there is anything that it opens, and a
+    repeated call uses it.
+
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.uncommitted.being_created`
+    :raises KeyUnavailable: if the key manager does not answer; there is no
+        LV then, and the secret, if there is one, is on record
+    :raises LocalCloneError: if something else fails; nothing is left then
+    """
+    with node.lock(volume.id):
+        volume = uncommitted.being_created(node, volume.id)
+        try:
+            volume = _with_secret(node, volume, encryption)
+            # As the key manager gives it back: that opens it again, then.
+            key = node.keys.get(_recorded(volume).key, encryption.key_format)
+            if encryption.authenticated:
+                _check_room(node, volume)
+            _create_lv(node, volume)
+            _create_header(node, volume, encryption, key)
+            volume = _with_pin(node, volume, encryption)
+            if encryption.zeroed:
+                _zero(node, volume, key)
+        except encryption_exceptions.KeyUnavailable:
+            uncommitted.remove_failed(node, volume)
+            raise
+        except Exception:
+            uncommitted.remove_failed(node, volume)
+            policy.give_back(node, volume)
+            raise
+
+
+def _recorded(volume: objects.Volume) -> encryption_types.Recorded:
+    found = rows.recorded(volume)
+    if found is None:
+        raise exceptions.TooLate(what='Volume ' + volume.id)
+    return found
+
+
+def _with_secret(node: Node, volume: objects.Volume,
+                 encryption: encryption_types.Encryption) -> objects.Volume:
+    """The row says how much longer the body is, and names the secret."""
+    if encryption.shared_key:
+        node.keys.check_shared(encryption.shared_key)
+    recorded = encryption_types.Recorded(
+        _layout(volume, encryption).extra_bytes, encryption.shared_key,
+        not encryption.authenticated)
+    before = rows.recorded(volume)
+    if before and before.key and not encryption.shared_key:
+        if before.key in node.secrets.secrets_in_use([volume.id]):
+            # That of an image, which could not be cloned.
+            node.keys.release(before.key, 'volumes', volume.id)
+        else:  # of a call that was not answered, or on another node
+            recorded = dataclasses.replace(recorded, key=before.key)
+    volume = node.snapshots.set_encryption(volume, recorded)
+    if not recorded.key:
+        recorded = dataclasses.replace(recorded, key=node.keys.create(
+            volume.id, encryption.key_format))
+        volume = node.snapshots.set_encryption(volume, recorded)
+    node.keys.consume(recorded.key, 'volumes', volume.id)
+    return volume
+
+
+def _layout(volume: objects.Volume, encryption: encryption_types.Encryption
+            ) -> luks_integrity.Layout:
+    return luks_integrity.layout(encryption, state.body_bytes(volume.size))
+
+
+def _check_room(node: Node, volume: objects.Volume) -> None:
+    """All of an authenticated volume is written, also of a thin one.
+
+    :raises NoFreeSpace: if there is no room for that
+    """
+    lack = node.stack.free_space().lacks(rows.body_bytes(volume), 0)
+    if lack:
+        raise exceptions.NoFreeSpace(
+            host=node.host, size=volume.size, reason=lack)
+
+
+def _create_header(node: Node, volume: objects.Volume,
+                   encryption: encryption_types.Encryption, key: bytes
+                   ) -> None:
+    """The only place where one is made."""
+    node.stack.ensure_handle_on_lv(
+        volume.id, volume.name, rows.body_bytes(volume))
+    node.crypt.format(
+        volume.id, cryptsetup_cli.new_header(
+            encryption, volume.id,
+            _layout(volume, encryption).offset_bytes), key)
+    node.crypt.write_token(volume.id, FIRST, str(luks_header.Token(
+        key=_recorded(volume).key, key_format=encryption.key_format,
+        shared=bool(encryption.shared_key), keyslots=(FIRST,))))
+    node.crypt.note(volume.name, luks=volume.id)
+    node.crypt.back_up(volume.id)
+    node.crypt.test(volume.id, key)
+
+
+def _with_pin(node: Node, volume: objects.Volume,
+              encryption: encryption_types.Encryption) -> objects.Volume:
+    """Have the row pin the header that was made just now.
+
+    :raises ForeignHeader: if that is not as it was asked for
+    """
+    header = node.crypt.header(volume.id)
+    recorded = dataclasses.replace(_recorded(volume), pin=pinning.pin(
+        encryption, _layout(volume, encryption).offset_bytes, header.digest))
+    pinning.check(volume.id, header, pinning.of_row(recorded))
+    return node.snapshots.set_encryption(volume, recorded)
+
+
+def _create_lv(node: Node, volume: objects.Volume) -> None:
+    uncommitted.make(node, volume)
+    node.crypt.note(volume.name, key=_recorded(volume).key)
+    node.crypt.mark(volume.name, names.FRESH)
+
+
+def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
+    """All of a new volume reads as zeros, not as noise."""
+    node.crypt.open(volume.id, key)
+    try:
+        found, size = node.crypt.size(volume.id), state.body_bytes(
+            volume.size)
+        if found != size:
+            raise encryption_exceptions.OddSize(
+                volume=volume.id, found=found, wanted=size)
+        node.crypt.zero(volume.name, volume.id,
+                        slow=rows.is_authenticated(volume))
+    finally:
+        node.crypt.close(volume.id)
+    node.crypt.unmark(volume.name, names.FRESH)
+
+
+def create_for_nova(node: Node, volume: objects.Volume,
+                    header: front_end.Header) -> None:
+    """Create a volume that Nova encrypts, with its header.
+
+    :param volume: with the context of whoever has asked for it
+    :raises KeyUnreadable: if that may not read the key; nothing is created
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.uncommitted.being_created`
+    :raises LocalCloneError: if something else fails; nothing is left
+    """
+    key = node.keys.owners_key(volume._context, volume.encryption_key_id)
+    with node.lock(volume.id):
+        row = uncommitted.being_created(node, volume.id)
+        try:
+            uncommitted.make(node, row)
+            node.stack.ensure_handle_on_lv(row.id, row.name,
+                                           rows.body_bytes(row))
+            node.crypt.format_luks1(
+                row.id, header.cipher, header.key_bits, key)
+            node.stack.flush_handle(row.id)
+        except Exception:
+            uncommitted.remove_failed(node, row)
+            raise

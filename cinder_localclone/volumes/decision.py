@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a connection is served: one pure function over plain values."""
+
+from collections.abc import Sequence
+import dataclasses
+import enum
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+
+
+class Verdict(str, enum.Enum):
+    """How a connection is served."""
+
+    LOCAL = 'local'
+    MOVE = 'move'
+    LIVE_MOVE = 'live-move'
+    PASS_THROUGH = 'pass-through'
+    REMOTE = 'remote'
+    REFUSE = 'refuse'
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One attachment of the volume.
+
+    :param instance: instance UUID; None for Cinder's own attachments
+    :param host: host in its connector; None before it is connected
+    """
+
+    instance: str | None
+    host: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """All that a decision depends on.
+
+    :param status: the volume's status
+    :param home: service host of the volume's home
+    :param node: service host of the node that connects; None for a host
+        without this backend
+    :param connector_host: the connecting host's name, if it has said it
+    :param initiator: the connecting host's iSCSI name, if it has one
+    :param attachments: all attachments, the connecting one included
+    :param move: the volume's move, if it has one that is not over
+    :param pinned: why the volume must stay where it is, if it must
+    :param by_cinder: whether Cinder's own migration or retype has it
+    :param remote_error: what is raised instead of serving it to a host that
+        is none of its nodes, and that would use it: what such a host writes
+        to a volume that is encrypted nobody keeps in bounds
+    :param cold_error: what is raised instead of letting two nodes have it:
+        an authenticated volume is opened by its home alone
+    """
+
+    status: str
+    home: str
+    node: str | None
+    connector_host: str | None
+    initiator: str | None
+    attachments: Sequence[Attachment] = ()
+    move: state.Move | None = None
+    pinned: str | None = None
+    by_cinder: bool = False
+    remote_error: type[exceptions.Refused] | None = None
+    cold_error: type[exceptions.Refused] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """How a connection is served, and why.
+
+    :param reason: in words, where there is more than one
+    :param error: what is raised if it is refused
+    """
+
+    verdict: Verdict
+    reason: str = ''
+    error: type[exceptions.Refused] = exceptions.Refused
+
+    def __str__(self) -> str:
+        return self.verdict.value + (
+            ' (%s)' % self.reason.rstrip('.') if self.reason else '')
+
+
+#: What is done to a volume, by the statuses in which no host gets it: its LV
+#: may be gone already, or be somebody else's; and an export would keep it in
+#: use.
+GOING = {'deleting': 'deleted', 'error_deleting': 'deleted',
+         'unmanaging': 'unmanaged', 'error_unmanaging': 'unmanaged'}
+
+
+def decide(request: Request) -> Decision:
+    """Decide how a connection is served."""
+    found = _decide(request)
+    if request.cold_error and found.verdict in (
+            Verdict.LIVE_MOVE, Verdict.PASS_THROUGH):
+        return Decision(
+            Verdict.REFUSE, 'it is authenticated: it moves only while it is '
+            'detached%s.' % (', and %s' % found.reason.rstrip('.')
+                             if found.reason else ''), request.cold_error)
+    return found
+
+
+def _decide(request: Request) -> Decision:
+    """The same for a volume that two nodes may have.
+
+    Live migration is recognised by attachments alone, never from the status: a
+    second attachment of the same instance while another, on another host,
+    has a connector.
+    """
+    if request.status in GOING:
+        return Decision(
+            Verdict.REFUSE, 'it is being %s.' % GOING[request.status])
+    elsewhere = [a for a in request.attachments
+                 if a.host and a.host != request.connector_host]
+    mine = {a.instance for a in request.attachments
+            if a.instance and a.host in (None, request.connector_host)}
+    by_instance = mine and request.status in rows.NOVA_STATUSES
+    if by_instance and any(a.instance not in mine for a in elsewhere):
+        return Decision(
+            Verdict.REFUSE, 'it is attached to another instance on %s.'
+            % elsewhere[0].host, exceptions.AttachedElsewhere)
+    if request.by_cinder and not by_instance and request.move:
+        # Its rows get another home when that is copied, in which neither
+        # end of the move would find it again.
+        return _under_way(request.move)
+    if request.move and request.move.phase is state.Phase.STARTING:
+        # Without the other attachment it is no live migration any more, but
+        # its guest may still write at the source.
+        left = request.move.committed and not elsewhere
+        if left or not by_instance:
+            return _under_way(request.move)
+    if request.node == request.home:
+        return Decision(Verdict.LOCAL)
+    if request.node is None:
+        return _remotely(request, 'the host does not run this backend')
+    if not by_instance:
+        return _remotely(request, 'the connection is not for an instance')
+    if request.move:
+        return _during_move(request, request.move)
+    if request.pinned:
+        return _through_here(request, request.pinned)
+    return Decision(Verdict.LIVE_MOVE if elsewhere else Verdict.MOVE)
+
+
+def _during_move(request: Request, move: state.Move) -> Decision:
+    if move.committed and move.phase is not state.Phase.STARTING:
+        # The home already serves every byte, local or through its clone; a
+        # second clone on top would double the sources that may fail.
+        return _through_here(request, 'it is still being moved to its home')
+    return _under_way(move)
+
+
+def _under_way(move: state.Move) -> Decision:
+    return Decision(Verdict.REFUSE, under_way(move), exceptions.MoveUnderWay)
+
+
+def under_way(move: state.Move) -> str:
+    """Why a volume that is moving can't be had, in words."""
+    return ('it is being moved (%s); try again when the move has ended.'
+            % move.display_phase)
+
+
+def _through_here(request: Request, reason: str) -> Decision:
+    # What Cinder copies may have the handle's name on that node.
+    return _remotely(request, reason, Verdict.REMOTE if request.by_cinder
+                     else Verdict.PASS_THROUGH)
+
+
+def _remotely(request: Request, reason: str,
+              how: Verdict = Verdict.REMOTE) -> Decision:
+    if (how is Verdict.REMOTE and request.remote_error
+            and request.status in rows.NOVA_STATUSES):
+        return Decision(
+            Verdict.REFUSE, '%s, and the volume is encrypted.' % reason,
+            request.remote_error)
+    if request.initiator:
+        return Decision(how, reason)
+    return Decision(
+        Verdict.REFUSE, '%s, and the request names no iSCSI '
+        'initiator.' % reason)

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extending a volume at its home, also while it is copied there.
+
+The LV is extended first, under a tag that says how much of it users have seen
+(:func:`.names.given`). The tag goes once all is zeroed and all nodes answer;
+then the handle grows. What the clone of a move does not have is on the LV
+already, because a source never had it. The clone itself keeps its length, and
+the handle maps to the LV alone again once all is local.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import time
+
+from cinder_localclone.core import attachments
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.moves import source
+from cinder_localclone.volumes import reconcile
+
+#: Seconds for which the lock of a volume is held while its LV is zeroed, and
+#: seconds between: a caller that waits for a lock asks for it ten times a
+#: second, and gets none that is taken again at once.
+HELD, BETWEEN = 2.0, 0.15
+#: Seconds for which an extension that has begun waits for a lock before it
+#: fails: other work may hold it for longer than a request waits.
+PATIENCE = 600
+
+
+def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
+           ) -> str:
+    """Give a volume more room, if this node is its home.
+
+    What was done already is not done again, so a failed extension can be
+    repeated. Until then the volume is neither moved nor copied if its users
+    may have seen the new length; see :func:`.checks.check_length`.
+
+    The lock of the volume is given back every few seconds while a thick LV
+    is zeroed, which takes as long as writing all that is new.
+
+    :param size_gib: its new size
+    :returns: its home; unless that is this node, nothing was done
+    :raises KeepsSize: if it is authenticated
+    :raises VolumeIsMoving: if a live migration has it on two nodes
+    :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
+        thin pool takes no more
+    :raises MissingData: if it has no LV
+    :raises NotPossible: if the caller has given up, also while it was
+        zeroed, an administrator has reset its status, its row says more
+        already, or Cinder's own migration copies it
+    :raises LongerThanRecorded: if its users may have seen more already
+    :raises Busy: if its lock can't be had: at first for as long as any
+        request waits, later for :data:`PATIENCE`
+    :raises LocalCloneError: if a node that has it over iSCSI does not answer
+    """
+    node = reconciler.node
+    node.asked[volume_id] = time.monotonic()
+    with node.lock(volume_id):
+        volume, start = _begin(reconciler, volume_id, size_gib)
+    home = names.service_host(volume.host)
+
+    def go_on() -> bool:
+        nonlocal start
+        node.asked[volume_id] = time.monotonic()
+        with node.lock(volume_id):
+            rest = node.stack.zero_part(
+                _wanted(node, volume).name, start, HELD)
+            if rest:
+                start = rest
+                return False
+            _check(reconciler, volume, size_gib)
+            _show(reconciler, volume, size_gib)
+        return True
+    if start:
+        _repeat(node, volume, go_on)
+    return home
+
+
+def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
+                size_gib: int) -> bool:
+    """Do a part of an extension, for a node that asks until it is done.
+
+    A call between nodes has a time limit, which zeroing can exceed. The LV's
+    tag says where the next part begins, also after a power cut.
+
+    :returns: whether the volume is extended
+    :raises StaleMove: if this node is not its home
+    :raises LocalCloneError: as :func:`extend`
+    """
+    node = reconciler.node
+    node.asked[volume_id] = time.monotonic()
+    with node.lock(volume_id):
+        volume, start = _begin(reconciler, volume_id, size_gib)
+        if not rows.is_home(volume, node.host):
+            raise exceptions.StaleMove(volume=volume_id)
+        if start:
+            node.stack.note_zeroed(volume.name, start)
+    return not start
+
+
+def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
+              size_gib: int) -> None:
+    """Have a volume's home, another node, extend it.
+
+    :raises LocalCloneError: as :func:`extend`; or if the home does not answer
+    """
+    node = reconciler.node
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.StaleMove(volume=volume_id)
+    _repeat(node, volume, lambda: node.peers.extend(
+        reconciler.context, home, volume_id, size_gib))
+
+
+def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
+           ) -> tuple[objects.Volume, int]:
+    """Extend the LV of a volume whose lock is held, and zero a part of it.
+
+    :returns: the volume, and where zeroing goes on, in bytes; 0: it is done,
+        and users have the new length. 0 also if this node is not its home:
+        nothing was done then
+    """
+    node = reconciler.node
+    source.abandon_interrupted(node, reconciler.context, volume_id)
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.StaleMove(volume=volume_id)
+    if not rows.is_home(volume, node.host):
+        return volume, 0
+    if volume.status not in ('extending', *rows.BEING_CREATED):
+        raise exceptions.NotPossible(
+            volume=volume_id, reason='its status is "%s": the request to '
+            'extend it to %d GiB was given up. Extend it again.' % (
+                volume.status, size_gib))
+    if size_gib < volume.size:  # what its users have would be cut off
+        raise exceptions.NotPossible(
+            volume=volume_id, reason='it already has %d GiB: the request to '
+            'extend it to %d GiB came too late.' % (volume.size, size_gib))
+    _check(reconciler, volume, size_gib)
+    _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
+    _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
+    start = node.stack.zero_part(volume.name, 0, HELD)
+    if not start:
+        _show(reconciler, volume, size_gib)
+    return volume, start
+
+
+def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
+            ) -> None:
+    """Do the parts of an extension until one says that it was the last.
+
+    A lock that other work holds ends nothing: the part is repeated.
+
+    :param volume: its row from when the extension began
+    :raises NotPossible: if its status is another one by now
+    :raises Busy: if the lock can't be had for :data:`PATIENCE`
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        time.sleep(BETWEEN)
+        try:
+            if part():
+                return
+            until = time.monotonic() + PATIENCE
+        except exceptions.Busy:
+            if time.monotonic() >= until:
+                raise
+        _check_status(volume, node.records.volume(volume.id))
+
+
+def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
+    """The present row of a volume whose extension has begun here."""
+    found = nodes.volume_at_home(node, volume.id)
+    _check_status(volume, found)
+    return found
+
+
+def _check_status(
+        before: objects.Volume, volume: objects.Volume | None) -> None:
+    """See that an extension is still wanted."""
+    if volume is None:
+        raise exceptions.StaleMove(volume=before.id)
+    if volume.status != before.status:
+        raise exceptions.NotPossible(
+            'Volume %s: its status became "%s" while its LV was zeroed. Its '
+            'LV is larger, but its users do not see the new size. Extend it '
+            'again.' % (before.id, volume.status))
+
+
+def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
+                      size_gib: int) -> None:
+    """Have the nodes that use a volume over iSCSI give their guests as much.
+
+    :param size_gib: as much as the home has; they answer if they can do it
+    """
+    for host, connection in nodes.passed_from(reconciler.node, volume):
+        reconciler.node.peers.begin_passing(
+            reconciler.context, host, volume.id,
+            dict(connection.properties, size_gib=size_gib),
+            attachments.of_request(volume))
+
+
+def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
+           size_gib: int) -> None:
+    """See that a volume can be extended in its present state.
+
+    Its users may have seen, and written, more than its new size: an earlier
+    extension has failed after it had shown them that.
+    """
+    node = reconciler.node
+    if rows.is_authenticated(volume):
+        raise encryption_exceptions.KeepsSize(volume=volume.id)
+    if rows.is_migrated_by_cinder(volume):
+        raise exceptions.NotPossible(
+            volume=volume.id, reason='Cinder is migrating it, and its copy '
+            'would lack the new space. Extend it again when the migration has '
+            'ended.')
+    move = node.records.move_of(volume.id)
+    if move and move.phase is Phase.STARTING:
+        raise exceptions.VolumeIsMoving(
+            volume=volume.id, what='extended', phase=move.display_phase)
+    # What is not encrypted anew yet would not grow with its LV.
+    reencrypt_pause.check_none(node, volume, 'extended')
+    nodes.check_length(node, volume, size_gib)
+
+
+def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
+          size_gib: int) -> None:
+    """Give users the new length: here, then where they use it over iSCSI."""
+    node, size = reconciler.node, rows.body_bytes(volume, size_gib)
+    move = node.records.move_of(volume.id)
+    if move and move.phase is Phase.COMPLETING:
+        # All is local, and what is left of that needs nobody else.
+        reconciler.converge_present(volume.id)
+        move = None
+    elif move and move.follows and move.committed:
+        # Its handle may not be on the clone yet; then it may be all there.
+        reconciler.converge_present(volume.id)
+        move = node.records.move_of(volume.id)
+    node.stack.show_lv(volume.name, size)
+    if move is None:
+        node.stack.ensure_handle_on_lv(volume.id, volume.name, size)
+    elif node.stack.survey().clone(move.shadow_id):
+        node.stack.ensure_handle_on_clone(
+            dataclasses.replace(move, volume_gib=size_gib))
+    # Else it has no handle until its source can be reached.
+    devices.grow(node, volume)
+    _extend_elsewhere(reconciler, volume, size_gib)
+
+
+def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
+    with node.allocation_lock():
+        lv = node.stack.lvs().get(volume.name)
+        if lv is None:
+            raise exceptions.MissingData(
+                what='Logical volume %s' % volume.name, volume=volume.id,
+                host=node.host)
+        lack = _lack(node, lv, size - lv.size)
+        if lack:
+            raise exceptions.NoSpaceToExtend(
+                volume=volume.id, host=node.host, reason=lack)
+        node.stack.extend_lv(volume.name, size)
+
+
+def _lack(node: Node, lv: lvm_reports.LogicalVolume, missing: int) -> str:
+    """Why an LV can't get so many bytes more; '' if it can."""
+    if lv.thin:
+        usage = node.stack.pool_usage()
+        return str(usage) if missing > 0 and usage.is_full else ''
+    return ('%d MiB are needed and not free' % (missing >> 20)
+            if node.stack.free_space().volumes < missing else '')

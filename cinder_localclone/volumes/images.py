@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images that are written to volumes which Nova encrypts."""
+
+from collections.abc import Callable
+
+from cinder import exception
+from oslo_concurrency import processutils
+
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import objects
+from cinder_localclone.encryption import devices
+from cinder_localclone.volumes import reconcile
+
+#: What qemu-img says of a device that takes less than the image has.
+TOO_SMALL = ('No space left', 'smaller than')
+
+
+def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
+               volume: objects.Volume, image_id: str,
+               fetch: Callable[[str], None]) -> None:
+    """Write an image that is not encrypted to a volume that is.
+
+    Not as Cinder does: os-brick's encryptor would take the name of a device
+    of this driver for its own, and would format what it can't read.
+
+    :param context: of whoever has asked for it
+    :param fetch: ``fetch(path)`` writes the image to a device
+    :raises ImageTooBig: if the header leaves too little room for it
+    :raises LocalCloneError: if the volume can't be opened; nothing is
+        written then
+    """
+    node = reconciler.node
+    key = node.keys.owners_key(context, volume.encryption_key_id)
+    with node.lock(volume.id):
+        nodes.volume_at_home(node, volume.id)
+        reconciler.converge_present(volume.id)
+        devices.ensure_closed(node, volume.id)
+        node.crypt.open(volume.id, key)
+    try:
+        fetch(names.crypt_path(volume.id))
+    except processutils.ProcessExecutionError as exc:
+        if any(text in str(exc.stderr) for text in TOO_SMALL):
+            raise exception.ImageTooBig(
+                image_id=image_id, reason='the volume is encrypted, and its '
+                'header leaves less space than the size of the volume')
+        raise
+    finally:
+        with node.lock(volume.id):
+            node.stack.close_top(volume.id)
+            node.stack.flush_handle(volume.id)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ending what Cinder has begun with volumes of this node, and never ends.
+
+All of this waits: what is in the message queue yet comes, and ends by itself.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import contextlib
+import datetime
+import time
+
+from cinder.volume import rpcapi
+from oslo_log import log as logging
+
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.interfaces import records
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows as volume_rows
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for which a service must have served before what it had not ended
+#: by its start is dead: it may have been sent, and not delivered.
+DELIVERED = 600
+#: What another service may have been at work on: that of the home before. A
+#: revert was done when the volume got another home, but for what the row says.
+#: With an extension it goes on by asking the home: see :attr:`.Node.asked`.
+FROM_ELSEWHERE = ('reverting', 'extending')
+#: Seconds after which a delete that nobody is at work on is lost.
+LOST = 900
+
+
+def look(node: Node, rows: records.StatusRecords,
+         started: float) -> None:
+    """End what can be ended.
+
+    By the clock of the database, which all nodes share: this node's may be
+    wrong.
+
+    :param started: when this service began to serve, monotonic seconds
+    """
+    now = rows.now()
+    delivered = now - datetime.timedelta(seconds=DELIVERED)
+    started_at = now - datetime.timedelta(seconds=time.monotonic() - started)
+    if started_at < delivered:
+        end_dead(node, rows, started_at)
+        end_dead(node, rows, delivered, FROM_ELSEWHERE)
+    ask_again(node, rows)
+
+
+def end_dead(node: Node, rows: records.StatusRecords,
+             moment: datetime.datetime,
+             statuses: Collection[str] = volume_rows.MORTAL) -> None:
+    """End what a service was at work on when it died.
+
+    Whatever goes on here holds the volume's lock, or was asked for not long
+    ago.
+
+    :param moment: since before then, by the clock of the database
+    """
+    _forget_asked(node)
+    for volume_id in rows.older(node.host, moment, statuses):
+        try:
+            with node.try_lock(volume_id):
+                if volume_id in node.asked:
+                    continue
+                status = rows.end_dead(
+                    volume_id, node.host, _shown(node.stack.lvs()))
+        except exceptions.Busy:
+            continue
+        except exceptions.NotPossible as exc:
+            LOG.error('An interrupted operation on a volume can\'t be ended, '
+                      'will retry: %s', exc)
+            continue
+        if status:
+            events.say(events.ENDED_FOR_DEAD, volume=volume_id,
+                       status=status)
+
+
+def _forget_asked(node: Node) -> None:
+    """Forget extensions that nobody has asked for lately."""
+    past = time.monotonic() - DELIVERED
+    for volume_id, asked in list(node.asked.items()):
+        if asked <= past:
+            node.asked.pop(volume_id, None)
+
+
+def _shown(lvs: Mapping[str, lvm_reports.LogicalVolume]) -> dict[str, int]:
+    """How much may be seen of each LV, in bytes, where that is known."""
+    found = {}
+    for name, lv in lvs.items():
+        with contextlib.suppress(exceptions.UnreadableTag):
+            found[name] = lv.shown
+    return found
+
+
+def ask_again(node: Node, rows: records.StatusRecords) -> None:
+    """Have Cinder delete at their home what was sent elsewhere.
+
+    Where a volume had its home when that was asked for, Cinder's manager
+    refuses it, and leaves it in status "deleting".
+    """
+    for volume in rows.lost_deletes(node.host, LOST):
+        events.say(events.DELETE_SENT_AGAIN, volume=volume.id)
+        try:
+            rpcapi.VolumeAPI().delete_volume(
+                volume._context, volume, cascade=True)
+        except Exception:
+            LOG.exception('Volume %s stays in status "deleting" for now.',
+                          volume.id)

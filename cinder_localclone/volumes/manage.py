@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managing existing LVs as volumes, and unmanaging.
+
+Volumes of LVs that are there already, and LVs of volumes no more.
+
+What is refused, or fails, leaves LVM as it was. See :mod:`.manage`.
+
+Making an LV that somebody has created the driver's own, and back.
+
+Its tags say whose it is to be, and what it was called. They come first and go
+last, so whatever is stopped on the way can be taken back.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import math
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import source
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import manageable
+
+CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
+
+Reference = Mapping[str, str]
+
+
+def referred(node: Node, lvs: manageable.LVs, reference: Reference
+             ) -> lvm_reports.LogicalVolume:
+    """The LV that a reference names.
+
+    :raises CannotManage: if it names none
+    """
+    lv = find(node, lvs, reference)
+    if lv is None:
+        raise no_such_lv(node, reference)
+    return lv
+
+
+def find(node: Node, lvs: manageable.LVs, reference: Reference
+         ) -> lvm_reports.LogicalVolume | None:
+    """The same; None if there is no such LV.
+
+    :raises CannotManage: if it is no reference
+    """
+    try:
+        return manageable.find(lvs, node.stack.group, reference)
+    except KeyError:
+        raise exceptions.CannotManage(
+            lv=dict(reference), host=node.host, reason='the reference must '
+            'have source-name, the name of an LV, or source-id, its UUID')
+
+
+def no_such_lv(node: Node, reference: Reference,
+               elsewhere: Sequence[str] = (), silent: Sequence[str] = ()
+               ) -> exceptions.CannotManage:
+    """Why a reference names no LV.
+
+    :param elsewhere: the nodes that have one
+    :param silent: those of which it is not known
+    """
+    reason = 'no such LV exists in volume group ' + node.stack.group
+    if elsewhere:
+        reason += ', and %s elsewhere: on %s' % (
+            'one' if len(elsewhere) == 1 else 'more than one',
+            ' and '.join(elsewhere))
+    if silent:
+        reason += '; not known of ' + ', '.join(silent)
+    return exceptions.CannotManage(
+        lv=reference.get('source-name', reference.get('source-id')),
+        host=node.host, reason=reason)
+
+
+def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
+    """The names of LVs that belong to volumes, with the ids of these.
+
+    Volumes of other backends in the same volume group are among them.
+    """
+    here = {volume.name: volume.id
+            for volume in node.records.volumes_of(node.host)
+            if volume.status not in manageable.UNSETTLED
+            or volume.status in ('unmanaging', 'error_unmanaging')}
+    for name, lv in lvs.items():
+        volume_id = manageable.id_in(name)
+        if (volume_id and name not in here and not names.own_tags(lv.tags)
+                and name == CONF.volume_name_template % volume_id
+                and node.records.volume(volume_id)):
+            here[name] = volume_id
+    return here
+
+
+def listed(node: Node) -> list[manageable.Entry]:
+    """All that is, or could be, a volume here, as Cinder lists it."""
+    lvs = node.stack.lvs()
+    return manageable.volumes(lvs, node.stack.group, node.stack.pool,
+                              known(node, lvs))
+
+
+def get_size(node: Node, volume_id: str, reference: Reference) -> int:
+    """The GiB that a volume of an LV will have.
+
+    :raises CannotManage: if the LV can't become one
+    """
+    lv = _find(node, volume_id, reference)
+    return manageable.whole_gib(lv.size)
+
+
+def _find(node: Node, volume_id: str, reference: Reference
+          ) -> lvm_reports.LogicalVolume:
+    """The LV that a volume is to be made of, or has been made of."""
+    lvs = node.stack.lvs()
+    mine = adopted(lvs, 'volume').get(volume_id)
+    if mine:
+        return mine
+    lv = referred(node, lvs, reference)
+    reason = manageable.why_no_volume(lv, node.stack.pool, known(node, lvs))
+    if reason:
+        raise exceptions.CannotManage(
+            lv=lv.name, host=node.host, reason=reason)
+    return lv
+
+
+def manage(node: Node, volume_id: str, reference: Reference) -> None:
+    """Make a volume of an LV. Its handle is made last.
+
+    :raises CannotManage: if the LV can't become one
+    :raises TooLate: if nobody waits for it any more
+    :raises LocalCloneError: if LVM fails; the LV is as it was
+    """
+    with node.lock(volume_id):
+        volume = node.records.volume(volume_id)
+        if (volume is None or volume.status != 'managing'
+                or not rows.is_home(volume, node.host)):
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        # Two volumes could be made of one LV at the same time.
+        with node.allocation_lock():
+            lv = _find(node, volume_id, reference)
+            size = manageable.whole_bytes(lv.size)
+            with _undone_if_it_fails(node, volume_id):
+                adopt(node, lv, volume.name, size, volume=volume_id)
+        with _undone_if_it_fails(node, volume_id):
+            show(node, volume.name, size)
+            node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
+    LOG.info('Logical volume %(lv)s is managed as volume %(volume)s.',
+             {'lv': lv.name, 'volume': volume_id})
+
+
+@contextlib.contextmanager
+def _undone_if_it_fails(node: Node, volume_id: str) -> Any:
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):  # deleting the volume does it
+            give_back(node, 'volume', volume_id)
+        raise
+
+
+def unmanage(node: Node, context: objects.Context, volume_id: str
+             ) -> None:
+    """Leave the LV of a volume to whoever wants it, wherever its home is.
+
+    :param context: the admin context in which peers are called
+    :raises CannotUnmanage: if it can't be left now
+    :raises LocalCloneError: if its home could not do it
+    """
+    home = unmanage_here(node, context, volume_id)
+    if home != node.host:
+        node.peers.unmanage(context, home, volume_id)
+
+
+def unmanage_here(node: Node, context: objects.Context, volume_id: str
+                  ) -> str:
+    """The same, if this node is the volume's home.
+
+    :returns: its home; unless that is this node, nothing was done
+    :raises CannotUnmanage: if it can't be left now
+    """
+    with node.lock(volume_id):
+        source.abandon_interrupted(node, context, volume_id)
+        volume = node.records.volume(volume_id)
+        if volume is None:
+            return node.host
+        home = names.service_host(volume.host)
+        if home == node.host and manageable.was_not_managed(
+                volume.status, volume.size):
+            give_back(node, 'volume', volume_id)
+        elif home == node.host:
+            _leave(node, volume)
+        return home
+
+
+def _leave(node: Node, volume: objects.Volume) -> None:
+    _check_free(node, volume)
+    cleanup.stop_serving(node, volume.id, None)
+    if devices.users(node, volume.id):
+        raise exceptions.CannotUnmanage(
+            volume=volume.id, reason='it is open on %s' % node.host)
+    # Moves that are over may have left source devices above it.
+    source_export.withdraw_above(node, volume.name)
+    node.stack.remove_handle(volume.id)
+    # Its name stays: whoever asks again finds it.
+    node.stack.disown(volume.name, volume.name)
+    LOG.info('Volume %(volume)s is not managed any more; its data is in '
+             'logical volume %(lv)s.',
+             {'volume': volume.id, 'lv': volume.name})
+
+
+def _check_free(node: Node, volume: objects.Volume) -> None:
+    """No move, nor what is left of one, has any of a volume.
+
+    After Cinder's own migration it may be another volume's move.
+
+    :raises CannotUnmanage: if one has
+    """
+    moves = [node.records.move_of(volume.id),
+             node.records.get_move(volume.name_id),
+             *node.records.remains_of(volume.id)]
+    waiting = next((move for move in moves if move), None)
+    present = node.stack.survey()
+    lv = present.lvs.get(volume.name)
+    if waiting and waiting.is_over:
+        reason = '%s has still to clean up after a move' % (
+            waiting.cleanup_node)
+    elif waiting:
+        reason = 'it is being moved (%s)' % waiting.display_phase
+    elif present.metadata(volume.name_id):
+        reason = 'a copy of it was not completed'
+    elif lv and lv.zeroed < lv.size:
+        # Managed again later, it would be zeroed from there on, whatever was
+        # written to it meanwhile.
+        reason = ('its LV is not zeroed completely, because an extension of '
+                  'the volume or of its source has failed; extend the volume '
+                  'first')
+    else:
+        others = present.volumes_above(
+            node.stack.group, volume.name) - {volume.id}
+        if not others:
+            return
+        reason = 'volume %s uses the same data' % sorted(others)[0]
+    raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
+
+
+def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
+            ) -> dict[str, lvm_reports.LogicalVolume]:
+    """The LVs that were adopted for volumes, or snapshots, by their ids.
+
+    :param kind: 'volume' or 'snapshot'
+    """
+    facts = ((names.facts(lv.tags), lv) for lv in lvs.values())
+    return {each[kind]: lv for each, lv in facts
+            if kind in each and names.WAS in each}
+
+
+def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
+          size_bytes: int, **facts: str) -> None:
+    """Make an LV one of the driver's, with so many bytes at least.
+
+    One that was not adopted to the end is, then. For a caller that holds the
+    lock of free space. The LV is not zeroed yet where it was extended: see
+    :func:`show`.
+
+    :param facts: whose it is; see :func:`.names.tags`
+    """
+    was = names.facts(lv.tags).get(names.WAS, lv.name)
+    node.stack.adopt(lv.name, own_name, names.tags(**facts, was=was))
+    node.stack.extend_lv(own_name, size_bytes)
+
+
+def show(node: Node, name: str, size_bytes: int) -> None:
+    """Zero what an adopted LV was extended by, less than a GiB, and show it.
+
+    :param size_bytes: of the volume
+    """
+    node.stack.zero_part(name, seconds=math.inf)
+    node.stack.show_lv(name, size_bytes)
+
+
+def give_back(node: Node, kind: str, owner: str) -> bool:
+    """Leave what was adopted under the name that it had, with its data.
+
+    For a caller that holds the lock of the volume, or snapshot.
+
+    :returns: False if there is none
+    :raises CommandFailed: if what it was extended by can't be zeroed: it
+        stays adopted
+    """
+    lv = adopted(node.stack.lvs(), kind).get(owner)
+    if lv is None:
+        return False
+    node.stack.remove_handle(owner)
+    if lv.zeroed < lv.size:
+        # Managed again, it would be zeroed from where it had ended before,
+        # its owner's data included.
+        node.stack.zero_part(lv.name, seconds=math.inf)
+    return node.stack.disown(lv.name, names.facts(lv.tags)[names.WAS])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator asks for one move: back, or forward."""
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
+from cinder_localclone.volumes import reconcile
+
+
+def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
+    """Roll a move back, as far as that loses nothing.
+
+    To be called at the source before the commit, at the destination after.
+
+    :raises NotPossible: if there is no way back, or not from here
+    :raises SourceBusy: if the volume is open at the destination
+    :raises DestinationWritten: if it was written there
+    :raises CloneFailed: if that is unknown
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if move is None:
+            reconciler.converge_locked(volume_id)
+        elif not move.committed:
+            _check_here(reconciler, move, move.source)
+            source.abandon(node, reconciler.context, move)
+        elif move.phase is Phase.STARTING:
+            _check_here(reconciler, move, move.destination)
+            destination.roll_back_live(node, reconciler.context, move)
+        else:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its home is %s already, with all '
+                'later writes: its move can only go forward (it is '
+                '%s).' % (move.destination, move.display_phase))
+
+
+def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
+    """Take the next step, though an attachment may speak against it.
+
+    A live move whose source attachment was never removed goes forward if the
+    kernel of the source (where this must be called) shows that nothing has
+    the volume open.
+
+    :raises NotPossible: if there is no move, or this is the wrong node
+    :raises SourceBusy: if the source is still in use
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if move and move.committed and move.phase is Phase.STARTING:
+            _check_here(reconciler, move, move.source)
+            source.source_released(node, reconciler.context, move)
+        else:
+            reconciler.converge_locked(volume_id)
+
+
+def open_without_source(reconciler: reconcile.Reconciler,
+                        volume_id: str) -> None:
+    """Give out what is local of a copy whose source cannot be reached.
+
+    What is not local gives an error. Once the source can be reached, the
+    clone gets it back and the copy goes on.
+
+    :raises NotPossible: if nothing is being copied, not to this node, or
+        with its source
+    :raises MissingData: if an LV is gone
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if not (move and move.committed and move.phase is Phase.MIGRATING):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it is not being copied.')
+        _check_here(reconciler, move, move.destination)
+        try:
+            destination.build(node, move, create=False)
+        except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+            destination.open_alone(node, move)
+            volume = node.records.volume(volume_id)
+            if volume is not None:
+                devices.converge(node, volume, volume.name)
+        else:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its source can be reached.')
+
+
+def _move(reconciler: reconcile.Reconciler, volume_id: str
+          ) -> state.Move | None:
+    """The move; None if one that is over waits for a clean-up."""
+    records = reconciler.node.records
+    move = records.move_of(volume_id)
+    if move is None and not records.remains_of(volume_id):
+        raise exceptions.NotPossible(volume=volume_id,
+                                     reason='it has no move.')
+    return move
+
+
+def _check_here(reconciler: reconcile.Reconciler, move: state.Move,
+                host: str) -> None:
+    if host != reconciler.node.host:
+        raise exceptions.NotPossible(
+            volume=move.volume_id,
+            reason='run the command on %s.' % host)

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converge: compare the records with what is there, take the safe steps.
+
+The same code runs at start-up, periodically, after each call of a peer and
+for an operator's repair. Nothing here depends on how far an earlier run got.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import functools
+
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import reencrypt
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import completion
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import deferred
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import holes
+from cinder_localclone.moves import hydration
+from cinder_localclone.moves import live
+from cinder_localclone.moves import refill
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.moves import source
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import exports
+from cinder_localclone.volumes import manageable
+from cinder_localclone.volumes import migrate
+from cinder_localclone.volumes import quick_check
+from cinder_localclone.volumes import uncommitted
+
+
+class Reconciler:
+    """Converges the volumes of one node.
+
+    :param context: the admin context in which peers are called
+    :param memory: of the service, if this is not its own
+    """
+
+    def __init__(self, node: Node, context: objects.Context,
+                 memory: refill.Memory | None = None):
+        self.node = node
+        self.context = context
+        self.copying = copying.Copies(
+            node, functools.partial(holes.leave_out, node, context))
+        self.comparison = refill.Comparison(node, context, memory)
+        self.serving = exports.Serving(node)
+        self._followers = deferred.Followers(
+            node, source_export.new_credentials)
+        self._reencryptions = reencrypt.Look(node)
+        self._passes = True
+        self.seen: surveys.Survey | None = None  # when all was last looked at
+
+    def progress(self, shadow_id: str) -> hydration.Progress | None:
+        """How far a copy to this node was when it was last checked."""
+        return self.copying.progress(shadow_id)
+
+    # -- one volume
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are this node's for one volume.
+
+        :raises Busy: if other work on it takes too long
+        :raises LocalCloneError: if a step failed; the next run tries again
+        """
+        self.comparison.ask_ahead(volume_id)
+        with self.node.lock(volume_id):
+            self.converge_locked(volume_id)
+            self._follow(volume_id)
+
+    def _follow(self, volume_id: str) -> None:
+        """Never while somebody waits for an answer: it may be elsewhere."""
+        if self.node.records.move_of(volume_id):
+            return  # all that a look at moves comes to, but for remains
+        volume = self.node.records.volume(volume_id)
+        if volume is not None and rows.is_home(volume, self.node.host):
+            self._followers.follow(self.context, volume)
+
+    def converge_locked(self, volume_id: str) -> None:
+        """The same for a caller that holds the volume's lock.
+
+        :raises LocalCloneError: if a step failed; the next run tries again
+        """
+        left = self.node.records.remains_of(volume_id)
+        failure = self._clean_up(left)
+        # Only now: the clean-up may have taken minutes.
+        volume = self.node.records.volume(volume_id)
+        try:
+            self._converge_present(volume_id, volume)
+        finally:  # it may take the bus a while
+            if volume is not None and rows.is_home(volume, self.node.host):
+                self._prompt_clean_up(left)
+        if failure:
+            raise failure
+
+    def converge_present(self, volume_id: str) -> None:
+        """The same without what earlier moves have left behind.
+
+        What that lacks keeps nobody from using the volume.
+
+        :raises NotPossible: if it is being deleted: nobody uses it any more
+        :raises LocalCloneError: if a step failed; the next run tries again
+        """
+        volume = self.node.records.volume(volume_id)
+        if volume is not None and quick_check.is_being_deleted(
+                volume, self.node.stack.survey):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it is being deleted.')
+        self._converge_present(volume_id, volume)
+
+    def _converge_present(self, volume_id: str, volume: objects.Volume | None
+                          ) -> None:
+        move = self.node.records.move_of(volume_id)
+        if move is None:
+            self._at_rest(volume_id, volume)
+        elif self.node.host == move.destination:
+            # Committed, its home is here by the volume's own row.
+            if self._as_destination(move, volume):
+                # Whoever waits for it does not wait for the next look.
+                self._at_rest(volume_id, self.node.records.volume(volume_id))
+        elif self.node.host == move.source:
+            self._as_source(move, volume)
+
+    def _clean_up(self, left: Iterable[state.Move]) -> Exception | None:
+        """Take down what moves that are over have left here.
+
+        :returns: the first error, which must not stop what follows
+        """
+        failure: Exception | None = None
+        for move in left:
+            if move.cleanup_node == self.node.host:
+                try:
+                    cleanup.take_down(self.node, move)
+                except Exception as exc:
+                    failure = failure or exc
+                else:
+                    self._tell_of_end(move)
+        return failure
+
+    def _prompt_clean_up(self, left: Iterable[state.Move]) -> None:
+        """Have other nodes take down what they have; nobody waits for it."""
+        for move in left:
+            if move.cleanup_node != self.node.host:
+                self.node.peers.converge_soon(
+                    self.context, move.cleanup_node, move.volume_id)
+
+    def _tell_of_end(self, move: state.Move) -> None:
+        if move.committed:
+            events.say(events.SOURCE_REMOVED, volume=move.volume_id)
+            return
+        events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
+        if move.source:  # it may export the source still
+            self.node.peers.converge_soon(
+                self.context, move.source, move.volume_id)
+
+    def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
+        if volume is None or not rows.is_home(volume, self.node.host):
+            self._remove_stray_handle(volume_id)
+            return
+        if volume.status in ('deleting', 'error_deleting',
+                             *manageable.UNSETTLED):
+            return  # delete_volume removes it
+        present = self.node.stack.survey()
+        if rows.visible_id(volume):
+            checks.check_arrived(self.node, volume, present)
+            migrate.converge_copy(self.node, volume)
+            self.serving.try_to_settle(volume, None)
+        else:
+            exports.ensure_handle_at_rest(self.node, volume, present)
+            self.serving.try_to_settle(volume, None)
+            devices.converge(self.node, volume, volume.name)
+        uncommitted.accept(self.node, volume, present)
+        with source_export.trouble_is_told(volume_id):
+            source_export.withdraw_strays(self.node, present)
+
+    def _remove_stray_handle(self, volume_id: str) -> None:
+        """A handle of a volume that does not live here (any more)."""
+        survey = self.node.stack.survey()
+        handle = survey.handle(volume_id)
+        if (handle and not survey.users(volume_id) and volume_id in
+                survey.volumes_above(self.node.stack.group)):
+            self.node.stack.remove_handle(volume_id)
+
+    # -- a move to this node
+
+    def _as_destination(self, move: state.Move, volume: objects.Volume
+                        ) -> bool:
+        """:returns: whether the move has ended"""
+        if not move.committed:
+            return False  # the source decides
+        if quick_check.is_being_deleted(volume, self.node.stack.survey):
+            self.copying.hindered(move)  # a delete removes it
+            return False
+        try:
+            if (move.phase in (Phase.STARTING, Phase.MIGRATING)
+                    and not self._is_copied(move, volume)):
+                return False
+            if move.phase is Phase.COMPLETING:
+                exports.ensure_handle_on_all(self.node, move)
+                self.serving.try_to_settle(volume, move)
+            if (move.phase is Phase.MIGRATING
+                    and not self.comparison.is_whole(move)):
+                self.copying.hindered(move)
+                return False
+            completion.complete(self.node, move)
+        except Exception:  # whatever it is, it holds no other copy up
+            self.copying.hindered(move)
+            if move.phase is Phase.COMPLETING:  # all of it is here
+                devices.converge(self.node, volume, volume.name)
+            raise
+        self.copying.ended(move.shadow_id)
+        self.node.tell(state.Milestone.COMPLETED, move)
+        self.node.peers.converge_soon(
+            self.context, move.source, move.volume_id)
+        return True
+
+    def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
+        """Go on with a copy; whether all of it is here."""
+        try:
+            disk = destination.rebuild(self.node, move)
+        except Exception:
+            self._give_out_alone(move)
+            raise
+        # Anew: that may have taken a while.
+        found = self.node.records.volume(move.volume_id)
+        if found is None:
+            self.copying.hindered(move)  # it holds a turn of others
+            return False
+        self.serving.try_to_settle(found, move)
+        devices.converge(self.node, found, found.name)
+        if not disk:
+            return True
+        if move.phase is Phase.STARTING:
+            self.node.stack.set_hydration(move.shadow_id, False)
+            live.roll_back_if_dropped(
+                self.node, self.context, move, found)
+            return False
+        if not self.comparison.resume(move):
+            self.copying.hindered(move)
+            return False
+        return self.copying.drive(move, disk)
+
+    def _give_out_alone(self, move: state.Move) -> None:
+        """What there is of a volume while its source is away.
+
+        An operator may have had it opened without. No export is withdrawn:
+        the target would wait for what an initiator reads there.
+        """
+        # Anew: the source was waited for.
+        volume = self.node.records.volume(move.volume_id)
+        present = self.node.stack.survey()
+        if volume is not None and present.handle(move.volume_id):
+            if present.handle_is_on_clone(move):
+                self.serving.try_to_offer(volume, move)
+            devices.converge(self.node, volume, volume.name)
+
+    # -- a move from this node
+
+    def _as_source(self, move: state.Move,
+                   volume: objects.Volume | None) -> None:
+        stays = self.serving.as_source(move, volume)
+        if volume is not None:
+            self.serving.try_to_withdraw(volume, move)
+        if move.keeps_handle and volume is not None:
+            devices.converge(self.node, volume, move.source_lv)
+        if not move.committed:
+            # Only this service moves its volumes, under the lock that is
+            # held here: whoever began this move did not live to end it.
+            source.abandon(self.node, self.context, move)
+            return
+        if move.keeps_handle and volume is not None:
+            live.release_if_detached(
+                self.node, self.context, move, volume)
+        elif not stays:
+            source.drop_handle(self.node, move)
+
+    # -- the node
+
+    def converge_moves(self) -> None:
+        """Take the next step of every move from or to this node."""
+        self.serving.try_again()  # guests wait for it
+        self._converge_moves(self.node.records.moves_of(self.node.host),
+                             all_of_them=False)
+        if not self._passes:
+            self._passes = remote_attachment.look(self.node)
+
+    def _converge_moves(self, moves: list[state.Move],
+                        all_of_them: bool = True) -> None:
+        """:param all_of_them: also those that seem to need nothing now"""
+        with self.copying.look(moves):
+            looked_at = {
+                move.volume_id for move in moves
+                if all_of_them or not self.copying.still_waits(move)
+            }.difference(() if all_of_them else quick_check.served_on(
+                self.node, moves))
+            # What is only local first: others may have to wait for a peer.
+            sources = {move.volume_id for move in moves if move.committed
+                       and move.source == self.node.host}
+            self._attempt_all(looked_at & sources)
+            self._attempt_all(looked_at - sources)
+            for entry in self.copying.next():
+                if entry.destination == self.node.host:
+                    self._attempt(entry.volume_id)
+                else:
+                    self.node.peers.converge_soon(
+                        self.context, entry.destination, entry.volume_id)
+
+    def converge_node(self, moves: bool = True) -> None:
+        """Converge everything on this node.
+
+        :param moves: those that are moving, too, which may wait for peers
+        """
+        self.seen, self._passes = None, False  # this may fail
+        recorded = self.node.records.moves_of(self.node.host)
+        # Of what is over a volume at home here needs nothing.
+        moving = {move.volume_id for move in recorded if not move.is_over}
+        waiting = {move.volume_id for move in recorded}
+        home = {volume.id: volume for volume in
+                self.node.records.volumes_of(self.node.host)}
+        unserved = self._serve(moving, home)
+        self.serving.forget_all_but({*moving, *home})
+        survey = self.seen = self.node.stack.survey()
+        remote = functools.cache(self.node.exports.remote)  # asked once
+        unfinished = functools.cache(self.node.exports.unfinished)
+        links = self.node.stack.links()
+        # What seems to differ is looked at again, with the volume's lock.
+        asking_once = dataclasses.replace(
+            self.node, is_at=nodes.remembered(self.node.is_at))
+        for volume_id, volume in home.items():
+            if volume_id in moving or quick_check.is_left_alone(
+                    volume, lambda: survey):
+                continue
+            if (
+                    rows.visible_id(volume)
+                    or quick_check.lacks_handle(survey, volume)
+                    or self.serving.differ(
+                        volume, remote().get(volume_id, set()), unfinished,
+                        survey, volume_id in unserved)
+                    or devices.differs(asking_once, volume, survey, links)
+                    or moves and self._followers.are_due(volume)):
+                self._attempt(volume_id, moves)
+        self.comparison.expect(recorded)
+        # It may hang; and what is offered keeps a stray LV in use.
+        shadows = {move.shadow_id for move in recorded}
+        source_export.withdraw_strays(self.node, survey, shadows)
+        cleanup.remove_stray_metadata(self.node, survey, shadows)
+        group = self.node.stack.group
+        known = {rows.handle_id(volume) for volume in home.values()}
+        self._attempt_all(survey.volumes_above(group) - known - waiting
+                          - set(survey.snapshots(group)))
+        devices.look(self.node, survey, links)
+        self._reencryptions.look(home.values(), survey)
+        clone.look_at_images(self.node, survey)
+        self._passes = remote_attachment.look(self.node, survey)
+        if moves:
+            self._converge_moves(recorded)
+        leftovers.sweep_sealed_keys(self.node)
+
+    def _serve(self, moving: Iterable[str],
+               home: Mapping[str, objects.Volume]) -> set[str]:
+        """What guests elsewhere have from here waits for nothing else.
+
+        :returns: the volumes with which something is the matter
+        """
+        failed = self.serving.look(sorted(moving))
+        remote = functools.cache(self.node.exports.remote)
+        unfinished = functools.cache(self.node.exports.unfinished)
+        return failed | self.serving.look([
+            volume_id for volume_id, volume in home.items()
+            if volume_id not in moving and self.serving.lacks(
+                volume, remote().get(volume_id, set()), unfinished)])
+
+    def _attempt_all(self, volume_ids: Iterable[str]) -> None:
+        for volume_id in sorted(volume_ids):
+            self._attempt(volume_id)
+
+    def _attempt(self, volume_id: str, follows: bool = True) -> None:
+        """One volume that fails never stops the others.
+
+        :param follows: whether it may follow its instance then
+        """
+        try:
+            self.comparison.ask_ahead(volume_id)
+            with self.node.try_lock(volume_id):
+                self.converge_locked(volume_id)
+                if follows:
+                    self._follow(volume_id)
+        except exceptions.Busy:
+            pass  # whoever is at work on it brings it to its end
+        except Exception as exc:
+            events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
+                       exc_info=not isinstance(
+                           exc, exceptions.LocalCloneError))

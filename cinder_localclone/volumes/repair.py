@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One volume's reconciliation at an operator's request, with a journal."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+from typing import cast
+from typing import Protocol
+from typing import TypeVar
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.node import Node
+
+#: Begins what kept a repair from being complete.
+IN_THE_WAY = 'in the way: '
+#: What the journal says of an effect, formatted with its arguments. Effects
+#: that an operator need not read of are not in it.
+DESCRIPTIONS = {
+    'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
+    'activate': 'activated LV {0}', 'extend_lv': 'extended LV {0}',
+    'ensure_clone': 'built the clone of {0.volume_id}',
+    'remove_clone': 'removed the clone of move {0}',
+    'set_hydration': 'background copy of move {0} enabled: {1}',
+    'ensure_handle_on_lv': 'handle of {0} now on LV {1}',
+    'ensure_handle_on_clone': 'handle of {0.volume_id} now on its clone',
+    'remove_handle': 'removed the handle of {0}',
+    'offer_source': 'exported the source of {0.volume_id}',
+    'withdraw_source': 'withdrew the export of move {0}',
+    'ensure_source': 'made the source device of {0.volume_id}',
+    'remove_source': 'removed the source device of move {0}',
+    'withdraw_volume': 'withdrew exports of {0} that nothing uses',
+    'withdraw_unnamed': 'withdrew exports of {0} that no attachment names',
+    'withdraw_strays': 'withdrew exports of moves that are over',
+    'advance': 'move of {0.volume_id}: {1.value}',
+    'roll_back': 'rolled the move of {0.volume_id} back to its source',
+    'finish': 'move of {0.volume_id} has ended',
+}
+
+Room = TypeVar('Room')
+
+
+class Reconciler(Protocol):
+    """What :class:`.reconcile.Reconciler` is to a repair."""
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are this node's for one volume."""
+
+
+class Recorder:
+    """Stands before an object and records what its effects did.
+
+    Effects say themselves whether they did anything.
+    """
+
+    def __init__(self, inner: object, journal: list[str]) -> None:
+        self._inner = inner
+        self._journal = journal
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in DESCRIPTIONS:
+            return method
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if result or name == 'finish':
+                self._journal.append(DESCRIPTIONS[name].format(*args))
+            return result
+        return recorded
+
+
+def recording(node: Node) -> tuple[Node, list[str]]:
+    """A node whose effects are recorded, and the journal."""
+    journal: list[str] = []
+
+    def recorded(room: Room) -> Room:
+        return cast(Room, Recorder(room, journal))
+    return dataclasses.replace(
+        node, stack=recorded(node.stack), exports=recorded(node.exports),
+        records=recorded(node.records)), journal
+
+
+def repair(node: Node,
+           reconciler: Callable[[Node], Reconciler],
+           volume_id: str) -> list[str]:
+    """The reconciler's own steps for one volume, and what they did.
+
+    :param reconciler: ``reconciler(node)`` makes one for a node
+    :returns: what was done, then what is in the way
+    """
+    recorded, journal = recording(node)
+    try:
+        reconciler(recorded).converge(volume_id)
+    except exceptions.LocalCloneError as exc:
+        journal.append(IN_THE_WAY + str(exc))
+    return journal

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots: taken at the volume's home, and staying there for good.
+
+A snapshot is a thin LV. It outlives the volume's LV, so a volume that has
+some moves as any other. Which node has it is recorded before it is made;
+nothing is ever derived from where the volume is by now.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from oslo_log import log as logging
+import tenacity
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.moves import source
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import manage
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between two looks at a volume that is still being copied.
+EVERY = 2
+
+
+# -- what a volume must be for one
+
+def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
+    """Do what needs all of a volume at its home; wait while it is copied.
+
+    No lock is held meanwhile.
+
+    :param attempt: raises BeingCopied as long as it is not all there;
+        StaleMove if the volume went elsewhere meanwhile
+    :param seconds: to wait, at most
+    """
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(
+            (exceptions.BeingCopied, exceptions.StaleMove)),
+        stop=tenacity.stop_after_delay(seconds),
+        wait=tenacity.wait_fixed(EVERY), reraise=True)(attempt)
+
+
+def check_copied(node: Node, volume: objects.Volume,
+                 progress: Callable[[str], object] = lambda _shadow: None
+                 ) -> None:
+    """All of a volume is at its home, by the records.
+
+    :param progress: ``progress(shadow_id)``: how far a copy to this node is,
+        if that is known
+    :raises BeingCopied: if it will be
+    :raises VolumeIsMoving: if a live migration may yet give it back
+    """
+    move = node.records.move_of(volume.id)
+    if move is None or not move.committed:
+        return  # its home gives up what it has not committed
+    if move.phase is Phase.STARTING:
+        raise exceptions.VolumeIsMoving(
+            volume=volume.id, what='captured (for a snapshot or a clone)',
+            phase=move.display_phase)
+    raise exceptions.BeingCopied(
+        volume=volume.id, host=move.destination,
+        progress=progress(move.shadow_id) or move.display_phase)
+
+
+def check_pool(node: Node) -> None:
+    """This node can take snapshots, and copies of them.
+
+    :raises NeedsThin: if its volumes are thick
+    :raises PoolFull: if it takes no more
+    """
+    if not node.stack.pool:
+        raise exceptions.NeedsThin(host=node.host)
+    usage = node.stack.pool_usage()
+    if usage.is_full:
+        raise exceptions.PoolFull(
+            pool='%s/%s' % (node.stack.group, node.stack.pool),
+            host=node.host, usage=usage)
+
+
+def at_home(node: Node, context: objects.Context, volume_id: str,
+            progress: Callable[[str], object]) -> objects.Volume:
+    """A volume whose LV, here, has all that was written to it.
+
+    For a caller that holds the volume's lock.
+
+    :raises StaleMove: if this node is not its home (any more)
+    :raises BeingCopied: if it will be
+    :raises VolumeIsMoving: if a live migration may yet give it back
+    :raises LongerThanRecorded: if some of it would be left out
+    """
+    source.abandon_interrupted(node, context, volume_id)
+    volume = nodes.volume_at_home(node, volume_id)
+    check_copied(node, volume, progress)
+    if node.stack.survey().metadata(volume.name_id):
+        # Some of it may still be at a source that nothing names.
+        raise exceptions.MissingData(
+            what='The move record', volume=volume_id, host=node.host)
+    nodes.check_length(node, volume)
+    node.stack.ensure_handle_on_lv(volume_id, volume.name,
+                                   rows.body_bytes(volume))
+    reencrypt_pause.settle(node, volume)
+    # What only this node's page cache has is not in the LV.
+    node.stack.flush_handle(volume_id)
+    return volume
+
+
+# -- creating and deleting
+
+def create(node: Node, context: objects.Context, snapshot_id: str,
+           volume_id: str, seconds: float,
+           progress: Callable[[str], object]) -> str:
+    """Take a snapshot of a volume, wherever that is.
+
+    :param context: the admin context in which peers are called
+    :param seconds: to wait for a copy to end, at most
+    :param progress: ``progress(shadow_id)``: how far a copy to here is
+    :returns: what its row says of where it is
+    :raises LocalCloneError: if it could not be taken
+    """
+    def attempt() -> str:
+        volume = node.records.volume(volume_id)
+        if volume is None:
+            raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
+        check_copied(node, volume, progress)
+        home = names.service_host(volume.host)
+        if home == node.host:
+            create_here(node, context, snapshot_id, progress)
+        else:
+            node.peers.create_snapshot(context, home, snapshot_id)
+        return rows.location(home)
+    location: str = when_copied(seconds, attempt)
+    return location
+
+
+def create_here(node: Node, context: objects.Context, snapshot_id: str,
+                progress: Callable[[str], object]) -> None:
+    """Take a snapshot of a volume whose home is this node.
+
+    :raises TooLate: if nobody waits for it any more
+    :raises NotPossible: if the volume was extended since Cinder asked
+    :raises LocalCloneError: as :func:`at_home`, and if LVM fails
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None:
+        raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
+    with node.lock(snapshot.volume_id), reencrypt_pause.for_a_moment(
+            node, snapshot.volume_id):
+        volume = at_home(node, context, snapshot.volume_id, progress)
+        if volume.size != snapshot.size_gib:
+            # What is made of it would lack the rest.
+            raise exceptions.NotPossible(
+                volume=volume.id, reason='it was extended to %d GiB after '
+                'snapshot %s of %d GiB was requested. Take another snapshot.'
+                % (volume.size, snapshot.id, snapshot.size_gib))
+        check_pool(node)
+        with node.lock(snapshot_id):
+            node.snapshots.locate(
+                snapshot_id, node.host, rows.recorded(volume))
+            node.stack.create_snapshot(snapshot_id, volume.name, volume.id)
+
+
+def delete(node: Node, context: objects.Context, snapshot_id: str
+           ) -> None:
+    """Remove a snapshot: now, or when the node that has it can.
+
+    Never an error: its volume may have to go with it. What is not removed
+    now :func:`look` removes there.
+
+    :param context: the admin context in which peers are called
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None or not snapshot.node:
+        return
+    try:
+        if snapshot.node == node.host:
+            delete_here(node, snapshot_id)
+        else:
+            node.peers.delete_snapshot(context, snapshot.node, snapshot_id)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('Snapshot %(snapshot)s is deleted, but %(host)s could not '
+                    'remove its data now and tries again later: '
+                    '%(error)s', {'snapshot': snapshot_id,
+                                  'host': snapshot.node, 'error': exc})
+
+
+def delete_here(node: Node, snapshot_id: str) -> None:
+    """Remove what this node has of a snapshot."""
+    with node.lock(snapshot_id):
+        _remove(node, snapshot_id)
+
+
+def _remove(node: Node, snapshot_id: str) -> None:
+    node.exports.withdraw_volume(snapshot_id, None)
+    node.stack.remove_handle(snapshot_id)
+    node.stack.remove_lv(names.snapshot_lv(snapshot_id))
+
+
+# -- reading one
+
+def serve(node: Node, context: objects.Context, snapshot_id: str,
+          connector: objects.Connector) -> dict[str, Any]:
+    """Let a host read a snapshot, wherever that is.
+
+    :returns: connection properties for os-brick
+    :raises MissingData: if no node has it
+    :raises LocalCloneError: if the node that has it does not serve it
+    """
+    host = located(node, snapshot_id).node
+    if host == node.host:
+        return serve_here(node, snapshot_id, connector)
+    return node.peers.serve_snapshot(context, host, snapshot_id, connector)
+
+
+def located(node: Node, snapshot_id: str) -> rows.Snapshot:
+    """A snapshot that a node has.
+
+    :raises MissingData: if none has it
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None or snapshot.is_doomed or not snapshot.node:
+        raise exceptions.MissingData(
+            what='Snapshot ' + snapshot_id, host='any node',
+            volume=snapshot.volume_id if snapshot else '?')
+    return snapshot
+
+
+def present(node: Node, snapshot_id: str) -> rows.Snapshot:
+    """A snapshot that this node has, for a caller that holds its lock.
+
+    :raises MissingData: if it does not, or nobody wants it any more
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if (snapshot is None or snapshot.is_doomed
+            or snapshot.node != node.host
+            or snapshot.lv not in node.stack.lvs()):
+        raise exceptions.MissingData(
+            what='Snapshot ' + snapshot_id, host=node.host,
+            volume=snapshot.volume_id if snapshot else '?')
+    return snapshot
+
+
+def serve_here(node: Node, snapshot_id: str,
+               connector: objects.Connector) -> dict[str, Any]:
+    """Serve a snapshot that this node has: locally, or read-only by iSCSI.
+
+    :raises MissingData: if it is not here
+    :raises Refused: if the host has no way to it
+    """
+    with node.lock(snapshot_id):
+        snapshot = present(node, snapshot_id)
+        local = node.is_at(connector, node.host)
+        if not (local or connector.get('initiator')):
+            raise exceptions.Refused(
+                volume=snapshot.volume_id, host=connector.get('host'),
+                reason='the request names no iSCSI initiator.')
+        if rows.recorded(snapshot):
+            devices.check_readable(node, snapshot, connector, local)
+        node.exports.note_offered(snapshot_id)
+        node.stack.ensure_handle_on_snapshot(snapshot_id,
+                                             snapshot.size_bytes)
+        if local:
+            return {'driver_volume_type': 'local',
+                    'data': _open(node, snapshot)}
+        properties = node.exports.offer_volume(
+            snapshot_id, connector['initiator'],
+            source_export.new_credentials(), readonly=True)
+        return {'driver_volume_type': 'iscsi',
+                'data': dict(properties, access_mode='ro')}
+
+
+def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
+    """What a reader on this node gets of a snapshot."""
+    recorded = rows.recorded(snapshot)
+    if recorded is None:
+        return {'device_path': names.handle_path(snapshot.id)}
+    if not node.stack.survey().crypt(snapshot.id):
+        activate.open_volume(
+            node.crypt, node.keys, snapshot.id, pinning.of_row(recorded),
+            keep_header=True, readonly=True)
+    return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
+
+
+def unserve(node: Node, context: objects.Context, snapshot_id: str,
+            connector: objects.Connector | None) -> None:
+    """End that; what is left of it :func:`look` finds.
+
+    :param connector: None: all connections
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None or not snapshot.node:
+        return
+    try:
+        if snapshot.node == node.host:
+            unserve_here(node, snapshot_id, connector)
+        else:
+            node.peers.unserve_snapshot(context, snapshot.node, snapshot_id,
+                                        connector)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('The connection of snapshot %(snapshot)s could not be '
+                    'ended now; %(host)s tries again: %(error)s',
+                    {'snapshot': snapshot_id, 'host': snapshot.node,
+                     'error': exc})
+
+
+def unserve_here(node: Node, snapshot_id: str,
+                 connector: objects.Connector | None) -> None:
+    """Stop serving a snapshot that this node has."""
+    with node.lock(snapshot_id):
+        initiator = connector['initiator'] if (
+            connector and 'initiator' in connector) else None
+        if initiator or connector is None:
+            node.exports.withdraw_volume(snapshot_id, initiator)
+        _put_away(node, snapshot_id)
+
+
+def _put_away(node: Node, snapshot_id: str) -> None:
+    """Nobody reads a snapshot: no handle, not active."""
+    found = node.stack.survey()
+    if found.handle(snapshot_id) and not found.users(snapshot_id):
+        node.stack.remove_handle(snapshot_id)
+        node.stack.deactivate(names.snapshot_lv(snapshot_id))
+
+
+# -- the node's look
+
+def look(node: Node, present: survey.Survey) -> None:
+    """Remove what nobody wants any more, end what nobody reads.
+
+    Only on positive evidence: an LV of which there is no row at all may be
+    all that is left of somebody's data.
+
+    :param present: what there is on this node
+    """
+    _resume_suspended(node, present)
+    here = present.snapshots(node.stack.group)
+    found = {*here, *manage.adopted(present.lvs, 'snapshot')}
+    recorded = node.snapshots.snapshots(found) if found else {}
+    for snapshot_id in found:
+        snapshot = recorded.get(snapshot_id)
+        try:
+            if snapshot and snapshot.is_doomed:
+                _remove_doomed(node, snapshot_id)
+                continue
+            if snapshot and snapshot_id in here:
+                _recognize(node, snapshot, here[snapshot_id])
+            if present.handle(snapshot_id):
+                _end_if_unread(node, snapshot_id)
+        except exceptions.Busy:
+            pass
+        except exceptions.LocalCloneError as exc:
+            LOG.error('Snapshot %(snapshot)s could not be cleaned up, will '
+                      'retry: %(error)s',
+                      {'snapshot': snapshot_id, 'error': exc})
+
+
+def _recognize(node: Node, snapshot: rows.Snapshot,
+               lv: lvm_reports.LogicalVolume) -> None:
+    """See that a snapshot's row names this node, if its LV is the one meant.
+
+    Its tags and its row name the same host, which was this node's. What a
+    request has left that failed here, before the snapshot was taken
+    elsewhere, has other tags.
+
+    :param lv: with its tags
+    """
+    here, said = names.on(node.host), {
+        tag for tag in lv.tags if tag.startswith('localclone.on=')}
+    if snapshot.node == node.host:
+        if here not in said:
+            return  # nobody knows which one it is
+        for tag in sorted(said - {here}):
+            with node.try_lock(snapshot.id):
+                node.stack.unmark(lv.name, tag)
+    elif (snapshot.node and names.on(snapshot.node) in said
+          and names.same_backend(snapshot.node, node.host)
+          # One that lives is another node, whatever its disks say.
+          and not node.records.services().get(snapshot.node)):
+        with node.try_lock(snapshot.id):
+            # First: by this tag it is found with yet another name.
+            if here not in said:
+                node.stack.mark(lv.name, here)
+            node.snapshots.relocate_snapshot(
+                snapshot.id, snapshot.node, node.host)
+        LOG.info('Snapshot %(snapshot)s is recorded on %(host)s: it was on '
+                 '%(before)s, which this node was called.',
+                 {'snapshot': snapshot.id, 'host': node.host,
+                  'before': snapshot.node})
+
+
+def _resume_suspended(node: Node, present: survey.Survey) -> None:
+    """LVM suspends what it takes a snapshot of, and may have been killed."""
+    for lv in present.lvs.values():
+        facts = names.facts(lv.tags)
+        owner = facts.get('volume') or facts.get('snapshot')
+        if lv.suspended and lv.group == node.stack.group and owner:
+            try:
+                with node.try_lock(owner):  # while nothing takes one
+                    if node.stack.resume(lv.name):
+                        LOG.error('LV %s was left suspended by an interrupted '
+                                  'LVM command; it was resumed.', lv.name)
+            except exceptions.Busy:
+                pass
+            except exceptions.LocalCloneError as exc:
+                LOG.error('LV %(lv)s is suspended and could not be resumed, '
+                          'will retry: %(error)s',
+                          {'lv': lv.name, 'error': exc})
+
+
+def _remove_doomed(node: Node, snapshot_id: str) -> None:
+    with node.try_lock(snapshot_id):
+        snapshot = node.snapshots.snapshot(snapshot_id)
+        if snapshot is None or not snapshot.is_doomed:
+            return
+        if not snapshot.node:  # managing it did not end well
+            manage.give_back(node, 'snapshot', snapshot_id)
+        # Not if it was unmanaged since the look began.
+        elif snapshot_id in node.stack.survey().snapshots(node.stack.group):
+            _remove(node, snapshot_id)
+            LOG.info('Snapshot %s, which is deleted, was removed from this '
+                     'node.', snapshot_id)
+
+
+def _end_if_unread(node: Node, snapshot_id: str) -> None:
+    """A reader that ended without a word, or has just been given it."""
+    with node.try_lock(snapshot_id):
+        if not (node.snapshots.is_being_read(snapshot_id)
+                or node.exports.was_offered(snapshot_id)):
+            node.exports.withdraw_volume(snapshot_id, None)
+            _put_away(node, snapshot_id)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers: what import-linter can't say of them (see pyproject.toml)."""
+
+import ast
+import pathlib
+import tomllib
+
+import testtools
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = 'cinder_localclone'
+#: What core imports of the standard library: nothing of it reads or writes.
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'datetime', 'enum',
+            'functools', 'hashlib', 'heapq', 'json', 're', 'struct', 'types',
+            'typing', 'xml'}
+#: What else single modules of core import, and why.
+MORE = {
+    'core.encryption_exceptions': {'cinder'},  # the base of errors; texts
+    'core.events': {'oslo_log', 'threading'},  # the log is where events go
+    'core.exceptions': {'cinder'},
+    'core.iscsi': {'ipaddress'},
+    'core.version': {'importlib'},
+}
+#: Lines of a module, at most.
+LIMIT = 800
+
+
+def modules(directory):
+    """(name within the directory, path) of all modules in it."""
+    for path in sorted((ROOT / directory).rglob('*.py')):
+        parts = path.relative_to(ROOT / directory).with_suffix('').parts
+        yield '.'.join(part for part in parts if part != '__init__'), path
+
+
+def imports(path):
+    """Full names of all that a module imports, within functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ('%s.%s' % (node.module, alias.name)
+                        for alias in node.names)
+
+
+class LayersTest(testtools.TestCase):
+
+    def test_core_imports_nothing_that_acts(self):
+        found = {}
+        for name, path in modules(PACKAGE):
+            if name.partition('.')[0] == 'core':
+                foreign = {each.partition('.')[0] for each in imports(path)
+                           } - HARMLESS - {PACKAGE}
+                if foreign:
+                    found[name] = foreign
+        self.assertEqual(MORE, found)
+
+    def test_core_is_typed_strictly(self):
+        config = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+        strict, = config['tool']['mypy']['overrides']
+        self.assertLessEqual(
+            {'%s.%s' % (PACKAGE, name) for name, _path in modules(PACKAGE)
+             if name.partition('.')[0] == 'core'}, set(strict['module']))
+
+    def test_no_module_is_too_large(self):
+        self.assertEqual([], [
+            str(path) for top in (PACKAGE, 'lab')
+            for _name, path in modules(top)
+            if len(path.read_text().splitlines()) > LIMIT])
