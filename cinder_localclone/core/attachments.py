@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which exports the attachments of a volume name. Pure.
+"""Exports that attachments name, and requests that come late. Pure.
 
-To those without the backend, and to nodes that pass it through: they have
-the handle there, on the disk that is imported. An export is there because an
-attachment names it: its initiator, its iSCSI name and the portal. The portal
-is one node's; of what is passed through, the name says which node is meant,
-too. So each node tells from the attachments which exports it must have; any
-other serves nobody. A node may have got another host name, or another address,
-since an attachment was made: one of the two is enough.
+The home of a volume exports its handle to hosts without the backend, and to
+nodes that use the volume by a remote attachment. An attachment names each
+export: by initiator, iSCSI name and portal. So each node tells from the
+attachments which exports it must have, and removes all others. A node may have
+got another host name, or another address, since an attachment was made: one of
+the two is enough.
 
-Which requests for a volume come too late. Pure.
-
-Nova may ask twice for a detach, and Cinder deletes the attachment after the
-first answer. Nova may give an attachment up whose request takes too long. A
-request waits for a lock, or for a service that stands still; by then another
-attachment may have the volume. So a request carries the attachments that
-there were when Cinder asked.
+A request waits for a lock or for a service. Meanwhile Nova may ask for a
+detach twice, or give an attachment up and make another. So a request carries
+the attachments of the moment at which Cinder's API asked.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses that Cinder did not live to end.
+"""Statuses that stay behind when a volume service dies.
 
-Cinder's manager records the end of a migration. If its service dies first,
-nobody does, nor when it starts again: the volume would keep the migration
-status ``migrating``, and the status that it has meanwhile, so that it could
-be neither deleted nor moved nor, in some of these, attached.
-
-Cinder's manager records how an extension, a retype or a revert has ended. If
-its service dies first, nobody does, nor when it starts again; and what was
-sent to a node that is not the volume's home is refused there without a word.
+Cinder's manager records the end of a migration, an extension, a retype or a
+revert. If its service dies first, the status stays, also after the next start
+of the service. A volume with such a status can be neither deleted nor moved,
+and with some statuses not attached. A request that was sent to another node
+than the home is refused there without a message.
 """
 
 from collections.abc import Collection

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves and volumes in Cinder's database; no other room touches it.
+"""Moves and volumes in Cinder's database.
 
-:mod:`.interrupted` and :mod:`.inventory` add to it.
+:mod:`.interrupted` and :mod:`.inventory` add to it. No other package uses the
+database.
 
-A move is recorded in a *shadow*: a hidden volume row in status
-``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
-Cinder's own migration, so that the volume itself stays a first-class volume.
-Until commit the shadow is the copy that is built on the destination,
-afterwards the source that is being drained: commit swaps the two rows'
-backing names and hosts in one transaction. The phase is in the shadow's
-``replication_driver_data``, which the swap leaves alone and which is only
-ever changed by compare-and-swap.
+A move record is a hidden volume row in status ``maintenance`` whose
+``migration_status`` is ``target:<volume id>``, as in Cinder's own migration.
+Until the commit it is the copy that is built on the destination, afterwards
+the source that is drained: the commit swaps names and hosts of the two rows in
+one transaction. The phase is in the record's ``replication_driver_data``. The
+swap leaves that column alone; only compare-and-swap changes it.
 """
 
 from collections.abc import Callable, Iterable

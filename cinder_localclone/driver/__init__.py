@@ -6,10 +6,10 @@
 package.
 
 :mod:`.driver.driver`
-    Volumes, connections, and what the service runs beside them.
-:mod:`.groups`, :mod:`.snapshots`, :mod:`.manage`
-    The parts of the class for groups, snapshots and images, and the
-    management of volumes that exist already.
+    Volumes, groups, connections, and the start of the service.
+:mod:`.snapshots`, :mod:`.manage`
+    The parts of the class for snapshots and images, and for the management of
+    existing LVs.
 :mod:`.stats`
     Capabilities and free space, as the scheduler reads them.
 """

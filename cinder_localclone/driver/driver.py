@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's driver interface. Each method re-reads, decides, calls.
+"""Cinder's driver interface. Each method reads the row, decides, and calls.
 
-The way a volume takes is read here from ``initialize_connection`` downwards:
-:mod:`.connect` answers at the volume's home, :mod:`.decision` says where
-it is served, :mod:`.moves` moves it, :mod:`.reconcile` brings whatever was
-begun to its end. :mod:`.handlers` is what the nodes ask of each other,
-:mod:`.assembly` builds all of it from the configuration.
+To follow a volume, read from ``initialize_connection`` downwards:
+:mod:`.connect` answers at the volume's home, :mod:`.decision` chooses how the
+volume is exported, :mod:`.moves` moves it, and :mod:`.reconcile` brings each
+unfinished step to its end. :mod:`.handlers` answers other nodes.
+:mod:`.assembly` builds everything from the configuration.
 
-All that Cinder does for a group of volumes it does with each of them, unless
-a driver can do better; that is enough but where a group's type wants more,
-and where one of them can't be deleted.
+For a group of volumes Cinder calls the driver for each volume. The driver
+itself checks the group's type, and reports the volumes that it can't delete.
 """
 
 import typing

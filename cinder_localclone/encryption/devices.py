@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upper devices: crypt devices and header guards.
 
-Of a volume that Nova encrypts that is a guard (:mod:`.dm_tables`), with a
-path that leads to it; Cinder itself, which may write the header, is led to
-the handle. Of a volume that the driver encrypts it is what decrypts it
-(:mod:`.devices`), for whomever. Of any other there is none.
+A volume that Nova encrypts has a header guard (:mod:`.dm_tables`) and a path
+that leads to it. Cinder writes the header, so Cinder gets the handle. A volume
+that the driver encrypts has a crypt device. Any other volume has no upper
+device.
 
-The top is there before anybody is given its path, and as long as an
-attachment says that the volume is used here. It is closed where nobody uses
-the volume before anything else may: so "nothing uses the volume" is
+The upper device exists before a user gets its path, and as long as an
+attachment says that the volume is used here. It is closed where the volume is
+unused before another node may open it. So "the volume is unused" is
 :func:`users`, and a fence is :func:`ensure_closed`.
 
-The node that gives out the path
-has the volume decrypted; nobody else asks for its key.
+Only the node that gives the path out decrypts the volume and asks for its key.
 """
 
 from collections.abc import Mapping

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets of encrypted volumes, in the key manager that Cinder uses.
+"""Secrets of encrypted volumes, in Cinder's key manager.
 
-What the driver encrypts has secrets of the service's own project: a node
-that starts reads them before anybody has asked it for anything. What Nova
-encrypts has secrets of its owner's, which only the owner's token reads.
+Secrets of volumes that the driver encrypts belong to the service's project,
+so a node can read them when it starts. Secrets of volumes that Nova encrypts
+belong to the volume's owner, and only the owner's token reads them.
 
-A key lives in the memory of whoever uses it, and shortly. It is in no
-message, no record and no log.
+A key stays in the memory of its user, for a short time. No message, record or
+log contains a key.
 
-One login to the key manager, for as long as it is taken.
-
-castellan logs in to Keystone for each call, which takes about a second; a
-call by itself takes a tenth of that. So the client that it has made for this
-service's own credentials is used again. That gets a new token by itself
-before the old one ends, and when one is refused (keystoneauth's sessions do).
-
-An owner's request has credentials of its own, and a client of its own: what
-one owner may read, another one must not.
+castellan logs in to Keystone for each call, which takes about a second; a call
+itself takes a tenth of that. So the client of the service's own credentials is
+used again. keystoneauth gets a new token before the old one ends, or when one
+is refused. A request of an owner has its own credentials and its own client:
+one owner must not read the secrets of another.
 """
 
 from collections.abc import Callable

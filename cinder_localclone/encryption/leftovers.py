@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secrets, header backups and sealed keys without a volume.
 
-Secrets and backups of headers that have outlived their volumes.
+The deletion of a volume removes its secret and its header backups. If the key
+manager did not answer, or the backup was on another node, the operator's
+command finds them by their names.
 
-A volume's end removes both. What it could not remove, because the key manager
-did not answer or the backup was on another node, is found by its name.
-
-The sealed keys on this node: only those of volumes in use here stay.
-
-A boot opens volumes without their locks. So it may keep a key when the
-volume service has just closed the volume, or the volume has just left.
+A node keeps sealed keys only of volumes that are in use there. A boot opens
+volumes without their locks, so it may seal a key just after the volume service
+has closed the volume, or the volume has moved away.
 """
 
 from collections.abc import Collection

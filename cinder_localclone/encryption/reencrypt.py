@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-encryption of a volume that is in use.
+"""Re-encryption of a volume in use.
 
-All of a volume is read, and written encrypted anew, at its home, by a process
-that outlives this service (:mod:`.cryptsetup`). Its header says how far that
-is: nothing else does, so it goes on after a power cut, and at another home. It
-runs while the volume is at rest; whatever else is done to the volume pauses
-it before (:mod:`.reencrypt_pause`), and the node's look has it go on.
+A process at the volume's home reads all of the volume and writes it encrypted
+by a new key. The process outlives this service (:mod:`.cryptsetup`). Only the
+header records the progress, so the process continues after a power cut, and at
+another home. It runs while the volume is at rest; each other operation pauses
+it first (:mod:`.reencrypt_pause`), and the sweep of the node resumes it.
 
-A volume is tagged from before it begins until what belongs to its end is done
-as well. What only this node knows is another tag, of an operator's pause: a
-volume that moves goes on at its new home.
+A tag on the LV stays from before the beginning until the end is done as well.
+Another tag, of this node alone, says that an operator has paused it: a volume
+that moves continues at its new home.
 
-How a volume is to be encrypted anew, by its header and a wish. No effects.
-
-What can't be is refused here, before anything is written.
+The plan of a change has no effects. An impossible request is refused before
+the first write.
 """
 
 from collections.abc import Iterable

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotation of a volume's key; a key of its own for a local clone.
 
-In the order of :mod:`.rotation_plan`: every step is found done, or not, in
-the header and in the volume's row, so a change that was cut off goes on when
-it is asked for again. At every moment a secret that the header names opens
-the volume, and so does the one that the row names.
+The steps are those of :mod:`.rotation_plan`. Header and row show which steps
+are done, so an interrupted rotation continues when it is requested again. At
+each moment a secret that the header names opens the volume, and so does the
+secret that the row names.
 
-A key, and a LUKS UUID, of its own for what is made of an image.
+A local clone has the header of its image, with all keys. Before a user gets
+the clone, its keys and LUKS UUID are replaced: a user who can open one of the
+two volumes, or has its header backups, can't open the other. The data's key
+stays until the clone is re-encrypted. An interrupted creation is removed with
+its secret, which has the name of the clone.
 
-What a volume is made of brings its header along, with all its keys. As long
-as nobody was given the new volume, those go: who may open one of the two,
-or gets hold of its backups, has nothing of the other. The key of the data
-stays the same until it is encrypted anew.
-
-Whenever that is cut off, the volume is one that is being created: it is
-removed, and its secret with it, by its name if by nothing else.
-
-The keys of a clone that is in mid re-encryption can't be changed. It shares
-the secret of its image, which its row says, until its re-encryption has ended.
+The keys of a clone in the middle of a re-encryption can't be changed. Its row
+says that it shares the secret of its image, until the re-encryption has ended.
 """
 
 from collections.abc import Callable

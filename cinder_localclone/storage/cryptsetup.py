@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LUKS headers, their backups, and re-encryption.
+"""LUKS headers, their backups, and re-encryption processes of one backend.
 
-What a header says, and what has its volume decrypted; whose key it is,
-:mod:`.activate` knows. Everything here may raise CommandFailed,
-CommandTimeout, and the errors of :mod:`.encryption_exceptions`.
+:mod:`.activate` knows which key belongs to a volume. The backups are files on
+this node. :mod:`.reencrypt_process` starts one process for each re-encryption.
 
-Backups of headers: files on this node.
-
-What re-encrypts the volumes of one backend on this node.
-
-A process for each; see :mod:`.reencrypt_process`.
+Each method may raise CommandFailed, CommandTimeout, and the errors of
+:mod:`.encryption_exceptions`.
 """
 
 from collections.abc import Iterable, Mapping

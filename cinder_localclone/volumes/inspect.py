@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a volume, or a node, differs from the records.
 
-Plain values that travel between nodes, for the operator's command.
-
-What :mod:`.inspect` says of one volume, of all at once: by the same rules,
-from one look at LVM and device-mapper and from rows that are read once. What
-only the iSCSI target and initiator know counts as right here.
+The findings are plain values that travel between nodes, for the operator's
+command. A comparison of all volumes follows the same rules as one of a single
+volume, with one listing of LVM, device-mapper and rows. It takes the state of
+iSCSI targets and initiators for right.
 """
 
 from collections.abc import Callable

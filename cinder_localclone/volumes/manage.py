@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managing existing LVs as volumes, and unmanaging.
+"""Manage existing LVs as volumes; unmanage volumes.
 
-Volumes of LVs that are there already, and LVs of volumes no more.
-
-What is refused, or fails, leaves LVM as it was. See :mod:`.manage`.
-
-Making an LV that somebody has created the driver's own, and back.
-
-Its tags say whose it is to be, and what it was called. They come first and go
-last, so whatever is stopped on the way can be taken back.
+A refused or failed request leaves LVM as it was. Tags on the LV say which
+volume it becomes and which name it had. They are set first and removed last,
+so an interrupted request can be undone.
 """
 
 from collections.abc import Mapping

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves without an attach, and Cinder's migration.
 
-To a node of this backend a volume moves, whoever asks: Cinder's migration
-or retype, or the operator who drains a node. To and from any other backend
-Cinder copies; see :mod:`.migrate` for what is copied to here.
+A volume moves to a node of this backend for Cinder's migration or retype, and
+for an operator who drains a node. Cinder copies to and from any other backend.
 
-What Cinder's own migration copies to this node.
-
-Cinder has a second row made, here, and copies into it; in the end the two
-rows swap what they say, and the volume is here. Its handle is here from the
-beginning: the one above the second row's LV bears the volume's id, not the
-row's (:func:`.rows.handle_id`). So an instance whose volume Nova copies has
-the right path already, nothing is left to rename, and what fails leaves one
-LV and one handle, which go with the second row.
-
-That needs the handle's name to be free on this node: the volume neither is
-here nor moves, and Cinder's migration keeps it so.
+For a copy to this node Cinder makes a second row here and copies into it. In
+the end the two rows swap their contents, and the volume is here. The handle is
+here from the beginning: it stands above the second row's LV and has the
+volume's id, not the row's (:func:`.rows.handle_id`). So an instance whose
+volume Nova copies has the right path, nothing has to be renamed, and a failed
+copy leaves one LV and one handle, which go with the second row. The handle's
+name must be free on this node: the volume is neither here nor on its way.
 """
 
 import contextlib

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options and progress reports of cryptsetup(8).
+"""Options and progress reports of cryptsetup(8). Pure.
 
-What cryptsetup(8) is told on its command line. Never a key.
+The privileged daemon takes values and makes the options itself, so no caller
+can add an option. No option contains a key.
 
-A privileged daemon is given values, never words: it makes the words of those
-values that are allowed here, so no caller can add an option of his own.
-
-How far a re-encryption is, by ``cryptsetup --progress-json``.
-
-One JSON object a line, whose numbers are strings (cryptsetup 2.5 and later).
-It is for people to look at: what is done for good the header says.
+``cryptsetup --progress-json`` prints one JSON object a line, with numbers as
+strings (cryptsetup 2.5 and later). The report is for people; the header
+records the progress.
 """
 
 import dataclasses

@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LUKS2 headers, the driver's tokens and key formats.
+"""LUKS2 headers, the driver's tokens in them, and the formats of keys. Pure.
 
-What a LUKS2 header says, by ``cryptsetup luksDump --dump-json-metadata``.
+``cryptsetup luksDump --dump-json-metadata`` prints a header. The header is the
+truth about cipher and keys, and about a re-encryption: it has two ciphers
+until that is complete.
 
-The header is the truth: about the cipher, about keys, and about a
-re-encryption, which leaves two ciphers in it until it is complete.
+A token (cryptsetup-token(8)) names the secret in the key manager whose key
+opens the volume. It travels with the volume, and never contains a key.
 
-Where the key of a volume is, as its own header says it.
-
-A token of LUKS2 (cryptsetup-token(8)) travels with the volume, so every node
-that has the volume knows its key without asking anybody. It names a secret of
-the key manager, and never is one.
-
-What opens a volume, made of what the key manager keeps.
-
-It is given to cryptsetup on its standard input, to be taken as it is
-(``--key-file -``): a line feed is a byte like any other.
+cryptsetup reads a key on standard input as it is (``--key-file -``): a line
+feed is a byte like any other.
 """
 
 from collections.abc import Iterable
