@@ -216,10 +216,10 @@ def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
     if not connector.get('mountpoint') or sent and not any(
             each.connection_info for each in volume.volume_attachment):
         return None
-    found = sorted((each for each in recorded.volume_attachment
-                    if not each.connector and str(each.id) not in sent),
-                   key=lambda each: each.created_at)
-    return str(found[0].id) if found else None
+    own = min((each for each in recorded.volume_attachment
+               if not each.connector and str(each.id) not in sent),
+              key=lambda each: each.created_at, default=None)
+    return str(own.id) if own else None
 
 
 def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,

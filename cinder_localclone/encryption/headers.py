@@ -370,8 +370,7 @@ def _opening(node: Node, volume: objects.Volume, backup: str,
             if opened:
                 return dataclasses.replace(token, keyslots=opened), key
             error = encryption_exceptions.WrongKey(path=backup)
-        except (encryption_exceptions.KeyRefused,
-                encryption_exceptions.WrongKey) as exc:
+        except encryption_exceptions.KeyRefused as exc:
             error = exc
     raise error or encryption_exceptions.KeyNotChanged(
         volume=volume.id, reason='the backup names no secret')

@@ -238,13 +238,13 @@ class Handles(TopDevices):
 
     def _if_longer(self, name: str, size_bytes: int
                    ) -> lvm_reports.LogicalVolume | None:
-        """An LV, if its volume may be longer than its row says.
+        """An active LV, if its volume may be longer than its row says.
 
-        LVM is asked only if the LV is longer by a GiB, less is what LVM
-        rounds up; or if no path leads to it.
+        LVM is asked only if the LV is longer by a GiB: less is what LVM
+        rounds up.
         """
-        if self.number_of(name) and block.size(names.lv_path(
-                self.group, name)) - size_bytes < state.GIB:
+        if block.size(names.lv_path(self.group, name)) - size_bytes < (
+                state.GIB):
             return None
         return self.lvs().get(name)
 
@@ -263,8 +263,10 @@ class Handles(TopDevices):
         if present.handle_is_on_clone(move):
             return self._mend_path(move.volume_id)
         handle = present.handle(move.volume_id)
-        lv = None if handle else self._if_longer(
-            move.destination_lv, move.volume_bytes)
+        name, lv = move.destination_lv, None
+        if not handle:  # it may be made before there is a path to the LV
+            lv = (self._if_longer(name, move.volume_bytes)
+                  if self.number_of(name) else self.lvs().get(name))
         return self._ensure_handle(
             present.devices, move.volume_id, self._on_clone(
                 move, _seen(handle, move.volume_bytes, lv)), swaps)

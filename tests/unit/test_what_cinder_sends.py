@@ -13,6 +13,7 @@ from cinder.objects import base as objects_base
 from cinder.tests.unit import fake_constants as fake
 from cinder.volume import api
 from cinder.volume import configuration
+import fixtures
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.driver import driver
@@ -46,9 +47,7 @@ class ConnectTest(test_records.Base):
         for owner, name, act in (
                 (self.cinder.volume_rpcapi, 'attachment_update', self.update),
                 (messages, 'tell_owner', mock.Mock())):
-            patch = mock.patch.object(owner, name, act)
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.useFixture(fixtures.MockPatchObject(owner, name, act))
 
     def attach(self, host=None):
         found = objects.VolumeAttachment(
