@@ -207,6 +207,8 @@ def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
     volume sent does not have. Nova learns its id only from the answer. Its
     connector has the mount point (nova/volume/cinder.py); that of
     ``os-initialize_connection``, for which there is no attachment, has not.
+    So a client other than Nova must delete an attachment that it created with
+    a connector without a mount point, if the connection is refused.
 
     :param volume: the object that came with the request
     :param recorded: its row now

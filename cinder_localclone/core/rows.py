@@ -279,6 +279,16 @@ def node_of(location: str | None) -> str:
     return host if version == _VERSION else ''
 
 
+def keeps_home(row: Row) -> bool:
+    """Whether a volume must have the same home until Cinder is done with it.
+
+    Cinder's retype writes, when it ends, the home with which it began
+    (``retype`` in cinder/volume/manager.py), even if it has not asked the
+    driver.
+    """
+    return bool(row.status == 'retyping')
+
+
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return volume.migration_status not in (

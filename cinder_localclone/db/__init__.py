@@ -4,7 +4,7 @@
 ``moves`` has the move records, ``volumes`` the volumes and snapshots. The
 other modules each serve one part of the driver: ``queue``, ``secrets``,
 ``attachments``, ``backups``, ``interrupted``, and ``inventory`` for the
-operator's command and the metrics.
+operator's command and the metrics. ``clock`` tells the age of rows.
 
 The packages below use it through :mod:`.core.interfaces.records`.
 """

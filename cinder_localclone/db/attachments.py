@@ -2,6 +2,7 @@
 """Attachments in Cinder's database: what they say of pass-through."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 import json
 import types
 import typing
@@ -9,9 +10,11 @@ import typing
 from cinder import context as cinder_context
 from cinder import exception
 from cinder import objects
+import sqlalchemy
 
 from cinder_localclone.core import attachments
 from cinder_localclone.core import objects as core_objects
+from cinder_localclone.db import clock
 from cinder_localclone.db import moves
 
 
@@ -45,6 +48,22 @@ class AttachmentRecords:
                    for each in volume.volume_attachment):
                 found.append(volume)
         return found
+
+    def any_newer(self, ids: Collection[str], seconds: float) -> bool:
+        """Return whether an attachment was made or changed recently.
+
+        By the clock of the database: a node's own may be wrong.
+
+        :param ids: of the attachments; one that is gone does not count
+        :param seconds: for less than that
+        """
+        model = moves.models.VolumeAttachment
+        with moves.main_context_manager.reader.using(
+                cinder_context.get_admin_context()) as session:
+            return session.query(model.id).filter_by(deleted=False).filter(
+                model.id.in_(ids), sqlalchemy.func.coalesce(
+                    model.updated_at, model.created_at)
+                > clock.ago(session, seconds)).first() is not None
 
     def end_passing(self, volume_id: str, host: str) -> None:
         """A node does not pass a volume through any more."""

@@ -21,6 +21,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.db import clock
 from cinder_localclone.db import moves as records
 
 #: Of Cinder's own migrations, before and after the copy.
@@ -144,7 +145,7 @@ class StatusRecords(records.Records):
         """Return the time (UTC) by the clock of the database."""
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
-            return _now(session)
+            return clock.now(session)
 
     def older(self, host: str, moment: datetime.datetime,
               statuses: Collection[str] = rows.MORTAL) -> list[str]:
@@ -213,7 +214,7 @@ class StatusRecords(records.Records):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,
                     row.migration_status if migrated else row.status,
-                    names.service_host(row.host), _age(session, row),
+                    names.service_host(row.host), clock.age(session, row),
                     row.attach_status == 'attached')
 
     def _snapshots(self, session, seconds):
@@ -222,7 +223,7 @@ class StatusRecords(records.Records):
                 status='restoring'):
             yield Unended('snapshot', row.id, row.status,
                           rows.node_of(row.provider_location),
-                          _age(session, row))
+                          clock.age(session, row))
 
     def _moves(self, session, seconds):
         data = records.models.Volume.replication_driver_data
@@ -232,7 +233,8 @@ class StatusRecords(records.Records):
                     state.TOKEN_VERSION, phase.value)) for phase in PHASES))):
             yield Unended('move', row.migration_status.partition(':')[2],
                           row.replication_driver_data.split(':')[1],
-                          names.service_host(row.host), _age(session, row))
+                          names.service_host(row.host),
+                          clock.age(session, row))
 
     def lost_deletes(self, host: str, seconds: float) -> list[objects.Volume]:
         """The volumes of a service host that nobody is about to delete.
@@ -256,7 +258,7 @@ class StatusRecords(records.Records):
                         worker.status == 'deleting',
                         sqlalchemy.or_(worker.service_id.is_(None),
                                        worker.service_id != service.id),
-                        worker.updated_at < _ago(session, seconds))]
+                        worker.updated_at < clock.ago(session, seconds))]
         found = [self.volume(volume_id) for volume_id in lost]
         return [each for each in found if each is not None]
 
@@ -272,24 +274,4 @@ class StatusRecords(records.Records):
     def _old(session, model, seconds):
         return session.query(model).filter_by(deleted=False).filter(
             sqlalchemy.func.coalesce(model.updated_at, model.created_at)
-            < _ago(session, seconds))
-
-
-def _now(session: records.Session) -> datetime.datetime:
-    # That of MySQL in the session's time zone, SQLite's in UTC.
-    clocks = {'mysql': sqlalchemy.func.utc_timestamp(
-        type_=sqlalchemy.DateTime), 'postgresql': sqlalchemy.func.timezone(
-            'UTC', sqlalchemy.func.now(), type_=sqlalchemy.DateTime)}
-    found: datetime.datetime = session.query(clocks.get(
-        session.get_bind().dialect.name,
-        sqlalchemy.func.current_timestamp())).scalar()
-    return found
-
-
-def _ago(session: records.Session, seconds: float) -> datetime.datetime:
-    return _now(session) - datetime.timedelta(seconds=seconds)
-
-
-def _age(session: records.Session, row: records.Row) -> float:
-    since = row.updated_at or row.created_at
-    return float((_now(session) - since).total_seconds())
+            < clock.ago(session, seconds))

@@ -319,6 +319,7 @@ class Records:
 
         :raises InvalidTransition: if the move's phase allows no way back
         :raises StaleMove: if either row is not as the move says
+        :raises BeingRetyped: see :func:`.rows.keeps_home`
         """
         token = move.token.after(
             state.Event.DESTINATION_DETACHED, move.committed)
@@ -327,6 +328,8 @@ class Records:
             if (volume is None
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
+            if rows.keeps_home(volume):
+                raise exceptions.BeingRetyped(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
             return _to_move(shadow, volume)
@@ -378,7 +381,9 @@ class Records:
         When that fails, Nova never learns the attachment's id, and Cinder
         would keep it (api/v3/attachments.py), reserved for good: the volume
         could not become available any more. An attachment that has gone on
-        since stays.
+        since stays. As in Cinder (``_get_statuses_from_attachments`` in
+        cinder/db/api.py), attachments that have failed do not keep a volume
+        reserved.
         """
         with main_context_manager.writer.using(_admin()) as session:
             row = self._row(session, volume_id, lock=True)
@@ -392,10 +397,12 @@ class Records:
                 'attach_status': 'detached', 'deleted': True,
                 'detach_time': timeutils.utcnow(),
                 'deleted_at': timeutils.utcnow()})
-            if row.status == 'reserved' and not session.query(
-                    models.VolumeAttachment.id).filter_by(
-                        volume_id=volume_id, deleted=False).filter(
-                        models.VolumeAttachment.id != attachment_id).first():
+            others = session.query(models.VolumeAttachment.id).filter_by(
+                volume_id=volume_id, deleted=False).filter(
+                    models.VolumeAttachment.id != attachment_id,
+                    ~models.VolumeAttachment.attach_status.startswith(
+                        'error_'))
+            if row.status == 'reserved' and not others.first():
                 row.update({'status': rows.FREE,
                             'attach_status': 'detached'})
 

@@ -14,7 +14,6 @@ over iSCSI: so both ends come back after a reboot, and neither outlives it.
 from collections.abc import Iterable
 
 from oslo_log import log as logging
-from oslo_utils import timeutils
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import events
@@ -218,15 +217,10 @@ def is_being_attached(node: Node, volume: objects.Volume) -> bool:
     attachments that name no host, for weeks: of servers that are shelved.
     """
     unsaid = volume_attachments.unsaid(volume)
-    return any(map(_is_new, unsaid)) or bool(
-        unsaid and node.sessions.has_begun(volume.id))
-
-
-def _is_new(attachment: objects.Attachment) -> bool:
-    since = (getattr(attachment, 'updated_at', None)
-             or getattr(attachment, 'created_at', None))
-    return since is None or timeutils.delta_seconds(
-        timeutils.normalize_time(since), timeutils.utcnow()) < ATTACHING
+    return bool(unsaid) and (
+        node.sessions.has_begun(volume.id)
+        or node.attachments.any_newer(
+            [each.id for each in unsaid], ATTACHING))
 
 
 def _give_up(node: Node, volume_id: str) -> None:

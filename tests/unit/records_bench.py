@@ -22,6 +22,7 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import attachments
 from cinder_localclone.db import inventory
+from cinder_localclone.db import moves
 from tests.unit import world as worlds
 from tests.unit.world import images
 from tests.unit.world import scheduler
@@ -118,9 +119,13 @@ class Real:
             found.save()
         return found.id
 
-    @staticmethod
-    def now():
-        return timeutils.utcnow()
+    def change_attachment(self, attachment_id, **values):
+        with moves.main_context_manager.writer.using(
+                self.context) as session:
+            session.query(moves.models.VolumeAttachment).filter_by(
+                id=attachment_id).update(values)
+
+    now = attachments_now = staticmethod(timeutils.utcnow)
 
 
 class Simulated:
@@ -167,9 +172,19 @@ class Simulated:
             id=str(uuid.uuid4()), instance_uuid=instance, mountpoint=None,
             connector=host and {'host': host, 'initiator': 'iqn.' + host},
             connection_info=told if host else None,
-            attach_status='attached' if host else 'reserved')
+            attach_status='attached' if host else 'reserved',
+            created_at=self.world.database_time(), updated_at=None)
         self.world.volumes[volume_id].volume_attachment.append(found)
         return found.id
+
+    def change_attachment(self, attachment_id, **values):
+        found, = (each for row in self.world.volumes.values()
+                  for each in row.volume_attachment
+                  if each.id == attachment_id)
+        vars(found).update(values)
+
+    def attachments_now(self):
+        return self.world.database_time()
 
     now = staticmethod(images.now)
 

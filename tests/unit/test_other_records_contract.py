@@ -243,6 +243,36 @@ class Contract(records_bench.Contract):
         self.nothing('drop_attachment', self.volume, NONE)
         self.nothing('drop_attachment', NONE, connected)
 
+    @ddt.data((50, None, True), (70, None, False), (9000, 50, True),
+              (9000, 70, False), (-9000, None, True))
+    @ddt.unpack
+    def test_any_newer__when_it_was_made_or_changed(self, made, changed, new):
+        found, other = (self.rows.attach(self.volume, None, ONE, None)
+                        for _each in range(2))
+        now = self.rows.attachments_now()
+        self.rows.change_attachment(found, **{
+            name: ago and now - datetime.timedelta(seconds=ago)
+            for name, ago in (('created_at', made), ('updated_at', changed))})
+        self.assertEqual(new, self.records.any_newer([found], 60))
+        self.assertFalse(self.records.any_newer([NONE], 60))
+        self.assertTrue(self.records.any_newer([found, other], 60))
+
+    def test_any_newer__removed_meanwhile(self):
+        found = self.rows.attach(self.volume, None, ONE, None)
+        self.records.drop_attachment(self.volume, found)
+        self.assertFalse(self.records.any_newer([found], 60))
+
+    def test_drop_attachment__beside_one_that_has_failed(self):
+        """Cinder does not count that either."""
+        self.put(status='reserved', attach_status='reserved')
+        failed, refused = (self.rows.attach(self.volume, None, ONE, None)
+                           for _each in range(2))
+        self.rows.change_attachment(failed, attach_status='error_attaching')
+        self.records.drop_attachment(self.volume, refused)
+        self.assertEqual([failed], self.attachments())
+        self.assertEqual(('available', 'detached'),
+                         self.told('status', 'attach_status'))
+
     def passed(self, host):
         return [each.id for each in self.records.passed_to(host)]
 

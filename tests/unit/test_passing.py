@@ -383,6 +383,14 @@ class AttachmentsTest(test_records.Base):
     def passed_to(self, host):
         return [each.id for each in self.attachments.passed_to(host)]
 
+    @ddt.data(1, -1)
+    def test_new_by_the_clock_of_the_database(self, days):
+        ids = [each.id for each in self.reload().volume_attachment]
+        wrong = timeutils.utcnow() + datetime.timedelta(days=days)
+        with mock.patch.object(timeutils, 'utcnow', lambda *_args: wrong):
+            self.assertTrue(self.attachments.any_newer(ids, 60))
+            self.assertFalse(self.attachments.any_newer(ids, -60))
+
     def test_who_passes_it_through(self):
         self.assertEqual([self.volume.id], self.passed_to('b@l'))
         for host in ('a@l', 'c@l', 'd@l'):
@@ -600,6 +608,18 @@ class EndsTest(Passed):
         self.shelve(created_at=old, updated_at=timeutils.utcnow())
         self.b.node.sessions._inner.begun.clear()
         self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)
+
+    def test_attached_a_moment_ago_where_the_clock_is_wrong(self):
+        """The service starts again before Cinder records the host."""
+        now = timeutils.utcnow()
+        self.world.database_time = lambda: now
+        self.shelve(created_at=now, updated_at=None)
+        self.b.node.sessions._inner.begun.clear()
+        with mock.patch.object(
+                timeutils, 'utcnow', lambda *_args: now + datetime.timedelta(
+                    seconds=remote_attachment.ATTACHING)):
+            self.world.reconcile()
         self.assertNotEqual({}, self.b.passed)
 
     def test_it_is_the_same_volume(self):

@@ -435,6 +435,14 @@ class Contract(records_bench.Contract):
         self.records.roll_back(move)
         self.refused(exceptions.StaleMove, 'roll_back', move)
 
+    def test_roll_back__while_cinder_changes_its_type(self):
+        """It writes the home in the end that it began with."""
+        move = self.live()
+        self.put(status='retyping')
+        self.refused(exceptions.BeingRetyped, 'roll_back', move)
+        self.put(status='in-use')
+        self.assertFalse(self.records.roll_back(move).committed)
+
     def test_roll_back__moved_meanwhile(self):
         move = self.live()
         self.put(host=C + '#p')

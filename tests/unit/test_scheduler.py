@@ -388,7 +388,7 @@ class MessagesTest(testtools.TestCase):
             ('sender', number): None for number in range(40)})
         self.world = seeded.World(choices, instances.HOSTS[:2], None)
         left, found = list(fates), []
-        choices.fate = lambda _key, _fates: left.pop(0)
+        choices.fate = lambda _key, _fates, _often: left.pop(0)
         self.world._answer = lambda _other, _name, arguments: found.append(
             (arguments['n'], self.world.scheduler.now))
 

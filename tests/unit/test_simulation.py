@@ -38,10 +38,10 @@ class CrewTest(TestCase):
         self.reader, self.writer = os.pipe()
         self.addCleanup(os.close, self.reader)
         self.addCleanup(os.close, self.writer)
-        self.now = 0
+        self.now = self.worked = 0
         self.enterContext(mock.patch.object(workers, 'time', mock.Mock(
-            spec_set=time, monotonic=lambda: self.now, process_time=lambda: 0)
-        ))
+            spec_set=time, monotonic=lambda: self.now, process_time=lambda: 0,
+            clock_gettime=lambda _clock: self.worked)))
 
     def run_crew(self, act, first=0, most=40, count=2,
                  progress=lambda: None):
@@ -104,7 +104,10 @@ class CrewTest(TestCase):
         self.assertEqual((3, False), (failure.seed, failure.ended))
         self.assertIn('exit code 7', failure.what)
 
-    def test_schedule_that_hangs(self):
+    @ddt.data((workers.PATIENCE, 0),
+              (0, workers.PATIENCE * workers.STARVED))
+    @ddt.unpack
+    def test_schedule_that_hangs(self, worked, waited):
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)
@@ -121,11 +124,21 @@ class CrewTest(TestCase):
             done.append(1)
             if len(done) == 6:
                 os.read(reader, 5)
-                self.now += workers.PATIENCE
+                self.worked += worked
+                self.now += waited
         with mock.patch.object(workers, 'EVERY', .05):
             failure, _crew = self.run_crew(act, count=1, progress=progress)
         self.assertEqual((6, False), (failure.seed, failure.ended))
         self.assertIn('in act', os.read(reader, 1 << 16).decode())
+
+    def test_others_keep_its_process_waiting(self):
+        def progress():
+            self.now += workers.PATIENCE * 2
+        with mock.patch.object(workers, 'EVERY', .01):
+            failure, _crew = self.run_crew(
+                lambda seed: time.sleep(.1) or '', most=2, count=1,
+                progress=progress)
+        self.assertIsNone(failure)
 
     def test_time_limit(self):
         done = []

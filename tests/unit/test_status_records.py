@@ -15,6 +15,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Event
+from cinder_localclone.db import clock
 from cinder_localclone.db import interrupted
 from cinder_localclone.db import moves
 from cinder_localclone.volumes import interrupted as unended
@@ -251,7 +252,7 @@ class DeadTest(Base):
     def test_how_a_database_is_asked(self, dialect, asked):
         session = mock.Mock()
         session.get_bind.return_value.dialect.name = dialect
-        interrupted._now(session)
+        clock.now(session)
         query, = session.query.call_args.args
         self.assertEqual(asked, str(query.compile(
             compile_kwargs={'literal_binds': True})))

@@ -98,6 +98,9 @@ class AttachmentRecords(typing.Protocol):
     def passed_to(self, host: str) -> list[objects.Volume]:
         """The volumes that a node passes through."""
 
+    def any_newer(self, ids: Collection[str], seconds: float) -> bool:
+        """Return whether an attachment was made or changed recently."""
+
     def end_passing(self, volume_id: str, host: str) -> None:
         """A node does not pass a volume through any more."""
 

@@ -7,6 +7,8 @@ import functools
 import itertools
 import typing
 
+from oslo_utils import timeutils
+
 from cinder_localclone.core import attachments
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
@@ -66,6 +68,9 @@ class World(images.WorldImages):
         or both nodes ('cut both') lose power
     :param hosts: the nodes
     """
+
+    #: What attachments are stamped with.
+    database_time = staticmethod(timeutils.utcnow)
 
     def __init__(self, stop_at=(), faults=('cut',), hosts=('a@l', 'b@l')):
         self.stop_at = stop_at

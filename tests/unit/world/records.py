@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import datetime
 import re
 import types
 import typing
@@ -197,6 +198,8 @@ class SimRecords(images.SimSnapshotRecords):
         volume = self.world.volumes.get(move.volume_id)
         if volume is None or _service(volume.host) != move.destination:
             raise exceptions.StaleMove(volume=move.volume_id)
+        if rows.keeps_home(volume):
+            raise exceptions.BeingRetyped(volume=move.volume_id)
         self._swap(volume, move.shadow_id, recorded.source_lv)
         return self._changed(recorded, token=token, committed=False,
                              destination=move.destination)
@@ -312,13 +315,23 @@ class SimRecords(images.SimSnapshotRecords):
             row.volume_attachment = [
                 each for each in row.volume_attachment
                 if each is not found[0]]
-            if row.status == 'reserved' and not row.volume_attachment:
+            if row.status == 'reserved' and all(
+                    each.attach_status.startswith('error_')
+                    for each in row.volume_attachment):
                 row.status, row.attach_status = 'available', 'detached'
 
     def passed_to(self, host):
         return sorted((self._read(row) for row in self.world.volumes.values()
                        if nodes.connection_to(self.node.node, row, host)),
                       key=lambda row: row.id)
+
+    def any_newer(self, ids, seconds):
+        before = self.world.database_time() - datetime.timedelta(
+            seconds=seconds)
+        return any(each.id in ids
+                   and (each.updated_at or each.created_at) > before
+                   for row in self.world.volumes.values()
+                   for each in row.volume_attachment)
 
     def _rewrite(self, volume_id, wanted, change):
         row = self.world.volumes.get(volume_id)
