@@ -64,6 +64,16 @@ FAULTS = {
     'check removed: a volume is made once': (
         'volumes.uncommitted', 'being_created',
         'if row.name in node.stack.lvs():', 'if False:'),
+    'wait removed: a change of the type': (
+        'core.rows', 'keeps_home', "row.status == 'retyping'", 'False'),
+    'clock: a node goes by its own': (
+        'moves.remote_attachment', 'is_being_attached',
+        'node.attachments.any_newer(\n'
+        '            [each.id for each in unsaid], ATTACHING)',
+        'any((each.updated_at or each.created_at)\n'
+        "            > __import__('oslo_utils.timeutils').timeutils.utcnow()\n"
+        "            - __import__('datetime').timedelta(seconds=ATTACHING)\n"
+        '            for each in unsaid)'),
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
         'node.stack.flush_handle(move.volume_id)\n'

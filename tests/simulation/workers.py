@@ -19,8 +19,11 @@ import signal
 import time
 import typing
 
-#: Seconds within which one schedule ends on the slowest of machines.
+#: Seconds of processor time within which one schedule ends on the slowest of
+#: machines.
 PATIENCE = 300
+#: How much longer it may take where other processes keep it waiting.
+STARVED = 6
 #: Seconds for a process to end that was told to.
 GRACE = 10
 #: Seeds that a process has ahead of it, so that it never waits.
@@ -73,17 +76,29 @@ class _Worker:
         context = multiprocessing.get_context('fork')
         self.pipe, its = context.Pipe()
         self.seeds: collections.deque[int] = collections.deque()
-        #: Since when it has been at work on the first of them.
-        self.since = time.monotonic()
         self.used = 0.0
         self._process = context.Process(
             target=_work, args=(act, its, [*others, self.pipe]), daemon=True)
         self._process.start()
         its.close()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Note when it begins with the first of its seeds."""
+        self._since, self._worked = time.monotonic(), self._work_time()
+
+    def _work_time(self) -> float:
+        """Return the processor time of the process, in seconds."""
+        # Its clock: see clock_getcpuclockid(3) and CPUCLOCK_SCHED in Linux.
+        try:
+            return time.clock_gettime(
+                ~typing.cast(int, self._process.pid) << 3 | 2)
+        except OSError:
+            return self.used  # it has ended
 
     def give(self, seeds: list[int]) -> None:
         if not self.seeds:
-            self.since = time.monotonic()
+            self._begin()
         self.seeds.extend(seeds)
         with contextlib.suppress(BrokenPipeError):  # the next read tells
             self.pipe.send(seeds)
@@ -99,12 +114,17 @@ class _Worker:
                            '(%s)' % (signal.Signals(-code).name if code < 0
                                      else 'exit code %d' % code), False)
         self.seeds.popleft()
-        self.since = time.monotonic()
+        self._begin()
         return Failure(seed, what) if what else None
 
     def hangs(self, patience: float) -> Failure | None:
-        """Say whether its schedule takes too long; it tells where it is."""
-        if not self.seeds or time.monotonic() - self.since < patience:
+        """Say whether its schedule takes too long; it tells where it is.
+
+        :param patience: seconds of processor time
+        """
+        if not self.seeds or (
+                self._work_time() - self._worked < patience
+                and time.monotonic() - self._since < STARVED * patience):
             return None
         os.kill(typing.cast(int, self._process.pid), signal.SIGUSR1)
         self._process.join(GRACE)
@@ -144,7 +164,7 @@ class Crew:
 
     :param act: runs the one of a seed; returns what is wrong, or nothing
     :param count: of processes
-    :param patience: seconds for one schedule
+    :param patience: seconds of processor time for one schedule
     """
 
     def __init__(self, act: Callable[[int], str], count: int,

@@ -179,14 +179,15 @@ class Choices:
         self.taken[key + ('fault',)] = name, *faults[name](self._random)
         return self.taken[key + ('fault',)]
 
-    def fate(self, key, fates):
+    def fate(self, key, fates, often=()):
         """Return what becomes of a message; None: it arrives, once.
 
         :param fates: as the faults of :meth:`fault`
+        :param often: which of them come more often
         """
         if self._random.random() > self.how['message_rate']:
             return None
-        name = self._random.choice(sorted(fates))
+        name = self._random.choice([*sorted(fates), *often])
         self.taken[key + ('fate',)] = name, *fates[name](self._random)
         return self.taken[key + ('fate',)]
 
@@ -218,7 +219,7 @@ class Recorded:
         found = self.taken.get(key + ('fault',))
         return found if found and found[0] in faults else None
 
-    def fate(self, key, fates):
+    def fate(self, key, fates, _often=()):
         found = self.taken.get(key + ('fate',))
         return found if found and found[0] in fates else None
 

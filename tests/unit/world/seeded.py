@@ -607,6 +607,9 @@ class World(nodes.World):
     def make_node(self, host):
         return Node(self, host)
 
+    def database_time(self):
+        return schedulers.moment(schedulers.EPOCH + self.scheduler.now)
+
     def wrong(self):
         if self.wrongs:
             return self.wrongs[0]
@@ -727,8 +730,10 @@ class World(nodes.World):
 
     def _fate(self, fates, name, host):
         scheduler = self.scheduler
+        # A creation is not idempotent: that it comes twice tells most.
         found = None if scheduler.quiet else scheduler.choices.fate(
-            scheduler.current.key(), fates)
+            scheduler.current.key(), fates,
+            ['twice'] * 5 if name.startswith('create_from_') else ())
         if found:
             scheduler.say('%s to %s: %s' % (name, host, found[0]))
         return found or ('',)

@@ -613,7 +613,8 @@ class Cloud(encrypted.Events, instances.Instances):
             return False
         before, volume.status = volume.status, 'retyping'
         volume.previous_status = before
-        home = volume.host.partition('#')[0]
+        asked = volume.host
+        home = asked.partition('#')[0]
         host = home if b % 2 else self.other(b, volume.host).host
         self.say('retype %s at %s', volume.id[:4], host)
 
@@ -623,9 +624,10 @@ class Cloud(encrypted.Events, instances.Instances):
                     for each in self.world.snapshots.values()):
                 self.migrate(node, volume, host, before)
                 return
-            update = {}
+            # Of types with the same contents Cinder does not ask the driver.
+            update = {'host': asked} if host == home and b == 5 else {}
             try:
-                if host == home:
+                if host == home and not update:
                     _done, update = node.driver.retype(
                         None, volume, types.SimpleNamespace(extra_specs={}),
                         {}, {'host': host})
