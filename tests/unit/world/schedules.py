@@ -49,7 +49,8 @@ def fast():
           mock.patch.multiple(names, **remembered),
           mock.patch('cinder_localclone.service.rpc.inspect.signature',
                      functools.cache(inspect.signature)),
-          mock.patch('cinder_localclone.service.messages.tell_owner'),
+          mock.patch('cinder_localclone.service.messages.tell_owner',
+                     lambda *_args, **_values: None),
           mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
                      lambda volume: False)):
         yield
