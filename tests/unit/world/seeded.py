@@ -762,8 +762,9 @@ class World(nodes.World):
         def again(actor):
             scheduler.wait(seconds, lambda: actor.ended)
             if actor.ended and other.life is not None:
-                self.stop(other, 'kill', *how, 0)
-                scheduler.wait(*how)
+                pause, = how
+                self.stop(other, 'kill', pause, 0)
+                scheduler.wait(pause)
                 arrive()
 
         def arrive():
