@@ -172,16 +172,6 @@ class NotPossible(LocalCloneError):
     message = _('Volume %(volume)s: %(reason)s Nothing was changed.')
 
 
-class BeingRetyped(NotPossible):
-    """A move is not rolled back while Cinder changes the volume's type."""
-
-    message = _('The live move of volume %(volume)s can\'t be rolled back '
-                'while the volume has status "retyping". Nothing was changed. '
-                'Try again when Cinder has changed the type. If the volume '
-                'service that changes it is lost, reset the volume\'s status '
-                'first.')
-
-
 class UnreadableTag(LocalCloneError):
     """A tag of an LV says how long something is, but it is no number.
 
