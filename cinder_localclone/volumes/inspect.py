@@ -7,7 +7,6 @@ volume, with one listing of LVM, device-mapper and rows. It takes the state of
 iSCSI targets and initiators for right.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import hydration
@@ -92,13 +92,19 @@ class Report(TypedDict):
     header_backup: bool
 
 
-def inspect(node: Node, volume_id: str,
-            progress: Callable[[str], hydration.Progress | None]) -> Report:
-    """Collect everything on this node that has to do with a volume.
+class Reconciler(typing.Protocol):
+    """What :class:`.reconcile.Reconciler` is to an inspection."""
 
-    :param progress: ``progress(shadow_id)``: how far the copy was when last
-        measured, or None
-    """
+    node: Node
+
+    def progress(self, shadow_id: str) -> hydration.Progress | None:
+        """Return how far a copy to this node was when last measured."""
+
+
+@rpc.method('inspect', prompt=True)
+def inspect(reconciler: Reconciler, volume_id: str) -> Report:
+    """Collect everything on this node that has to do with a volume."""
+    node = reconciler.node
     move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
     handle_id = rows.handle_id(volume) if volume else volume_id
@@ -134,7 +140,7 @@ def inspect(node: Node, volume_id: str,
         report['clone'] = dataclasses.asdict(
             node.stack.clone_status(move.shadow_id))
         report['session'] = node.sessions.disk(move)
-        measured = progress(move.shadow_id)
+        measured = reconciler.progress(move.shadow_id)
         report['progress'] = (dataclasses.asdict(measured) if measured
                               else None)
     return report
@@ -224,7 +230,7 @@ def _as_copying_destination(report: Report,
 
 def _not_on_clone(report: Report, shadow_id: str) -> Iterator[str]:
     on = _body(report)
-    if report.get('passed'):  # an older peer does not say it
+    if report['passed']:
         yield ('the volume is still attached remotely, although its home is '
                'this node')
     elif on != ['clone ' + names.clone(shadow_id)]:
@@ -244,8 +250,7 @@ def _clone_differs(report: Report, move: state.Move) -> Iterator[str]:
 
 def place(report: Report) -> int:
     """That of a copy in the queue; 0: it runs, or there is none."""
-    progress = report['progress'] or {}
-    return int(progress.get('place', 0))  # older services do not say
+    return int(report['progress']['place']) if report['progress'] else 0
 
 
 def _incomplete_below_clone(report: Report,
@@ -274,7 +279,7 @@ def _as_source(report: Report, move: state.Move) -> Iterator[str]:
 
 
 def _as_any_other(report: Report) -> Iterator[str]:
-    if report['handle'] and not report.get('passed'):
+    if report['handle'] and not report['passed']:
         yield 'there is a handle, although the volume is not on this node'
 
 

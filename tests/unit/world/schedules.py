@@ -4,7 +4,6 @@
 import contextlib
 import datetime
 import functools
-import inspect
 import typing
 from unittest import mock
 
@@ -47,8 +46,6 @@ def fast():
         for each in OF_NAMES}
     with (flows.plain(),
           mock.patch.multiple(names, **remembered),
-          mock.patch('cinder_localclone.service.rpc.inspect.signature',
-                     functools.cache(inspect.signature)),
           mock.patch('cinder_localclone.service.messages.tell_owner'),
           mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
                      lambda volume: False)):
