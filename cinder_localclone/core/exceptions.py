@@ -29,6 +29,11 @@ class LocalCloneError(exception.VolumeDriverException):
                          if volume else '', **kwargs)
 
 
+def is_unexpected(error: Exception) -> bool:
+    """Return whether the log needs the traceback of an error."""
+    return not isinstance(error, LocalCloneError)
+
+
 class InvalidTransition(LocalCloneError):
     """The table of the state machine has no such transition."""
 

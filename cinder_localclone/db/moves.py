@@ -307,7 +307,8 @@ class Records:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
                     or not rows.is_home(volume, move.source)
-                    or rows.has_lost_hold(volume, shadow)):
+                    or rows.has_lost_hold(volume, shadow)
+                    or rows.keeps_home(volume, move.asked_by)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             rows.give_back(volume, shadow)
@@ -328,7 +329,7 @@ class Records:
             if (volume is None
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            if rows.keeps_home(volume):
+            if rows.keeps_home(volume, move.asked_by):
                 raise exceptions.BeingRetyped(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
