@@ -12,7 +12,7 @@ ANYRUN = $(SETTINGS) python3 -m
 # stestr has a meaning of its own for it.
 unexport PYTHON
 
-.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations simulate tempest sbom devstack ansible install-page upgrade
+.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations simulate tempest sbom devstack ansible install-page
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -51,8 +51,6 @@ mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY
 simulate: anypython ; $(ANYRUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(ENCRYPTED),--encrypted) $(if $(FILE),--file $(FILE)) $(if $(PLANTED),--planted '$(PLANTED)')
 # ONLY=REGEX: one way, 'Nova' or 'driver'
 encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
-# FROM=REF: the older version of the two
-upgrade: python3 ; $(LABRUN) lab.upgrade $(NAMED) --from '$(FROM)' $(if $(KEEP),--keep)
 lab-up: python3 ; $(LABRUN) lab $(NAMED) up
 lab-down: ; $(LABRUN) lab $(NAMED) down
 lab-status: ; $(LABRUN) lab $(NAMED) status

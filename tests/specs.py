@@ -103,7 +103,14 @@ def port(name: str, **attributes) -> Room:
 
     :param name: of the field of Node
     """
+    if name == 'peers':
+        return _calls()
     return Room(original=_hints()[name], **attributes)
+
+
+def _calls():
+    from tests.unit import callers  # has all that acts
+    return callers.Calls()
 
 
 def _lock(volume_id: str) -> None:
@@ -133,6 +140,8 @@ def node(**fields) -> Room:
         if name in functions:
             made.attach_mock(Function(
                 checked=_signature(functions[name], False)), name)
+        elif name == 'peers':
+            made.peers = _calls()
         elif name in ports_of_node():
             made.attach_mock(port(name), name)
         elif each.default is not dataclasses.MISSING:

@@ -128,7 +128,6 @@ class Backend:
         self.conf = sections[self.name]
         self.host = '%s@%s' % (self.conf.backend_host or settings.host,
                                self.name)
-        self._context = None
         self._loaded = False
 
     # -- this node
@@ -175,22 +174,17 @@ class Backend:
                         filter(None, (configured, limits))), 'database')
         self._loaded = True
 
-    @property
-    def context(self) -> typing.Any:
-        """The admin context; the message bus is connected with it."""
-        if self._context is None:
-            self.load_cinder()
-            from cinder import context
-            from cinder import rpc
-            if not rpc.initialized():
-                rpc.init(cfg.CONF)
-            self._context = context.get_admin_context()
-        return self._context
+    def connect(self) -> None:
+        """Connect the message bus."""
+        self.load_cinder()
+        from cinder import rpc
+        if not rpc.initialized():
+            rpc.init(cfg.CONF)
 
     @property
     def peers(self) -> 'cinder_localclone.service.rpc.Client':
         """The volume services, over the message bus."""
-        self.load_cinder()
+        self.connect()
         from cinder_localclone.service import rpc as rpc_module
         return rpc_module.Client(TIMEOUT)
 
@@ -223,12 +217,24 @@ class Backend:
                 for host, alive in sorted(self.records.services().items())
                 if host.partition('@')[2] == self.name}
 
-    def ask(self, host: str, method: str, *arguments: typing.Any
+    def call(self, host: str, name: str, *arguments: typing.Any
+             ) -> typing.Any:
+        """Call a method of a node; see :mod:`cinder_localclone.core.rpc`.
+
+        :param name: of the method, on the message bus
+        :raises LocalCloneError: if the node does not answer, or as the method
+        """
+        peers = self.peers
+        from cinder_localclone.core import rpc
+        from cinder_localclone.service import endpoint  # noqa: F401, methods
+        method = rpc.METHODS[name]
+        return peers.call(host, method, method.bind(*arguments))
+
+    def ask(self, host: str, name: str, *arguments: typing.Any
             ) -> tuple[typing.Any, str]:
-        """Ask a node; (answer, '') or (None, why there is none)."""
+        """Call a method; (answer, '') or (None, why there is none)."""
         try:
-            return getattr(self.peers, method)(
-                self.context, host, *arguments), ''
+            return self.call(host, name, *arguments), ''
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
 

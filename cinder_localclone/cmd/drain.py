@@ -150,8 +150,8 @@ class Draining:
         if self._host in self._down:
             return 0, '%s is down.' % self._host
         answer, problem = self._backend.ask(self._host, 'describe')
-        doomed = (answer or {}).get('doomed')
-        if doomed is None and not problem:  # LVM fails there, or it is older
+        doomed = answer['doomed'] if answer else None
+        if doomed is None and not problem:  # LVM fails there
             problem = 'its volume service can\'t tell.'
         return doomed or 0, problem
 

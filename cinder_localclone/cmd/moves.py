@@ -67,7 +67,7 @@ def _row(ask, move, obstacles: Callable[[str], str]):
     if seen and seen['rate']:
         row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
         row['Seconds left'] = round(seen['seconds_left'])
-    if seen and seen.get('pace'):  # older services do not say
+    if seen and seen['pace']:
         row['Pace'] = copies.speed_in_words(seen['pace'])
     if move.phase is state.Phase.STARTING:
         row['Remark'] = 'copying waits for the source to be detached'
@@ -75,7 +75,7 @@ def _row(ask, move, obstacles: Callable[[str], str]):
         row['Remark'] = 'the clone is in mode ' + clone['mode']
     elif inspect.place(answer):
         row['Remark'] = copies.position_in_words(inspect.place(answer))
-    elif seen and seen.get('pause'):  # older services do not say
+    elif seen and seen['pause']:
         row['Remark'] = 'copying fails; see the log of the destination'
     return row
 

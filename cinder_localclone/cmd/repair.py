@@ -69,8 +69,7 @@ class Repair(base.Command):
         if move is None:
             raise errors.CommandError('Volume %s is not moving. Nothing was '
                                       'changed.' % volume_id)
-        backend.peers.open_without_source(
-            backend.context, move.destination, volume_id)
+        backend.call(move.destination, 'open_without_source', volume_id)
         return (volume_id, move.destination, 'local data can be read; reads '
                 'of the rest fail')
 
@@ -120,8 +119,7 @@ class Settle(base.VolumeCommand):
                 'Volume %s is not moving: it has no move. Nothing was '
                 'changed.' % parsed_args.volume)
         host = self.decides(move)
-        getattr(backend.peers, self.method)(
-            backend.context, host, parsed_args.volume)
+        backend.call(host, self.method, parsed_args.volume)
         return ('Volume', 'Where', 'What'), [
             (parsed_args.volume, host, self.done)]
 

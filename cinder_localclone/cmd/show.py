@@ -85,9 +85,9 @@ def _on_node(answer) -> Said:
     if answer and answer['handle']:
         yield 'handle', 'on %s%s, open count %d' % (
             ', '.join(answer['handle']['on']),
-            ', attached remotely' if answer.get('passed') else '',
+            ', attached remotely' if answer['passed'] else '',
             answer['handle']['opened']), answer['handle']
-    for top in (answer or {}).get('tops', ()):  # an older peer has none
+    for top in answer['tops'] if answer else ():
         yield ('guard' if names.volume_of_guard(top['name']) else
                'decrypted'), '%s, open count %d' % (
             top['name'], top['opened']), top

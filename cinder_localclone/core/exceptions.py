@@ -184,6 +184,14 @@ class UnreadableTag(LocalCloneError):
                 '--addtag. The earlier value is in /etc/lvm/archive.')
 
 
+class OtherVersion(LocalCloneError):
+    """Another node runs a version of the driver that talks differently."""
+
+    message = _('The volume service %(host)s runs another version of this '
+                'driver. Nothing was changed. Update the driver on all nodes, '
+                'then restart the volume services.')
+
+
 class PeerUnreachable(LocalCloneError):
     """Another node's volume service does not answer.
 

@@ -17,12 +17,12 @@ from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
-from cinder_localclone.core.interfaces import peers as peer_interfaces
 from cinder_localclone.core.interfaces import records as record_interfaces
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 
 #: The name of the lock around free space, beside those of volumes.
@@ -112,7 +112,7 @@ class Node:
     runner: crypt_interfaces.Runner
     exports: storage.Exports
     sessions: storage.Sessions
-    peers: peer_interfaces.Peers
+    peers: rpc.Calls
     geometry: state.Geometry
     lock: Callable[[str], contextlib.AbstractContextManager[None]]
     try_lock: Callable[[str], contextlib.AbstractContextManager[None]]

@@ -4,7 +4,7 @@
 To follow a volume, read from ``initialize_connection`` downwards:
 :mod:`.connect` answers at the volume's home, :mod:`.decision` chooses how the
 volume is exported, :mod:`.moves` moves it, and :mod:`.reconcile` brings each
-unfinished step to its end. :mod:`.handlers` answers other nodes.
+unfinished step to its end. :mod:`.endpoint` answers other nodes.
 :mod:`.assembly` builds everything from the configuration.
 
 For a group of volumes Cinder calls the driver for each volume. The driver
@@ -32,6 +32,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import version
 from cinder_localclone.db import interrupted
 from cinder_localclone.driver import manage
@@ -41,10 +42,10 @@ from cinder_localclone.encryption import front_end
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import destination
 from cinder_localclone.service import assembly
-from cinder_localclone.service import handlers
+from cinder_localclone.service import endpoint
 from cinder_localclone.service import messages
 from cinder_localclone.service import options
-from cinder_localclone.service import rpc
+from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import extend
@@ -185,8 +186,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         self.service.reconciler.converge_node(moves=False)
         if self._server is None:
             assembly.pause_at_end(self.service)
-            self._server = rpc.start_server(
-                self.host, handlers.Handlers(self.service))
+            self._server = endpoint.start_server(self.service)
             self._loops = assembly.start_loops(
                 self.service, self.configuration)
 
@@ -252,8 +252,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             create.give_up(self.service.node, volume)
             return
         try:
-            delete.delete(self.service.node,
-                          self.service.reconciler.context, volume)
+            # The volume that comes with the call may have moved since.
+            recorded = self.service.node.records.volume(volume.id)
+            if recorded is not None:
+                rpc.at_home(delete.delete, self.service.node, recorded)
         except Exception as exc:
             messages.tell_owner(
                 volume._context, volume.id, exceptions.cause(exc),
@@ -290,7 +292,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         """
         try:
             return migrate.migrate(
-                self.service.node, context, volume.id, host)
+                self.service.node, volume.id, host)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
                 context, volume.id, exc, messages.MOVE, 'NOT_MOVED')
@@ -361,30 +363,14 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         if own:
             attachments = {**attachments, own: None}
         try:
-            try:
-                return self._serve(context, recorded, connector, attachments)
-            except exceptions.StaleMove:
-                # Meanwhile it has followed its instance elsewhere.
-                moved = node.records.volume(volume.id)
-                if moved is None or moved.host == recorded.host:
-                    raise
-                return self._serve(context, moved, connector, attachments)
+            return rpc.at_home(
+                connect.Connections.serve, self.service.connections, recorded,
+                connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
             if own and volume.status in rows.NOVA_STATUSES:
                 node.records.drop_attachment(volume.id, own)
             raise
-
-    def _serve(self, context: objects.Context, recorded: objects.Volume,
-               connector: objects.Connector, attachments: objects.Attachments
-               ) -> dict[str, typing.Any]:
-        """Have a volume served by the home that its row says."""
-        home = names.service_host(recorded.host)
-        if home != self.host:
-            return self.service.node.peers.initialize_connection(
-                context, home, recorded.id, connector, attachments)
-        return self.service.connections.serve(
-            context, recorded.id, connector, attachments)
 
     def terminate_connection(self, volume: objects.Volume,
                              connector: objects.Connector | None,
@@ -419,13 +405,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source
-        if where == self.host:
-            self.service.connections.unserve(
-                volume._context, volume.id, connector, attachments)
-            return
         try:
-            node.peers.terminate_connection(
-                volume._context, where, volume.id, connector, attachments)
+            rpc.at(where, connect.Connections.unserve,
+                   self.service.connections, volume.id, connector,
+                   attachments)
         except exceptions.PeerUnreachable as exc:
             if not from_source:
                 raise

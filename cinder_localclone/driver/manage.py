@@ -9,6 +9,7 @@ from cinder.message import message_field
 from cinder.volume import volume_utils
 
 from cinder_localclone.core import objects
+from cinder_localclone.core import rpc
 from cinder_localclone.encryption import policy
 from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
@@ -67,10 +68,10 @@ class ManageDriver:
         """
         with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
                       'NOT_UNMANAGED'):
-            policy.check_unmanaged(
-                self.service.node.records.volume(volume.id))
-            manage.unmanage(self.service.node,
-                            self.service.reconciler.context, volume.id)
+            recorded = self.service.node.records.volume(volume.id)
+            policy.check_unmanaged(recorded)
+            if recorded is not None:  # else it is gone
+                rpc.at_home(manage.unmanage, self.service.node, recorded)
 
     def get_manageable_volumes(
             self, cinder_volumes: object, marker: Page, limit: Page,
@@ -89,8 +90,7 @@ class ManageDriver:
         :raises CannotManage: if the LV can't become one
         """
         return manage_snapshots.get_size(
-            self.service.node, self.service.reconciler.context, snapshot.id,
-            _as_mapping(existing_ref))
+            self.service.node, snapshot.id, _as_mapping(existing_ref))
 
     def manage_existing_snapshot(self, snapshot: objects.Snapshot,
                                  existing_ref: Reference) -> dict[str, str]:
@@ -99,16 +99,14 @@ class ManageDriver:
         :raises LocalCloneError: if that can't be
         """
         return {'provider_location': manage_snapshots.manage(
-            self.service.node, self.service.reconciler.context, snapshot.id,
-            _as_mapping(existing_ref))}
+            self.service.node, snapshot.id, _as_mapping(existing_ref))}
 
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Leave a snapshot's LV, where it is, to whoever wants it.
 
         :raises SnapshotInUse: if it is being read
         """
-        manage_snapshots.unmanage(
-            self.service.node, self.service.reconciler.context, snapshot.id)
+        manage_snapshots.unmanage(self.service.node, snapshot.id)
 
     def get_manageable_snapshots(
             self, cinder_snapshots: object, marker: Page, limit: Page,

@@ -12,6 +12,7 @@ from cinder.message import message_field
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.db import backups
 from cinder_localclone.encryption import front_end
 from cinder_localclone.service import assembly
@@ -42,9 +43,7 @@ class ImageDriver:
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, snapshot,
                                   'snapshot ' + snapshot.id)
-            clone.from_snapshot(
-                self.service.node, self.service.reconciler.context,
-                volume.id, snapshot.id)
+            clone.from_snapshot(self.service.node, volume.id, snapshot.id)
 
     def create_cloned_volume(self, volume: objects.Volume,
                              src_vref: objects.Volume) -> None:
@@ -61,11 +60,9 @@ class ImageDriver:
                 stack.enter_context(telling_of_creation(volume))
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
-            reconciler = self.service.reconciler
             clone.from_volume(
-                self.service.node, reconciler.context, volume.id,
-                src_vref.id, self.configuration.localclone_snapshot_wait,
-                reconciler.progress)
+                self.service.reconciler, volume.id, src_vref.id,
+                self.configuration.localclone_snapshot_wait)
 
     # -- images
 
@@ -125,13 +122,10 @@ class ImageDriver:
 
         :raises LocalCloneError: if it can't be taken; its owner is told why
         """
-        reconciler = self.service.reconciler
         try:
             return {'provider_location': snapshots.create(
-                self.service.node, reconciler.context, snapshot.id,
-                snapshot.volume_id,
-                self.configuration.localclone_snapshot_wait,
-                reconciler.progress)}
+                self.service.reconciler, snapshot.id, snapshot.volume_id,
+                self.configuration.localclone_snapshot_wait)}
         except Exception as exc:
             messages.tell_owner(
                 snapshot._context, snapshot.id, exc,
@@ -141,8 +135,7 @@ class ImageDriver:
 
     def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Remove a snapshot, now or when its node can; never an error."""
-        snapshots.delete(self.service.node, self.service.reconciler.context,
-                         snapshot.id)
+        snapshots.delete(self.service.node, snapshot.id)
 
     def snapshot_revert_use_temp_snapshot(self) -> bool:
         """Not needed: what is reverted is not written to."""
@@ -157,7 +150,11 @@ class ImageDriver:
             is available as before
         """
         try:
-            revert.revert(self.service.reconciler, volume.id, snapshot.id)
+            recorded = self.service.node.records.volume(volume.id)
+            if recorded is None:
+                raise exceptions.TooLate(what='Volume ' + volume.id)
+            rpc.at_home(revert.revert, self.service.reconciler, recorded,
+                        snapshot.id)
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 'NOT_REVERTED')
@@ -169,17 +166,15 @@ class ImageDriver:
             self, snapshot: objects.Snapshot, connector: objects.Connector,
             **kwargs: typing.Any) -> dict[str, typing.Any]:
         """Serve a snapshot to a host, to be read (by a backup)."""
-        return snapshots.serve(
-            self.service.node, self.service.reconciler.context, snapshot.id,
-            connector)
+        node = self.service.node
+        return rpc.at(snapshots.located(node, snapshot.id).node,
+                      snapshots.serve, node, snapshot.id, connector)
 
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,
                                       **kwargs: typing.Any) -> None:
         """End that."""
-        snapshots.unserve(
-            self.service.node, self.service.reconciler.context, snapshot.id,
-            connector)
+        snapshots.unserve(self.service.node, snapshot.id, connector)
 
     def create_export_snapshot(self, context: objects.Context,
                                snapshot: objects.Snapshot,

@@ -22,6 +22,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import rotate
@@ -55,7 +56,7 @@ class Look:
         self._compared: list[str] = []
         self._asked: list[str] = []
 
-    def look(self, context: objects.Context) -> None:
+    def look(self) -> None:
         """One volume that fails does not stop the others."""
         node = self._node
         if not node.crypt.keeps_backups():
@@ -79,7 +80,7 @@ class Look:
         self._asked = _turn(there - home.keys(), self._asked, ASKED)
         for volume_id in self._asked:
             _attempt(node, volume_id,
-                     lambda each: _drop(node, context, each))
+                     lambda each: _drop(node, each))
 
     def _next(self, volumes: Iterable[objects.Volume],
               lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[str]:
@@ -180,16 +181,21 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
     return None
 
 
-def _drop(node: Node, context: objects.Context, volume_id: str) -> None:
+def _drop(node: Node, volume_id: str) -> None:
     """Of one that has no row, "encryption shred" sees to what is left."""
     volume = node.records.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)
             or node.records.move_of(volume_id) is not None):
         return
     home = names.service_host(volume.host)
-    # One of a version that does not say it keeps what is here.
-    if node.peers.inspect(context, home, volume_id).get('header_backup'):
+    if rpc.at(home, has_backup, node, volume_id):
         node.crypt.drop_backups(volume_id)
         LOG.info('The header backup of volume %(volume)s is on %(host)s now; '
                  'the backup on this node was removed.',
                  {'volume': volume_id, 'host': home})
+
+
+@rpc.method('has_header_backup', rpc.HOME, prompt=True)
+def has_backup(node: Node, volume_id: str) -> bool:
+    """Return whether a node has a backup of the header of a volume."""
+    return volume_id in node.crypt.backed_up_volumes()

@@ -19,11 +19,13 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import reencrypt
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 
@@ -77,6 +79,17 @@ class Restored:
 
 # -- status
 
+@rpc.method('encryption_status', rpc.HOME)
+def full_status(node: Node, volume_id: str) -> dict[str, typing.Any]:
+    """Return :func:`status`, with how far a re-encryption is.
+
+    :raises StaleMove: if this node is not the volume's home
+    :raises HeaderDamaged: if the header can't be read
+    """
+    return dict(status(node, volume_id),
+                reencryption=reencrypt.progress(node, volume_id))
+
+
 def status(node: Node, volume_id: str) -> Status:
     """What the header of a volume says whose home is this node.
 
@@ -111,6 +124,7 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
 
 # -- verify
 
+@rpc.method('encryption_verify', rpc.HOME)
 def verify(node: Node, volume_id: str) -> list[Finding]:
     """Prove that a volume here can be opened, and its header be restored.
 
@@ -227,6 +241,8 @@ def _recorded(volume: objects.Volume) -> volume_types.Recorded:
 
 # -- backup and restore
 
+@rpc.method('encryption_header_backup', rpc.HOME, expected=(
+    encryption_exceptions.KeyNotChanged, encryption_exceptions.NotAtRest))
 def back_up(node: Node, volume_id: str) -> str:
     """Copy the header of a volume here to where its backups are.
 

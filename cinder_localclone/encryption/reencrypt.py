@@ -35,6 +35,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
@@ -487,6 +488,41 @@ def as_dict(found: State) -> dict[str, typing.Any]:
     """A state as it goes over the bus."""
     return dict(dataclasses.asdict(found), status=found.status.value,
                 seconds_left=found.seconds_left)
+
+
+# -- for the operator's command
+
+@rpc.method('encryption_progress', rpc.HOME, prompt=True)
+def progress(node: Node, volume_id: str) -> dict[str, typing.Any]:
+    """Return how far the re-encryption of a volume is; see :class:`State`.
+
+    :raises StaleMove: if this node is not its home
+    """
+    return as_dict(state(node, nodes.volume_at_home(node, volume_id)))
+
+
+@rpc.method('encryption_reencrypt', rpc.HOME)
+def start_as_asked(node: Node, volume_id: str, cipher: str, key_bits: int,
+                   resilience: str, drops_keys: bool
+                   ) -> dict[str, typing.Any]:
+    """Encrypt a volume anew; see :func:`start` and :class:`Wish`.
+
+    :raises CannotReencrypt: as :func:`start`, with others
+    """
+    return as_dict(start(node, volume_id, Wish(
+        cipher, key_bits, resilience, drops_keys)))
+
+
+@rpc.method('encryption_pause', rpc.HOME)
+def pause_as_asked(node: Node, volume_id: str) -> dict[str, typing.Any]:
+    """Pause the re-encryption of a volume; see :func:`pause`."""
+    return as_dict(pause(node, volume_id))
+
+
+@rpc.method('encryption_resume', rpc.HOME)
+def resume_as_asked(node: Node, volume_id: str) -> dict[str, typing.Any]:
+    """Let a re-encryption go on; see :func:`resume`."""
+    return as_dict(resume(node, volume_id))
 
 
 def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish

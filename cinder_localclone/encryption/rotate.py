@@ -33,6 +33,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -45,6 +46,9 @@ LOG = logging.getLogger(__name__)
 Do = rotation_plan.Do
 
 
+@rpc.method('encryption_rotate', rpc.HOME, times=2, local={'recovery': None},
+            expected=(encryption_exceptions.KeyNotChanged,
+                      encryption_exceptions.NotAtRest))
 def rotate(node: Node, volume_id: str,
            recovery: Callable[[luks_header.Header], bytes] | None = None
            ) -> list[str]:

@@ -2,7 +2,6 @@
 """What must be true on a node before a move goes on."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
@@ -58,28 +57,6 @@ def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
     if lack:
         raise exceptions.NoFreeSpace(
             host=host, size=size_bytes >> 30, reason=lack)
-
-
-def check_version(host: str, description: Mapping[str, Any],
-                  volume: objects.Volume) -> None:
-    """A node knows how long the body of a volume is.
-
-    One of an earlier version would take it for one of whole GiB, and what
-    is encrypted for what its user has; or it would let Nova format it.
-
-    :param description: of that node, by itself
-    :raises NotReady: if it does not
-    """
-    if ((rows.recorded(volume) or rows.is_encrypted_by_nova(volume))
-            and not description.get('encryption')):
-        raise exceptions.NotReady(
-            host=host, reason='the driver there is of a version that does '
-            'not know encrypted volumes yet')
-    if rows.is_authenticated(volume) and not description.get(
-            'authenticated'):
-        raise exceptions.NotReady(
-            host=host, reason='the driver there is of a version that does '
-            'not know authenticated volumes yet')
 
 
 def check_block(host: str, own: int, of_volume: int) -> None:

@@ -87,7 +87,7 @@ class Followers:
     def _may_try(self, volume: objects.Volume) -> bool:
         return self._again.get(volume.id, 0) <= timeutils.now()
 
-    def follow(self, context: objects.Context, volume: objects.Volume) -> None:
+    def follow(self, volume: objects.Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.
 
         What fails is rolled back, logged, and tried again in a minute: the
@@ -101,7 +101,7 @@ class Followers:
         events.say(events.FOLLOWS, volume=volume.id, host=peer)
         try:
             source.run(
-                self._node, context, volume, peer, linear_flow.Flow(
+                self._node, volume, peer, linear_flow.Flow(
                     'follow').add(
                         source.CheckFreeSpace(self._node),
                         source.EnsureHandle(self._node),

@@ -9,10 +9,11 @@ from taskflow.patterns import linear_flow
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
@@ -246,9 +247,10 @@ def open_alone(node: Node, move: state.Move) -> None:
     _put_on_clone(node, move, '')
 
 
+@rpc.method('prepare', rpc.DESTINATION, gives_way=True)
 def prepare(node: Node, shadow_id: str, nonce: str,
             holes: thin_map.Holes = ()) -> None:
-    """The destination's part of a move, asked for by the source.
+    """Do the destination's part of a move, which its source asks for.
 
     What earlier moves of the volume have left here goes first.
 
@@ -256,7 +258,16 @@ def prepare(node: Node, shadow_id: str, nonce: str,
     :param holes: of the source
     :raises StaleMove: if the record is not, or no longer, that of the
         caller: a late or repeated request builds nothing
+    :raises LocalCloneError: if the stack could not be built
     """
+    move = node.records.get_move(shadow_id)
+    with node.lock(move.volume_id if move else shadow_id):
+        _prepare(node, shadow_id, nonce, holes)
+
+
+def _prepare(node: Node, shadow_id: str, nonce: str, holes: thin_map.Holes
+             ) -> None:
+    """The same for a caller that holds the lock."""
     move = node.records.get_move(shadow_id)
     if (move is None or move.token.nonce != nonce
             or move.committed or move.destination != node.host
@@ -314,8 +325,7 @@ def _check_handle(node: Node, move: state.Move) -> None:
         devices.ensure_closed(node, move.volume_id)
 
 
-def roll_back_live(node: Node, context: objects.Context,
-                   move: state.Move) -> None:
+def roll_back_live(node: Node, move: state.Move) -> None:
     """The live migration was given up.
 
     The volume is at its source again, where the guest never left it, and
@@ -333,7 +343,7 @@ def roll_back_live(node: Node, context: objects.Context,
     rolled_back = node.records.roll_back(move)
     node.tell(state.Milestone.ROLLED_BACK, rolled_back)
     cleanup.take_down(node, rolled_back)
-    node.peers.converge_soon(context, move.source, move.volume_id)
+    rpc.cast(move.source, peers.converge, node, move.volume_id)
 
 
 def written_regions(node: Node, move: state.Move) -> int:

@@ -15,14 +15,13 @@ from oslo_log import log as logging
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 
 LOG = logging.getLogger(__name__)
 
 
-def leave_out(node: Node, context: objects.Context, move: state.Move
-              ) -> None:
+def leave_out(node: Node, move: state.Move) -> None:
     """At the destination: what need not be copied is not.
 
     Tried once. Without a map all is copied.
@@ -35,7 +34,7 @@ def leave_out(node: Node, context: objects.Context, move: state.Move
     holes: thin_map.Holes = ()
     with _unless_it_fails(move):
         node.stack.note_mapped(move)
-        holes = _in_both(node, context, move)
+        holes = _in_both(node, move)
     with _unless_it_fails(move, exceptions.CommandTimeout):
         node.stack.leave_out(move, holes)
 
@@ -56,8 +55,7 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
                     {'volume': move.volume_id, 'error': exc})
 
 
-def _in_both(node: Node, context: objects.Context, move: state.Move
-             ) -> thin_map.Holes:
+def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
     """Where source and destination both read as zeros.
 
     The destination in so far as nothing was written to the clone there: the
@@ -66,15 +64,16 @@ def _in_both(node: Node, context: objects.Context, move: state.Move
     if not (node.stack.reads_zeros(move.destination_lv)
             and node.records.services().get(move.source)):
         return ()
-    found = node.peers.holes(context, move.source, move.shadow_id,
-                             move.token.nonce)
+    found = rpc.at(move.source, of_source, node, move.shadow_id,
+                   move.token.nonce)
     return found and thin_map.common(found, node.stack.holes(
         move.destination_lv, move.size_bytes, move.geometry))
 
 
+@rpc.method('holes', rpc.SOURCE)
 def of_source(node: Node, shadow_id: str, nonce: str
               ) -> thin_map.Holes:
-    """At the source: what was never written of it.
+    """Return what was never written of the source of a move that was left.
 
     Nothing writes to it any more, so nothing is locked: the destination
     waits, with the volume's lock.

@@ -40,25 +40,25 @@ def _holders(node: Node, move: state.Move, volume: objects.Volume
         source=not all(at), destination=any(at), pending=not all(connectors))
 
 
-def release_if_detached(node: Node, context: objects.Context,
-                        move: state.Move, volume: objects.Volume) -> None:
+def release_if_detached(node: Node, move: state.Move,
+                        volume: objects.Volume) -> None:
     """At the source: it was detached, and no call has said so."""
     users = devices.users(node, move.volume_id)
     if may_go_forward(_holders(node, move, volume), users):
         events.say(events.SOURCE_LEFT, volume=move.volume_id,
                    host=move.destination)
-        source.source_released(node, context, move)
+        source.source_released(node, move)
 
 
-def roll_back_if_dropped(node: Node, context: objects.Context,
-                         move: state.Move, volume: objects.Volume) -> None:
+def roll_back_if_dropped(node: Node, move: state.Move,
+                         volume: objects.Volume) -> None:
     """At the destination: the migration was dropped without a call."""
     users = devices.users(node, move.volume_id)
     written = destination.written_regions(node, move)
     if may_go_back(_holders(node, move, volume), users,
                    bool(written)):
         events.say(events.LIVE_GIVEN_UP, volume=move.volume_id)
-        destination.roll_back_live(node, context, move)
+        destination.roll_back_live(node, move)
 
 
 def may_go_forward(holders: Holders, source_users: int) -> bool:

@@ -23,8 +23,9 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.moves import holes as never_written
 
 #: Bytes of the smallest block that a thin pool of LVM maps.
 BLOCK = 64 << 10
@@ -58,14 +59,11 @@ class Memory:
 class Comparison:
     """What this node has of its copies, when their clones say: all.
 
-    :param context: the admin context in which peers are called
     :param memory: of the service
     """
 
-    def __init__(self, node: Node, context: objects.Context,
-                 memory: Memory | None = None) -> None:
+    def __init__(self, node: Node, memory: Memory | None = None) -> None:
         self._node = node
-        self._context = context
         self.memory = memory or Memory()
         #: Moves whose source has not told what it has, by volume id.
         self._silent: dict[str, state.Move] = {}
@@ -107,8 +105,8 @@ class Comparison:
 
     def _ask(self, move: state.Move) -> thin_map.Holes:
         try:
-            return self._node.peers.holes(
-                self._context, move.source, move.shadow_id, move.token.nonce)
+            return rpc.at(move.source, never_written.of_source, self._node,
+                          move.shadow_id, move.token.nonce)
         except ERRORS:
             self._silent[move.volume_id] = move
             raise

@@ -25,6 +25,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
@@ -34,6 +35,21 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds within which an attachment that names no host yet may be in use.
 ATTACHING = 3600
+
+
+@rpc.method('begin_passing', rpc.REMOTE, gives_way=True)
+def begin_for_home(node: Node, volume_id: str, properties: objects.Properties,
+                   attachments: objects.Attachments) -> None:
+    """Pass a volume through to its home, which asks for it.
+
+    :param properties: see :func:`begin`
+    :param attachments: those that the volume had when its home asked
+    :raises Refused: if the home asks too late
+    :raises SourceBusy: as :func:`begin`
+    :raises StaleMove: as :func:`begin`
+    """
+    with node.lock(volume_id):
+        begin(node, volume_id, properties, attachments)
 
 
 def begin(node: Node, volume_id: str, properties: objects.Properties,
@@ -93,20 +109,24 @@ def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
         volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
 
 
+@rpc.method('end_passing', rpc.REMOTE, expected=(
+    exceptions.Busy, exceptions.SourceBusy))
 def end_one(node: Node, volume_id: str, user: str) -> None:
-    """End one pass-through of a volume; the caller holds its lock.
+    """End one pass-through of a volume.
 
     A request may be late: the volume may have been attached here anew
     meanwhile. What was begun since then goes on.
 
     :param user: the CHAP user that the home made for what is to end
+    :raises Busy: if other work on the volume takes too long
     :raises SourceBusy: if something has the handle open
     """
-    if node.sessions.may_be_passed_by(volume_id, user):
-        end(node, volume_id)
-    else:
-        LOG.info('A request to end an earlier attachment of volume %s came '
-                 'late; nothing was changed.', volume_id)
+    with node.lock(volume_id):
+        if node.sessions.may_be_passed_by(volume_id, user):
+            end(node, volume_id)
+        else:
+            LOG.info('A request to end an earlier attachment of volume %s '
+                     'came late; nothing was changed.', volume_id)
 
 
 def end(node: Node, volume_id: str) -> None:

@@ -12,15 +12,18 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import destination
 from cinder_localclone.moves import flow
 from cinder_localclone.moves import source_export
 
@@ -32,13 +35,11 @@ class CheckFreeSpace(flow.Step):
 
     default_provides = 'destination'
 
-    def execute(self, context: objects.Context, volume: objects.Volume,
-                peer: str) -> dict:
-        description = self._node.peers.describe(context, peer)
+    def execute(self, volume: objects.Volume, peer: str) -> dict:
+        description = rpc.at(peer, peers.describe, self._node)
         if description['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
-        checks.check_version(peer, description, volume)
         checks.check_free_space(
             peer, lvm_reports.FreeSpace(**description['room']),
             rows.body_bytes(volume), self._node.geometry)
@@ -103,7 +104,7 @@ class MapHoles(flow.Step):
 
     def execute(self, volume: objects.Volume, destination: dict
                 ) -> tuple[thin_map.Holes, int]:
-        if not destination.get('sparse'):  # also of an older version
+        if not destination['sparse']:
             return [], 0
         stack = self._node.stack
         try:
@@ -150,11 +151,10 @@ class Record(flow.Step):
         self._node.tell(state.Milestone.BEGUN, move)
         return move
 
-    def revert(self, context: objects.Context, result: typing.Any,
-               **_kwargs: typing.Any) -> None:
+    def revert(self, result: typing.Any, **_kwargs: typing.Any) -> None:
         if isinstance(result, state.Move):
             try:
-                abandon(self._node, context, result)
+                abandon(self._node, result)
             except Exception:  # must not hide why the move has failed
                 events.say(events.NOT_ROLLED_BACK, exc_info=True,
                            volume=result.volume_id)
@@ -171,13 +171,9 @@ class Offer(flow.Step):
 class Prepare(flow.Step):
     """The peer builds its stack."""
 
-    def execute(self, context: objects.Context, move: state.Move,
-                holes: thin_map.Holes) -> None:
-        what = (context, move.destination, move.shadow_id, move.token.nonce)
-        if holes:
-            self._node.peers.prepare_sparse(*what, holes)
-        else:
-            self._node.peers.prepare(*what)
+    def execute(self, move: state.Move, holes: thin_map.Holes) -> None:
+        rpc.at(move.destination, destination.prepare, self._node,
+               move.shadow_id, move.token.nonce, holes)
 
 
 class Commit(flow.Step):
@@ -208,8 +204,7 @@ class Commit(flow.Step):
         return None
 
 
-def move_volume(node: Node, context: objects.Context,
-                volume: objects.Volume, peer: str,
+def move_volume(node: Node, volume: objects.Volume, peer: str,
                 new_credentials: Callable[[], str],
                 live: bool = False,
                 asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -237,11 +232,11 @@ def move_volume(node: Node, context: objects.Context,
         steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
     # A guest goes on to write: see :mod:`.holes`.
     no_holes: dict[str, typing.Any] = {'holes': ()} if live else {}
-    return run(node, context, volume, peer, steps.add(Commit(node)),
+    return run(node, volume, peer, steps.add(Commit(node)),
                **no_holes)
 
 
-def run(node: Node, context: objects.Context, volume: objects.Volume,
+def run(node: Node, volume: objects.Volume,
         peer: str, steps: linear_flow.Flow, **given: typing.Any
         ) -> state.Move:
     """Take the steps of a move up to its commit; see :func:`move_volume`.
@@ -249,9 +244,8 @@ def run(node: Node, context: objects.Context, volume: objects.Volume,
     :param given: what steps need that none of these provides
     """
     committed: state.Move = flow.run(
-        steps, context=context, volume=volume, peer=peer,
-        **given)['committed']
-    node.peers.converge_soon(context, peer, volume.id)
+        steps, volume=volume, peer=peer, **given)['committed']
+    rpc.cast(peer, peers.converge, node, volume.id)
     if not (committed.keeps_handle or committed.follows):
         drop_handle(node, committed)
     return committed
@@ -297,8 +291,7 @@ def drop_handle(node: Node, move: state.Move) -> None:
                     exc_info=exceptions.is_unexpected(exc))
 
 
-def abandon(node: Node, context: objects.Context,
-            move: state.Move) -> None:
+def abandon(node: Node, move: state.Move) -> None:
     """Give up a move that is not committed.
 
     The volume is free at once; the destination removes what it has, now if
@@ -309,7 +302,7 @@ def abandon(node: Node, context: objects.Context,
     failed = node.records.advance(move, state.Event.FAILED)
     node.tell(state.Milestone.ROLLED_BACK, failed)
     try:
-        node.peers.converge(context, failed.destination, failed.volume_id)
+        rpc.at(failed.destination, peers.converge, node, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
             source_export.withdraw(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
@@ -317,8 +310,7 @@ def abandon(node: Node, context: objects.Context,
                    host=failed.destination, error=exc)
 
 
-def abandon_interrupted(node: Node, context: objects.Context,
-                        volume_id: str) -> None:
+def abandon_interrupted(node: Node, volume_id: str) -> None:
     """Give up a move that this service began and did not live to commit.
 
     Only this service moves its volumes, under the volume's lock, which the
@@ -326,11 +318,10 @@ def abandon_interrupted(node: Node, context: objects.Context,
     """
     move = node.records.move_of(volume_id)
     if move and not move.committed and move.source == node.host:
-        abandon(node, context, move)
+        abandon(node, move)
 
 
-def source_released(node: Node, context: objects.Context,
-                    move: state.Move) -> None:
+def source_released(node: Node, move: state.Move) -> None:
     """The guest has left the source, hydration may begin.
 
     Whether it has is seen here, at the source, so the source records it.
@@ -344,6 +335,5 @@ def source_released(node: Node, context: objects.Context,
         move.volume_id, move.source_lv, move.size_bytes)
     node.stack.flush_handle(move.volume_id)
     released = node.records.advance(move, state.Event.SOURCE_DETACHED)
-    node.peers.converge_soon(context, move.destination,
-                             move.volume_id)
+    rpc.cast(move.destination, peers.converge, node, move.volume_id)
     drop_handle(node, released)

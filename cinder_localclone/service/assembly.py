@@ -9,7 +9,6 @@ import time
 import typing
 
 from cinder.brick.local_dev import lvm as brick_lvm
-from cinder import context as cinder_context
 from cinder import coordination
 from cinder import exception
 from cinder.i18n import _
@@ -25,9 +24,11 @@ from tooz import coordination as tooz
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.interfaces import peers as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
+from cinder_localclone.core import rpc as methods
 from cinder_localclone.db import attachments
 from cinder_localclone.db import interrupted as status_records
 from cinder_localclone.db import queue
@@ -37,6 +38,7 @@ from cinder_localclone.encryption import key_manager
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.service import directory as directories
+from cinder_localclone.service import messages
 from cinder_localclone.service import notifications
 from cinder_localclone.service import options
 from cinder_localclone.service import rpc
@@ -162,6 +164,37 @@ class Service:
             return str(exc)
         return ''
 
+    @methods.answers(interfaces.describe)
+    def describe(self) -> dict[str, typing.Any]:
+        """Return what this node is and can take."""
+        free, problems, doomed = self.readiness()
+        return {
+            'host': '%s#%s' % (self.node.host, self.backend_name),
+            'addresses': self.addresses,
+            'initiator': self.initiator,
+            'room': dataclasses.asdict(free),
+            'problems': problems,
+            'doomed': doomed,
+            'block': self.block,
+            'time': time.time(),
+            'sparse': self.node.stack.pool is not None,
+        }
+
+    @methods.method('figures', prompt=True)
+    def figures(self) -> dict[str, dict[str, typing.Any]]:
+        """Return what this service has counted and measured.
+
+        :returns: events and refusals, see :func:`.events.counts`; copies:
+            fields of :class:`.hydration.Progress`, by the shadows' ids
+        """
+        counts = events.counts()
+        for key in messages.DETAILS:
+            counts['refusals'].setdefault(key.lower(), 0)
+        return {**counts, 'copies': {
+            shadow_id: dataclasses.asdict(progress) for shadow_id, progress
+            in self.reconciler.copying.all_progress().items()}}
+
+    @methods.method('troubles', prompt=True)
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
         serving = self.reconciler.serving.troubles()
@@ -248,13 +281,13 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         geometry = options.geometry(conf)
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
-    peers = rpc.client(conf.localclone_peer_timeout)
+    peers = rpc.Client(conf.localclone_peer_timeout)
     rows = queue.QueueRecords()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'),
         *conf.localclone_addresses) if address]
     directory = directories.Directory(
-        host, rows, peers, cinder_context.get_admin_context())
+        host, rows, peers)
     directory.know(host, addresses)
     stack = clone.Stack(
         conf.volume_group, pool,
@@ -285,8 +318,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         compare_wait=conf.localclone_compare_timeout,
         authenticates=conf.localclone_authenticated,
         tell=notifications.Notices(host, rows).tell)
-    reconciler = reconcile.Reconciler(
-        node, cinder_context.get_admin_context())
+    reconciler = reconcile.Reconciler(node)
     return Service(
         backend_name=backend_name, node=node, stack=stack,
         reconciler=reconciler,
@@ -362,7 +394,7 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
               lambda: look(service, backups)),
         _loop(conf.localclone_node_interval,
               lambda: uncommitted.sweep(
-                  service.node, reconciler.context, reconciler.seen)),
+                  service.node, reconciler.seen)),
         # It can take hours.
         _loop(conf.localclone_node_interval,
               lambda: cleanup.remove_doomed(service.node, reconciler.seen)),
@@ -405,7 +437,7 @@ def look(service: Service, backups: header_backups.Look) -> None:
     """Converge all of a node; end what Cinder does not end."""
     try:
         service.reconciler.converge_node()
-        backups.look(service.reconciler.context)
+        backups.look()
     finally:
         interrupted.look(service.node, status_records.StatusRecords(),
                          service.started)

@@ -8,10 +8,11 @@ import time
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import hosts as host_names
-from cinder_localclone.core.interfaces import peers as peer_interfaces
+from cinder_localclone.core.interfaces import peers as interfaces
 from cinder_localclone.core.interfaces import records as record_interfaces
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
+from cinder_localclone.core import rpc
 
 #: Seconds for which a node's answer with its addresses is believed.
 BELIEVED = 600
@@ -30,23 +31,19 @@ class Directory:
     after some minutes: an address may have another node by then.
 
     :param host: this service's host
-    :param context: with which nodes are asked by :meth:`is_at`
     """
 
     def __init__(self, host: str, records: record_interfaces.Services,
-                 peers: peer_interfaces.Peers,
-                 context: objects.Context = None):
+                 peers: rpc.Calls):
         self.host = host
         self._records = records
-        self._peers = peers
-        self._context = context
+        self.peers = peers
         self._addresses: dict[str, frozenset[str]] = {}
         self._knowing = threading.Lock()
         #: When each other node is asked again, monotonic seconds.
         self._again: dict[str, float] = {}
 
-    def find(self, context: objects.Context, connector: objects.Connector
-             ) -> str | None:
+    def find(self, connector: objects.Connector) -> str | None:
         """The service host of the connecting node; None if it is none.
 
         :raises PeerUnreachable: if the node that matches by name is down
@@ -55,8 +52,7 @@ class Directory:
         match = _by_name(connector, nodes)
         if match is None:
             alive = [host for host, is_alive in nodes.items() if is_alive]
-            return self._find_by_address(
-                context, _address(connector), alive, alive)
+            return self._find_by_address(_address(connector), alive, alive)
         if not nodes[match] and match != self.host:
             raise exceptions.PeerUnreachable(
                 host=match, method='heartbeat', seconds='service_down_time')
@@ -72,7 +68,7 @@ class Directory:
         match = _by_name(connector, nodes)
         if match is None:
             return host in nodes and host == self._find_by_address(
-                self._context, _address(connector), list(nodes),
+                _address(connector), list(nodes),
                 [each for each, alive in nodes.items() if alive])
         return match == host
 
@@ -93,7 +89,7 @@ class Directory:
                 self._records.services().items()
                 if host.partition('@')[2] == backend}
 
-    def _find_by_address(self, context: objects.Context, address: str | None,
+    def _find_by_address(self, address: str | None,
                          hosts: list[str], alive: list[str]) -> str | None:
         """Return the one of some hosts that has an address.
 
@@ -104,13 +100,13 @@ class Directory:
         if address in self._addresses.get(self.host, ()):
             return self.host if self.host in hosts else None
         now = time.monotonic()
-        self._ask(context, [
+        self._ask([
             host for host in alive
             if host != self.host and self._again.get(host, now) <= now])
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
 
-    def _ask(self, context: objects.Context, hosts: list[str]) -> None:
+    def _ask(self, hosts: list[str]) -> None:
         """Ask nodes for their addresses, and remember them.
 
         All at one time: a caller may hold the lock of a volume, for which
@@ -120,7 +116,7 @@ class Directory:
             return
         with futures.ThreadPoolExecutor(min(len(hosts), AT_ONCE)) as pool:
             answers = list(pool.map(
-                lambda host: self._addresses_of(context, host), hosts))
+                self._addresses_of, hosts))
         now = time.monotonic()
         for host, addresses in zip(hosts, answers):
             if addresses is None:  # what it said last counts
@@ -129,12 +125,11 @@ class Directory:
                 self.know(host, addresses)
                 self._again[host] = now + BELIEVED
 
-    def _addresses_of(self, context: objects.Context, host: str
-                      ) -> list[str] | None:
+    def _addresses_of(self, host: str) -> list[str] | None:
         """What a node says; None: it does not answer."""
         try:
-            found: list[str] = self._peers.describe(
-                context, host)['addresses']
+            found: list[str] = rpc.at(
+                host, interfaces.describe, self)['addresses']
         except exceptions.LocalCloneError:
             return None
         return found

@@ -19,6 +19,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
@@ -32,11 +33,9 @@ LOG = logging.getLogger(__name__)
 
 # -- at the node that Cinder has asked
 
-def from_snapshot(node: Node, context: objects.Context,
-                  volume_id: str, snapshot_id: str) -> None:
+def from_snapshot(node: Node, volume_id: str, snapshot_id: str) -> None:
     """Make a volume of a snapshot, on the node that has that.
 
-    :param context: the admin context in which peers are called
     :raises ForeignImage: if no node of this backend has it
     :raises LocalCloneError: if it could not be made
     """
@@ -45,29 +44,23 @@ def from_snapshot(node: Node, context: objects.Context,
     _check_backend(node, 'snapshot ' + snapshot_id, host)
 
     def make(destination: str) -> None:
-        if host == node.host:
-            from_snapshot_here(node, context, volume_id, snapshot_id,
-                               destination)
-        else:
-            node.peers.create_from_snapshot(
-                context, host, volume_id, snapshot_id, destination)
+        rpc.at(host, make_from_snapshot, node, volume_id, snapshot_id,
+               destination)
     _bear(node, _volume(node, volume_id), host, make)
 
 
-def from_volume(node: Node, context: objects.Context, volume_id: str,
-                source_id: str, seconds: float,
-                progress: Callable[[str], object]) -> None:
+def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
+                source_id: str, seconds: float) -> None:
     """Make a volume of another, at that one's home.
 
     One that Cinder has cached of an image is only taken if that takes no
     time: else Cinder downloads the image.
 
-    :param context: the admin context in which peers are called
     :param seconds: to wait while the source is copied there, at most
-    :param progress: ``progress(shadow_id)``: how far a copy to here is
     :raises ForeignImage: if it is not a volume of this backend
     :raises LocalCloneError: if it could not be made
     """
+    node = reconciler.node
     volume = _volume(node, volume_id)
     cached = volume.source_volid != source_id and volume.use_quota
 
@@ -85,12 +78,8 @@ def from_volume(node: Node, context: objects.Context, volume_id: str,
         snapshots.check_copied(node, source)
 
         def make(destination: str) -> None:
-            if host == node.host:
-                from_volume_here(node, context, volume_id, source_id,
-                                 destination, progress)
-            else:
-                node.peers.create_from_volume(
-                    context, host, volume_id, source_id, destination)
+            rpc.at(host, make_from_volume, reconciler, volume_id, source_id,
+                   destination)
         _bear(node, volume, host, make)
     snapshots.when_copied(0 if cached else seconds, attempt)
 
@@ -152,9 +141,10 @@ def _give_back(node: Node, volume_id: str, home: str, asked: str
 
 # -- at the node that has the image
 
-def from_snapshot_here(node: Node, context: objects.Context,
-                       volume_id: str, snapshot_id: str, destination: str
-                       ) -> None:
+# What is made may have to move afterwards.
+@rpc.method('create_from_snapshot', rpc.SNAPSHOT, times=2)
+def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
+                       destination: str) -> None:
     """Make a volume of a snapshot that this node has.
 
     :param destination: service host that it moves to then; '': nowhere
@@ -162,7 +152,7 @@ def from_snapshot_here(node: Node, context: objects.Context,
     :raises TooLate: if nobody waits for the volume any more
     :raises LocalCloneError: if LVM fails
     """
-    with _newborn(node, context, volume_id, destination) as volume:
+    with _newborn(node, volume_id, destination) as volume:
         with node.lock(snapshot_id):
             snapshot = snapshots.present(node, snapshot_id)
             encryption = rows.recorded(snapshot)
@@ -171,19 +161,22 @@ def from_snapshot_here(node: Node, context: objects.Context,
             _make(node, volume, snapshot.lv, snapshot.size_bytes, encryption)
 
 
-def from_volume_here(node: Node, context: objects.Context,
-                     volume_id: str, source_id: str, destination: str,
-                     progress: Callable[[str], object]) -> None:
+@rpc.method('create_from_volume', rpc.HOME, times=2, expected=(
+    exceptions.BeingCopied,))
+def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
+                     source_id: str, destination: str) -> None:
     """Make a volume of another whose home is this node.
 
-    :param progress: ``progress(shadow_id)``: how far a copy to here is
+    :param destination: as of :func:`make_from_snapshot`
+    :raises BeingCopied: if not all of the other volume is here yet
     :raises LocalCloneError: as :func:`.snapshots.at_home`, and as
-        :func:`from_snapshot_here`
+        :func:`make_from_snapshot`
     """
-    with _newborn(node, context, volume_id, destination) as volume:
+    node = reconciler.node
+    with _newborn(node, volume_id, destination) as volume:
         with node.lock(source_id), reencrypt_pause.for_a_moment(
                 node, source_id):
-            image = snapshots.at_home(node, context, source_id, progress)
+            image = snapshots.at_home(node, source_id, reconciler.progress)
             encryption = rows.recorded(image)
             _check_image(node, volume, 'volume ' + source_id, encryption,
                          image.size)
@@ -192,8 +185,8 @@ def from_volume_here(node: Node, context: objects.Context,
 
 
 @contextlib.contextmanager
-def _newborn(node: Node, context: objects.Context, volume_id: str,
-             destination: str) -> Iterator[objects.Volume]:
+def _newborn(node: Node, volume_id: str, destination: str
+             ) -> Iterator[objects.Volume]:
     """A volume that somebody waits for; what is made of it moves then.
 
     The move has to wait for another node, so no image is locked any more.
@@ -211,7 +204,7 @@ def _newborn(node: Node, context: objects.Context, volume_id: str,
             yield volume
             rotate.give_own_key(node, _volume(node, volume_id))
             if destination:
-                moving.move_volume(node, context, _volume(node, volume_id),
+                moving.move_volume(node, _volume(node, volume_id),
                                    destination, source_export.new_credentials)
         except Exception:
             # What can't be removed now the node's sweep finds.

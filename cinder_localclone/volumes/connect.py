@@ -2,7 +2,7 @@
 """Connecting a volume at its home, and ending that.
 
 Called by Cinder through the driver, or by another node whose service Cinder
-has asked, through the handlers.
+has asked (:mod:`cinder_localclone.core.rpc`).
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
-from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import activate
@@ -29,6 +29,7 @@ from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import decision
@@ -44,25 +45,25 @@ CLOSING = 10
 class Connections:
     """Serves the volumes of one node.
 
-    :param find: ``find(context, connector)``: the service host of the node
-        that a connector belongs to, None if it is none's; see
+    :param find: ``find(connector)``: the service host of the node that a
+        connector belongs to, None if it is none's; see
         :meth:`.directory.Directory.find`
     """
 
     def __init__(self, reconciler: reconcile.Reconciler,
-                 find: Callable[
-                     [objects.Context, objects.Connector], str | None]):
-        self._node = reconciler.node
+                 find: Callable[[objects.Connector], str | None]):
+        self.node = self._node = reconciler.node
         self._reconciler = reconciler
         self._find = find
         #: What a node was offered in vain to log in with, by whose handle
         #: and its iSCSI name. It may still be about to do so.
         self._in_vain: dict[tuple[str, str], str] = {}
 
-    def serve(self, context: objects.Context, volume_id: str,
-              connector: objects.Connector, attachments: objects.Attachments
-              ) -> dict[str, typing.Any]:
-        """The home's answer to initialize_connection.
+    # It may have to wait for another node.
+    @rpc.method('initialize_connection', rpc.HOME, times=2)
+    def serve(self, volume_id: str, connector: objects.Connector,
+              attachments: objects.Attachments) -> dict[str, typing.Any]:
+        """Connect a volume to a host.
 
         :param attachments: those that the volume had when Cinder asked: a
             late request takes it from none that came since
@@ -71,11 +72,10 @@ class Connections:
         :raises StaleMove: if this node is not its home any more
         :raises LocalCloneError: if it could not be moved; it is at rest here
         """
-        node_of_connector = self._find(context, connector)
+        node_of_connector = self._find(connector)
         with (self._reconciler.copying.waker.give_way(),
               self._node.lock(volume_id)):
-            source.abandon_interrupted(
-                self._node, self._reconciler.context, volume_id)
+            source.abandon_interrupted(self._node, volume_id)
             volume = node.volume_at_home(self._node, volume_id)
             checks.check_in_time(volume, connector.get('host'), connector,
                                  attachments)
@@ -96,7 +96,7 @@ class Connections:
                 return self._remote_connection(volume, connector)
             if (choice.verdict is decision.Verdict.PASS_THROUGH
                     and node_of_connector):
-                return self._pass_through(context, volume, connector,
+                return self._pass_through(volume, connector,
                                           node_of_connector)
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
@@ -107,7 +107,7 @@ class Connections:
                 # First: nothing may fail after the commit.
                 connection = self._local_connection(volume)
                 source.move_volume(
-                    self._node, context, volume, node_of_connector,
+                    self._node, volume, node_of_connector,
                     source_export.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
                 return connection
@@ -195,13 +195,10 @@ class Connections:
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
-    def _pass_through(self, context: objects.Context, volume: objects.Volume,
+    def _pass_through(self, volume: objects.Volume,
                       connector: objects.Connector, host: str
                       ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
-        if rows.recorded(volume) or rows.is_encrypted_by_nova(volume):
-            checks.check_version(
-                host, self._node.peers.describe(context, host), volume)
         self._reconciler.converge_present(volume.id)
         reencrypt_pause.settle(self._node, volume)
         connection = self._local_connection(volume)
@@ -216,13 +213,10 @@ class Connections:
             handle_id, initiator, auth, passed=True,
             device=devices.served_path(self._node, volume))
         try:
-            self._node.peers.begin_passing(
-                context, host, volume.id, properties,
-                volume_attachments.of_request(volume))
+            rpc.at(host, remote_attachment.begin_for_home, self._node,
+                   volume.id, properties,
+                   volume_attachments.of_request(volume))
             devices.note_used(self._node, volume)
-        except peers.PeerTooOld:
-            self._withdraw(volume, initiator)
-            return self._remote_connection(volume, connector)
         except Exception:
             if not known:
                 self._in_vain[handle_id, initiator] = auth
@@ -242,7 +236,7 @@ class Connections:
                           'connection failed; the next periodic check ends '
                           'the export.', volume.id)
 
-    def _end_passing(self, context: objects.Context, volume: objects.Volume,
+    def _end_passing(self, volume: objects.Volume,
                      connector: objects.Connector) -> None:
         """The node of a connector passes a volume through no more.
 
@@ -256,7 +250,7 @@ class Connections:
         if not (host and known) or self._has_another(volume, host):
             return
         try:
-            _when_closed(self._node.peers.end_passing, context, host,
+            _when_closed(rpc.at, host, remote_attachment.end_one, self._node,
                          volume.id, known.properties['auth_username'])
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from %(host)s, which '
@@ -274,10 +268,13 @@ class Connections:
         return bool(move and connector and _is_live(move)
                     and not self._node.is_at(connector, move.destination))
 
-    def unserve(self, context: objects.Context, volume_id: str,
-                connector: objects.Connector | None,
+    @rpc.method('terminate_connection', rpc.HOME)
+    def unserve(self, volume_id: str, connector: objects.Connector | None,
                 attachments: objects.Attachments) -> None:
-        """What terminate_connection does on the node that has to act.
+        """End a connection of a volume.
+
+        On the home of the volume; on the source of its live move, if that
+        is what the guest has left.
 
         What a host has by another attachment as well it keeps. Nova may ask
         twice, and Cinder deletes the attachment after the first answer: the
@@ -304,7 +301,7 @@ class Connections:
                     self._stop_serving(rows.handle_id(volume), connector)
                 return
             if volume and connector:
-                self._end_passing(context, volume, connector)
+                self._end_passing(volume, connector)
             if not _is_shared(volume, connector):
                 self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
@@ -315,11 +312,10 @@ class Connections:
                 return
             if self.leaves_source(move, connector):
                 if move.source == self._node.host:
-                    self._source_released(context, move)
+                    self._source_released(move)
             elif (move.destination == self._node.host
                   and not self._has_another(volume, move.destination)):
-                _when_closed(destination.roll_back_live, self._node,
-                             context, move)
+                _when_closed(destination.roll_back_live, self._node, move)
 
     def _has_another(self, volume: objects.Volume | None, host: str) -> bool:
         """Whether a node has a volume by two attachments.
@@ -367,15 +363,14 @@ class Connections:
                         '%(error)s',
                         {'volume': volume.id, 'error': exc})
 
-    def _source_released(self, context: objects.Context,
-                         move: state.Move) -> None:
+    def _source_released(self, move: state.Move) -> None:
         """The guest has left this node; a late close is waited for.
 
         If it does not come, the detach is done nevertheless: the periodic
         check lets hydration begin when the kernel shows that it may.
         """
         try:
-            _when_closed(source.source_released, self._node, context, move)
+            _when_closed(source.source_released, self._node, move)
         except Exception as exc:  # also of the database, or of privsep
             LOG.warning('Volume %(volume)s was detached from this node, but '
                         'its copy to %(host)s has to wait; the next periodic '

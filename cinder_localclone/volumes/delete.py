@@ -7,10 +7,12 @@ import contextlib
 import tenacity
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
@@ -32,57 +34,36 @@ class _InUse(exceptions.LocalCloneError):
     """Somebody is at work with a volume."""
 
 
-def delete(node: Node, context: objects.Context,
-           volume: objects.Volume) -> None:
+@rpc.method('delete', rpc.HOME, local={'overwrites': False}, expected=(
+    exceptions.CannotDelete, exceptions.HalfDeleted))
+def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
     """Remove all of a volume at its home; its source, if any, follows.
 
-    What is gone already is done. The row that comes with the call may be
-    stale: a move may have been committed since, so whoever is its home now
-    is asked.
-
-    :param context: the admin context in which peers are called
-    :raises CannotDelete: if something uses it, or it is between two nodes,
-        or the storage does not answer in time; its owner may try again
-    :raises HalfDeleted: the same, of what an earlier delete has begun with
-    :raises PeerUnreachable: if its home does not answer
-    """
-    home = delete_here(node, context, volume.id)
-    if home != node.host:
-        node.peers.delete(context, home, volume.id)
-
-
-def delete_here(node: Node, context: objects.Context,
-                volume_id: str, overwrites: bool = True) -> str:
-    """The same, if this node is the volume's home.
+    What is gone already is done.
 
     :param overwrites: whether a thick LV is overwritten and removed before
         this returns. Else it is only taken from its volume, for a caller
-        that does not wait for hours: see
-        :func:`.cleanup.remove_doomed`
-    :returns: its home; unless that is this node, nothing was done
-    :raises CannotDelete: as :func:`delete`
-    :raises HalfDeleted: as :func:`delete`
+        that does not wait for hours: see :func:`.cleanup.remove_doomed`
+    :raises StaleMove: if its home is another node
+    :raises CannotDelete: if something uses it, or it is between two nodes,
+        or the storage does not answer in time; its owner may try again
+    :raises HalfDeleted: the same, of what an earlier delete has begun with
     """
-    home = _home(node, volume_id)
-    if home != node.host:
-        return home  # what has a lock here need not be waited for
+    if _at_home(node, volume_id) is None:
+        return  # what has a lock here need not be waited for
     with _locked(node, volume_id):
-        volume = node.records.volume(volume_id)
+        volume = _at_home(node, volume_id)
         if volume is None:
-            return node.host
-        home = names.service_host(volume.host)
-        if home == node.host and manageable.was_not_managed(
-                volume.status, volume.size):
+            return
+        if manageable.was_not_managed(volume.status, volume.size):
             manage.give_back(node, 'volume', volume_id)
-        elif home == node.host:
-            source.abandon_interrupted(node, context, volume_id)
-            _check_home(node, context, volume)
-            _remove(node, context, volume, overwrites)
-        return home
+        else:
+            source.abandon_interrupted(node, volume_id)
+            _check_home(node, volume)
+            _remove(node, volume, overwrites)
 
 
-def _check_home(node: Node, context: objects.Context,
-                volume: objects.Volume) -> None:
+def _check_home(node: Node, volume: objects.Volume) -> None:
     """See that no other node has the LV that the row of a volume names.
 
     Such a node corrects the row, see :mod:`.homes`. If an earlier delete has
@@ -94,18 +75,23 @@ def _check_home(node: Node, context: objects.Context,
     if volume.name in node.stack.lvs():
         return
     with _to_be_tried_again(node, volume.id, exceptions.PeerUnreachable):
-        other = homes.find(node, context, volume)
+        other = homes.find(node, volume)
     if other:
-        node.peers.converge_soon(context, other, volume.id)
+        rpc.cast(other, peers.converge, node, volume.id)
         raise exceptions.CannotDelete(
             volume=volume.id, reason='its data is on %s, and Cinder has '
             'recorded another home. %s corrects that soon.' % (other, other))
 
 
-def _home(node: Node, volume_id: str) -> str:
-    """The service host that has a volume now; of one that is gone, this."""
+def _at_home(node: Node, volume_id: str) -> objects.Volume | None:
+    """Return a volume whose home is this node; None if it is gone.
+
+    :raises StaleMove: if its home is another node
+    """
     volume = node.records.volume(volume_id)
-    return names.service_host(volume.host) if volume else node.host
+    if volume is not None and not rows.is_home(volume, node.host):
+        raise exceptions.StaleMove(volume=volume_id)
+    return volume
 
 
 @contextlib.contextmanager
@@ -211,8 +197,7 @@ def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
                 and rows.is_home(volume, node.host))
 
 
-def _remove(node: Node, context: objects.Context,
-            volume: objects.Volume, overwrites: bool) -> None:
+def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     move = _move(node, volume)
     remains = node.records.remains_of(move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
@@ -245,7 +230,7 @@ def _remove(node: Node, context: objects.Context,
         policy.forget(node, handles, recorded,
                       policy.key_of_type(node, volume))
     for each in remains:
-        node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
+        rpc.cast(each.cleanup_node, peers.converge, node, each.volume_id)
 
 
 def _mark(node: Node, volume: objects.Volume) -> None:

@@ -21,9 +21,11 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import reconcile
 
@@ -85,6 +87,9 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     return home
 
 
+# A home asks the nodes that use the volume over iSCSI twice: before its own
+# part, and after it.
+@rpc.method('extend', rpc.HOME, times=3)
 def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
                 size_gib: int) -> bool:
     """Do a part of an extension, for a node that asks until it is done.
@@ -117,8 +122,8 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
     volume = node.records.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
-    _repeat(node, volume, lambda: node.peers.extend(
-        reconciler.context, home, volume_id, size_gib))
+    _repeat(node, volume, lambda: rpc.at(
+        home, extend_part, reconciler, volume_id, size_gib))
 
 
 def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
@@ -130,7 +135,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         nothing was done then
     """
     node = reconciler.node
-    source.abandon_interrupted(node, reconciler.context, volume_id)
+    source.abandon_interrupted(node, volume_id)
     volume = node.records.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
@@ -203,10 +208,9 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
     :param size_gib: as much as the home has; they answer if they can do it
     """
     for host, connection in nodes.passed_from(reconciler.node, volume):
-        reconciler.node.peers.begin_passing(
-            reconciler.context, host, volume.id,
-            dict(connection.properties, size_gib=size_gib),
-            attachments.of_request(volume))
+        rpc.at(host, remote_attachment.begin_for_home, reconciler.node,
+               volume.id, dict(connection.properties, size_gib=size_gib),
+               attachments.of_request(volume))
 
 
 def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,

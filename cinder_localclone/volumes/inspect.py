@@ -7,7 +7,6 @@ volume, with one listing of LVM, device-mapper and rows. It takes the state of
 iSCSI targets and initiators for right.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.moves import hydration
 
@@ -93,13 +93,19 @@ class Report(TypedDict):
     header_backup: bool
 
 
-def inspect(node: Node, volume_id: str,
-            progress: Callable[[str], hydration.Progress | None]) -> Report:
-    """Collect everything on this node that has to do with a volume.
+class Reconciler(typing.Protocol):
+    """What :class:`.reconcile.Reconciler` is to an inspection."""
 
-    :param progress: ``progress(shadow_id)``: how far the copy was when last
-        measured, or None
-    """
+    node: Node
+
+    def progress(self, shadow_id: str) -> hydration.Progress | None:
+        """Return how far a copy to this node was when last measured."""
+
+
+@rpc.method('inspect', prompt=True)
+def inspect(reconciler: Reconciler, volume_id: str) -> Report:
+    """Collect everything on this node that has to do with a volume."""
+    node = reconciler.node
     move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
     handle_id = rows.handle_id(volume) if volume else volume_id
@@ -135,7 +141,7 @@ def inspect(node: Node, volume_id: str,
         report['clone'] = dataclasses.asdict(
             node.stack.clone_status(move.shadow_id))
         report['session'] = node.sessions.disk(move)
-        measured = progress(move.shadow_id)
+        measured = reconciler.progress(move.shadow_id)
         report['progress'] = (dataclasses.asdict(measured) if measured
                               else None)
     return report
@@ -266,8 +272,7 @@ def _clone_differs(report: Report, wanted: Expected) -> Iterator[str]:
 
 def place(report: Report) -> int:
     """That of a copy in the queue; 0: it runs, or there is none."""
-    progress = report['progress'] or {}
-    return int(progress.get('place', 0))  # older services do not say
+    return int(report['progress']['place']) if report['progress'] else 0
 
 
 def _incomplete_below_clone(report: Report,

@@ -21,6 +21,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
@@ -163,38 +164,24 @@ def _undone_if_it_fails(node: Node, volume_id: str) -> Any:
         raise
 
 
-def unmanage(node: Node, context: objects.Context, volume_id: str
-             ) -> None:
-    """Leave the LV of a volume to whoever wants it, wherever its home is.
+@rpc.method('unmanage', rpc.HOME, expected=(exceptions.CannotUnmanage,))
+def unmanage(node: Node, volume_id: str) -> None:
+    """Leave the LV of a volume to whoever wants it.
 
-    :param context: the admin context in which peers are called
-    :raises CannotUnmanage: if it can't be left now
-    :raises LocalCloneError: if its home could not do it
-    """
-    home = unmanage_here(node, context, volume_id)
-    if home != node.host:
-        node.peers.unmanage(context, home, volume_id)
-
-
-def unmanage_here(node: Node, context: objects.Context, volume_id: str
-                  ) -> str:
-    """The same, if this node is the volume's home.
-
-    :returns: its home; unless that is this node, nothing was done
+    :raises StaleMove: if its home is another node
     :raises CannotUnmanage: if it can't be left now
     """
     with node.lock(volume_id):
-        source.abandon_interrupted(node, context, volume_id)
+        source.abandon_interrupted(node, volume_id)
         volume = node.records.volume(volume_id)
         if volume is None:
-            return node.host
-        home = names.service_host(volume.host)
-        if home == node.host and manageable.was_not_managed(
-                volume.status, volume.size):
+            return
+        if not rows.is_home(volume, node.host):
+            raise exceptions.StaleMove(volume=volume_id)
+        if manageable.was_not_managed(volume.status, volume.size):
             give_back(node, 'volume', volume_id)
-        elif home == node.host:
+        else:
             _leave(node, volume)
-        return home
 
 
 def _leave(node: Node, volume: objects.Volume) -> None:

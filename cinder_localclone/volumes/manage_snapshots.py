@@ -15,8 +15,8 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.volumes import manage as adoption
 from cinder_localclone.volumes import manageable
 
@@ -48,31 +48,36 @@ def listed(node: Node) -> list[manageable.Entry]:
 
 # -- manage
 
-def get_size(node: Node, context: objects.Context, snapshot_id: str,
-             reference: adoption.Reference) -> int:
+def get_size(node: Node, snapshot_id: str, reference: adoption.Reference
+             ) -> int:
     """The GiB that a snapshot of an LV will have.
 
-    :param context: the admin context in which peers are called
     :raises CannotManage: if the LV can't become one
     """
-    _host, size = _whereabouts(node, context, snapshot_id, reference)
+    _host, size = _whereabouts(node, snapshot_id, reference)
     return size
 
 
-def size_here(node: Node, snapshot_id: str,
-              reference: adoption.Reference) -> int | None:
-    """The same of an LV of this node; None if that has none."""
+@rpc.method('manageable_snapshot', prompt=True, expected=(
+    exceptions.CannotManage, exceptions.TooLate))
+def find_size(node: Node, snapshot_id: str, reference: adoption.Reference
+              ) -> int | None:
+    """Return the GiB of a snapshot of an LV of a node; None if it has none.
+
+    :raises CannotManage: if the LV can't become one
+    :raises TooLate: if nobody waits for it any more
+    """
     lv = _find(node, _row(node, snapshot_id), reference)
     return manageable.whole_gib(lv.size) if lv else None
 
 
-def _whereabouts(node: Node, context: objects.Context, snapshot_id: str,
+def _whereabouts(node: Node, snapshot_id: str,
                  reference: adoption.Reference) -> tuple[str, int]:
     """The node with an LV, and its size in GiB.
 
     The home of its volume comes first, and decides if it has one.
     """
-    size = size_here(node, snapshot_id, reference)
+    size = find_size(node, snapshot_id, reference)
     if size is not None:
         return node.host, size
     found, silent = [], []
@@ -81,8 +86,7 @@ def _whereabouts(node: Node, context: objects.Context, snapshot_id: str,
             silent.append(host)
             continue
         try:
-            size = node.peers.manageable_snapshot(
-                context, host, snapshot_id, reference)
+            size = rpc.at(host, find_size, node, snapshot_id, reference)
         except (exceptions.CannotManage, exceptions.TooLate):
             raise
         except exceptions.LocalCloneError as exc:
@@ -132,11 +136,10 @@ def _find(node: Node, snapshot: rows.Snapshot,
     return lv
 
 
-def manage(node: Node, context: objects.Context, snapshot_id: str,
-           reference: adoption.Reference) -> str:
+def manage(node: Node, snapshot_id: str, reference: adoption.Reference
+           ) -> str:
     """Make a snapshot of an LV: from here on it can only be read.
 
-    :param context: the admin context in which peers are called
     :returns: what its row is to say of where it is
     :raises CannotManage: if the LV can't become one
     :raises TooLate: if nobody waits for it any more
@@ -147,17 +150,20 @@ def manage(node: Node, context: objects.Context, snapshot_id: str,
     if (volume is None
             or not rows.is_home(volume, node.host)):
         raise exceptions.StaleMove(volume=snapshot.volume_id)
-    host, _size = _whereabouts(node, context, snapshot_id, reference)
-    if host == node.host:
-        return manage_here(node, snapshot_id, reference)
-    where: str = node.peers.manage_snapshot(
-        context, host, snapshot_id, reference)
-    return where
+    host, _size = _whereabouts(node, snapshot_id, reference)
+    return rpc.at(host, adopt, node, snapshot_id, reference)
 
 
-def manage_here(node: Node, snapshot_id: str,
-                reference: adoption.Reference) -> str:
-    """The same for an LV that this node has."""
+@rpc.method('manage_snapshot', expected=(
+    exceptions.CannotManage, exceptions.TooLate))
+def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
+    """Make a snapshot of an LV of a node.
+
+    :returns: what its row is to say of where it is
+    :raises CannotManage: if the LV can't become one
+    :raises TooLate: if nobody waits for it any more
+    :raises LocalCloneError: if LVM fails; the LV is as it was
+    """
     with node.lock(snapshot_id):
         with node.allocation_lock():
             snapshot = _row(node, snapshot_id)  # that may have taken long
@@ -182,11 +188,9 @@ def manage_here(node: Node, snapshot_id: str,
 
 # -- unmanage
 
-def unmanage(node: Node, context: objects.Context, snapshot_id: str
-             ) -> None:
+def unmanage(node: Node, snapshot_id: str) -> None:
     """Leave the LV of a snapshot to whoever wants it, on the node with it.
 
-    :param context: the admin context in which peers are called
     :raises SnapshotInUse: if it is being read
     :raises CannotUnmanage: if it is encrypted by this driver
     :raises LocalCloneError: if the node that has it could not do it
@@ -199,14 +203,16 @@ def unmanage(node: Node, context: objects.Context, snapshot_id: str
         raise exceptions.CannotUnmanage(
             volume=snapshot.volume_id, reason='it is encrypted by this '
             'driver, and so are its snapshots')
-    if snapshot.node == node.host:
-        unmanage_here(node, snapshot_id)
-    else:
-        node.peers.unmanage_snapshot(context, snapshot.node, snapshot_id)
+    rpc.at(snapshot.node, disown, node, snapshot_id)
 
 
-def unmanage_here(node: Node, snapshot_id: str) -> None:
-    """The same for one that this node has."""
+@rpc.method('unmanage_snapshot', rpc.SNAPSHOT, expected=(
+    exceptions.SnapshotInUse,))
+def disown(node: Node, snapshot_id: str) -> None:
+    """Leave the LV of a snapshot that a node has to whoever wants it.
+
+    :raises SnapshotInUse: if it is being read
+    """
     with node.lock(snapshot_id):
         if (node.snapshots.is_being_read(snapshot_id)
                 or node.stack.survey().users(snapshot_id)):

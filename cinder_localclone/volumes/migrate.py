@@ -24,6 +24,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
 from cinder_localclone.encryption import devices
@@ -43,8 +44,8 @@ Migrated: typing.TypeAlias = tuple[bool, dict[str, typing.Any] | None]
 LOG = logging.getLogger(__name__)
 
 
-def migrate(node: Node, context: objects.Context, volume_id: str,
-            host: dict[str, typing.Any]) -> Migrated:
+def migrate(node: Node, volume_id: str, host: dict[str, typing.Any]
+            ) -> Migrated:
     """Cinder's migration of a volume that nobody has attached.
 
     :param host: where to, as Cinder's scheduler knows it
@@ -59,10 +60,10 @@ def migrate(node: Node, context: objects.Context, volume_id: str,
     :raises EncryptionChange: if the copy would not be encrypted
     """
     if _is_node(node, host):
-        volume = depart(node, context, volume_id,
-                        names.service_host(host['host']),
-                        Asked.MIGRATION)
-        return True, {'host': volume.host}
+        depart(node, volume_id, names.service_host(host['host']),
+               Asked.MIGRATION)
+        moved = node.records.volume(volume_id)
+        return True, {'host': moved.host if moved else host['host']}
     policy.check_copied_away(nodes.volume_at_home(node, volume_id))
     move = node.records.move_of(volume_id)
     if move and move.phase in state.READS_SOURCE:
@@ -81,25 +82,29 @@ def _is_node(node: Node, host: dict[str, typing.Any]) -> bool:
         names.service_host(host['host']), node.host)
 
 
-def depart(node: Node, context: objects.Context, volume_id: str,
-           peer: str, asked_by: Asked) -> objects.Volume:
+# The home waits for the destination.
+@rpc.method('depart', rpc.HOME, times=2, local={'asked_by': Asked.DRAIN},
+            expected=(exceptions.Busy, exceptions.NotMovable,
+                      exceptions.StaleMove))
+def depart(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
     """At the home: move a volume to a peer, without anybody attaching it.
 
+    It has its new home then, where it is copied to.
+
     :param peer: service host of the destination
-    :returns: the volume, which has its new home; it is copied from now on
+    :raises Busy: if other work on it takes too long
     :raises StaleMove: if this is not its home, or others were first
     :raises NotMovable: if it has to stay
     :raises MoveUnderWay: if it is being moved
     :raises LocalCloneError: if a step failed; it is where it was
     """
     with node.lock(volume_id):
-        source.abandon_interrupted(node, context, volume_id)
+        source.abandon_interrupted(node, volume_id)
         volume = nodes.volume_at_home(node, volume_id)
         _check(node, volume, peer, asked_by)
         source.move_volume(
-            node, context, volume, peer, source_export.new_credentials,
+            node, volume, peer, source_export.new_credentials,
             asked_by=asked_by)
-        return node.records.volume(volume_id)
 
 
 def _check(node: Node, volume: objects.Volume, peer: str,

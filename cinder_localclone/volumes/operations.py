@@ -2,6 +2,7 @@
 """What an operator asks for one move: back, or forward."""
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
@@ -10,6 +11,7 @@ from cinder_localclone.moves import source
 from cinder_localclone.volumes import reconcile
 
 
+@rpc.method('abort')
 def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     """Roll a move back, as far as that loses nothing.
 
@@ -27,10 +29,10 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
             reconciler.converge_locked(volume_id)
         elif not move.committed:
             _check_here(reconciler, move, move.source)
-            source.abandon(node, reconciler.context, move)
+            source.abandon(node, move)
         elif move.phase is Phase.STARTING:
             _check_here(reconciler, move, move.destination)
-            destination.roll_back_live(node, reconciler.context, move)
+            destination.roll_back_live(node, move)
         else:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='its home is %s already, with all '
@@ -38,6 +40,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
                 '%s).' % (move.destination, move.display_phase))
 
 
+@rpc.method('resume', rpc.SOURCE)
 def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     """Take the next step, though an attachment may speak against it.
 
@@ -53,11 +56,12 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
         move = _move(reconciler, volume_id)
         if move and move.committed and move.phase is Phase.STARTING:
             _check_here(reconciler, move, move.source)
-            source.source_released(node, reconciler.context, move)
+            source.source_released(node, move)
         else:
             reconciler.converge_locked(volume_id)
 
 
+@rpc.method('open_without_source', rpc.DESTINATION)
 def open_without_source(reconciler: reconcile.Reconciler,
                         volume_id: str) -> None:
     """Give out what is local of a copy whose source cannot be reached.

@@ -13,10 +13,12 @@ import functools
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey as surveys
+from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
@@ -41,23 +43,21 @@ from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import quick_check
+from cinder_localclone.volumes import repair
 from cinder_localclone.volumes import uncommitted
 
 
 class Reconciler:
     """Converges the volumes of one node.
 
-    :param context: the admin context in which peers are called
     :param memory: of the service, if this is not its own
     """
 
-    def __init__(self, node: Node, context: objects.Context,
-                 memory: refill.Memory | None = None):
+    def __init__(self, node: Node, memory: refill.Memory | None = None):
         self.node = node
-        self.context = context
         self.copying = copying.Copies(
-            node, functools.partial(holes.leave_out, node, context))
-        self.comparison = refill.Comparison(node, context, memory)
+            node, functools.partial(holes.leave_out, node))
+        self.comparison = refill.Comparison(node, memory)
         self.serving = exports.Serving(node)
         self._followers = deferred.Followers(
             node, source_export.new_credentials)
@@ -65,12 +65,23 @@ class Reconciler:
         self._passes = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
 
+    @rpc.method('repair')
+    def repair(self, volume_id: str) -> list[str]:
+        """Take all steps for a volume, and return what was done, in words.
+
+        Last comes what is in the way.
+        """
+        return repair.repair(
+            self.node, lambda node: Reconciler(node, self.comparison.memory),
+            volume_id)
+
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was when it was last checked."""
         return self.copying.progress(shadow_id)
 
     # -- one volume
 
+    @rpc.answers(peers.converge)
     def converge(self, volume_id: str) -> None:
         """Take all steps that are this node's for one volume.
 
@@ -88,7 +99,7 @@ class Reconciler:
             return  # all that a look at moves comes to, but for remains
         volume = self.node.records.volume(volume_id)
         if volume is not None and rows.is_home(volume, self.node.host):
-            self._followers.follow(self.context, volume)
+            self._followers.follow(volume)
 
     def converge_locked(self, volume_id: str) -> None:
         """The same for a caller that holds the volume's lock.
@@ -128,7 +139,7 @@ class Reconciler:
         ends = (move.source, move.destination) if move else ()
         if (volume is not None and self.node.host not in ends
                 and not rows.is_home(volume, self.node.host)):
-            volume = homes.correct(self.node, self.context, volume)
+            volume = homes.correct(self.node, volume)
             move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
@@ -160,8 +171,8 @@ class Reconciler:
         """Have other nodes take down what they have; nobody waits for it."""
         for move in left:
             if move.cleanup_node != self.node.host:
-                self.node.peers.converge_soon(
-                    self.context, move.cleanup_node, move.volume_id)
+                rpc.cast(move.cleanup_node, peers.converge, self.node,
+                         move.volume_id)
 
     def _tell_of_end(self, move: state.Move) -> None:
         if move.committed:
@@ -169,8 +180,7 @@ class Reconciler:
             return
         events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
         if move.source:  # it may export the source still
-            self.node.peers.converge_soon(
-                self.context, move.source, move.volume_id)
+            rpc.cast(move.source, peers.converge, self.node, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
         if volume is None or not rows.is_home(volume, self.node.host):
@@ -229,8 +239,7 @@ class Reconciler:
             raise
         self.copying.ended(move.shadow_id)
         self.node.tell(state.Milestone.COMPLETED, move)
-        self.node.peers.converge_soon(
-            self.context, move.source, move.volume_id)
+        rpc.cast(move.source, peers.converge, self.node, move.volume_id)
         return True
 
     def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
@@ -252,7 +261,7 @@ class Reconciler:
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
             live.roll_back_if_dropped(
-                self.node, self.context, move, found)
+                self.node, move, found)
             return False
         if not self.comparison.resume(move):
             self.copying.hindered(move)
@@ -285,11 +294,11 @@ class Reconciler:
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
-            source.abandon(self.node, self.context, move)
+            source.abandon(self.node, move)
             return
         if move.keeps_handle and volume is not None:
             live.release_if_detached(
-                self.node, self.context, move, volume)
+                self.node, move, volume)
         elif not stays:
             source.drop_handle(self.node, move)
 
@@ -321,8 +330,8 @@ class Reconciler:
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)
                 else:
-                    self.node.peers.converge_soon(
-                        self.context, entry.destination, entry.volume_id)
+                    rpc.cast(entry.destination, peers.converge, self.node,
+                             entry.volume_id)
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.

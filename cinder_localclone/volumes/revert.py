@@ -16,10 +16,11 @@ import uuid
 from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import names
+from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
@@ -33,27 +34,13 @@ from cinder_localclone.volumes import uncommitted
 LOG = logging.getLogger(__name__)
 
 
+# Another node may have to make the LV.
+@rpc.method('revert', rpc.HOME, times=2)
 def revert(reconciler: reconcile.Reconciler, volume_id: str,
            snapshot_id: str) -> None:
-    """Revert a volume that nobody uses, wherever it is.
+    """Revert a volume that nobody uses, and whose home is this node.
 
-    :raises LocalCloneError: if it could not be; it is then as it was
-    """
-    node = reconciler.node
-    volume = node.records.volume(volume_id)
-    if volume is None:
-        raise exceptions.TooLate(what='Volume ' + volume_id)
-    home = names.service_host(volume.host)
-    if home == node.host:
-        revert_here(reconciler, volume_id, snapshot_id)
-    else:
-        node.peers.revert(reconciler.context, home, volume_id, snapshot_id)
-
-
-def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
-                snapshot_id: str) -> None:
-    """Revert a volume whose home is this node.
-
+    :raises StaleMove: if its home is another node
     :raises SourceBusy: if something has it open
     :raises MissingData: if there is no such snapshot
     :raises ForeignImage: if only one of the two is encrypted, or the
@@ -61,10 +48,9 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
     :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
         before the change of the row failed
     """
-    node, context = reconciler.node, reconciler.context
+    node = reconciler.node
     with node.lock(volume_id):
-        volume = snapshots.at_home(node, context, volume_id,
-                                   reconciler.progress)
+        volume = snapshots.at_home(node, volume_id, reconciler.progress)
         _check_reverting(volume)
         devices.ensure_closed(node, volume_id)
         snapshot = snapshots.located(node, snapshot_id)
@@ -73,7 +59,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         if host == node.host:
             _make(node, volume, snapshot_id, new)
         else:
-            node.peers.create_body(context, host, volume_id, snapshot_id, new)
+            rpc.at(host, create_body, node, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
         # Moves that failed may have left source devices above it.
         source_export.withdraw_above(node, old)
@@ -91,7 +77,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             LOG.exception('Volume %s was reverted; the next periodic check '
                           'completes the clean-up.', volume_id)
     if host != node.host:
-        node.peers.converge_soon(context, host, volume_id)
+        rpc.cast(host, peers.converge, node, volume_id)
 
 
 def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
@@ -139,6 +125,7 @@ def _commit(node: Node, volume: objects.Volume, new: str, host: str,
         return recorded  # only the answer was lost
 
 
+@rpc.method('create_body', rpc.SNAPSHOT)
 def create_body(node: Node, volume_id: str, snapshot_id: str, new: str
                 ) -> None:
     """Make the LV that a volume reverts to, on the node of the snapshot.

@@ -8,6 +8,7 @@ nothing is ever derived from where the volume is by now.
 
 from collections.abc import Callable
 import functools
+import typing
 from typing import Any
 
 from oslo_log import log as logging
@@ -21,6 +22,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
@@ -91,8 +93,8 @@ def check_pool(node: Node) -> None:
             host=node.host, usage=usage)
 
 
-def at_home(node: Node, context: objects.Context, volume_id: str,
-            progress: Callable[[str], object]) -> objects.Volume:
+def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
+            ) -> objects.Volume:
     """A volume whose LV, here, has all that was written to it.
 
     For a caller that holds the volume's lock.
@@ -102,7 +104,7 @@ def at_home(node: Node, context: objects.Context, volume_id: str,
     :raises VolumeIsMoving: if a live migration may yet give it back
     :raises LongerThanRecorded: if some of it would be left out
     """
-    source.abandon_interrupted(node, context, volume_id)
+    source.abandon_interrupted(node, volume_id)
     volume = nodes.volume_at_home(node, volume_id)
     check_copied(node, volume, progress)
     if node.stack.survey().metadata(volume.name_id):
@@ -120,46 +122,54 @@ def at_home(node: Node, context: objects.Context, volume_id: str,
 
 # -- creating and deleting
 
-def create(node: Node, context: objects.Context, snapshot_id: str,
-           volume_id: str, seconds: float,
-           progress: Callable[[str], object]) -> str:
+class Reconciler(typing.Protocol):
+    """What :class:`.reconcile.Reconciler` is to a snapshot."""
+
+    node: Node
+
+    def progress(self, shadow_id: str) -> object:
+        """Return how far a copy to this node is, if that is known."""
+
+
+def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
+           seconds: float) -> str:
     """Take a snapshot of a volume, wherever that is.
 
-    :param context: the admin context in which peers are called
     :param seconds: to wait for a copy to end, at most
-    :param progress: ``progress(shadow_id)``: how far a copy to here is
     :returns: what its row says of where it is
     :raises LocalCloneError: if it could not be taken
     """
+    node = reconciler.node
+
     def attempt() -> str:
         volume = node.records.volume(volume_id)
         if volume is None:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
-        check_copied(node, volume, progress)
+        check_copied(node, volume, reconciler.progress)
         home = names.service_host(volume.host)
-        if home == node.host:
-            create_here(node, context, snapshot_id, progress)
-        else:
-            node.peers.create_snapshot(context, home, snapshot_id)
+        rpc.at(home, take, reconciler, snapshot_id)
         return rows.location(home)
     location: str = when_copied(seconds, attempt)
     return location
 
 
-def create_here(node: Node, context: objects.Context, snapshot_id: str,
-                progress: Callable[[str], object]) -> None:
+@rpc.method('create_snapshot', rpc.HOME, expected=(exceptions.BeingCopied,))
+def take(reconciler: Reconciler, snapshot_id: str) -> None:
     """Take a snapshot of a volume whose home is this node.
 
+    :raises BeingCopied: if not all of the volume is here yet
+    :raises StaleMove: if its home is another node
     :raises TooLate: if nobody waits for it any more
     :raises NotPossible: if the volume was extended since Cinder asked
     :raises LocalCloneError: as :func:`at_home`, and if LVM fails
     """
+    node = reconciler.node
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
     with node.lock(snapshot.volume_id), reencrypt_pause.for_a_moment(
             node, snapshot.volume_id):
-        volume = at_home(node, context, snapshot.volume_id, progress)
+        volume = at_home(node, snapshot.volume_id, reconciler.progress)
         if volume.size != snapshot.size_gib:
             # What is made of it would lack the rest.
             raise exceptions.NotPossible(
@@ -173,23 +183,18 @@ def create_here(node: Node, context: objects.Context, snapshot_id: str,
             node.stack.create_snapshot(snapshot_id, volume.name, volume.id)
 
 
-def delete(node: Node, context: objects.Context, snapshot_id: str
-           ) -> None:
+def delete(node: Node, snapshot_id: str) -> None:
     """Remove a snapshot: now, or when the node that has it can.
 
     Never an error: its volume may have to go with it. What is not removed
     now :func:`look` removes there.
 
-    :param context: the admin context in which peers are called
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or not snapshot.node:
         return
     try:
-        if snapshot.node == node.host:
-            delete_here(node, snapshot_id)
-        else:
-            node.peers.delete_snapshot(context, snapshot.node, snapshot_id)
+        rpc.at(snapshot.node, remove, node, snapshot_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('Snapshot %(snapshot)s is deleted, but %(host)s could not '
                     'remove its data now and tries again later: '
@@ -197,8 +202,14 @@ def delete(node: Node, context: objects.Context, snapshot_id: str
                                   'host': snapshot.node, 'error': exc})
 
 
-def delete_here(node: Node, snapshot_id: str) -> None:
-    """Remove what this node has of a snapshot."""
+@rpc.method('delete_snapshot', rpc.SNAPSHOT, prompt=True, expected=(
+    exceptions.Busy,))
+def remove(node: Node, snapshot_id: str) -> None:
+    """Remove what a node has of a snapshot.
+
+    :raises Busy: if other work on it takes too long
+    :raises LocalCloneError: if LVM fails; the node tries again later
+    """
     with node.lock(snapshot_id):
         _remove(node, snapshot_id)
 
@@ -210,20 +221,6 @@ def _remove(node: Node, snapshot_id: str) -> None:
 
 
 # -- reading one
-
-def serve(node: Node, context: objects.Context, snapshot_id: str,
-          connector: objects.Connector) -> dict[str, Any]:
-    """Let a host read a snapshot, wherever that is.
-
-    :returns: connection properties for os-brick
-    :raises MissingData: if no node has it
-    :raises LocalCloneError: if the node that has it does not serve it
-    """
-    host = located(node, snapshot_id).node
-    if host == node.host:
-        return serve_here(node, snapshot_id, connector)
-    return node.peers.serve_snapshot(context, host, snapshot_id, connector)
-
 
 def located(node: Node, snapshot_id: str) -> rows.Snapshot:
     """A snapshot that a node has.
@@ -253,10 +250,12 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
     return snapshot
 
 
-def serve_here(node: Node, snapshot_id: str,
-               connector: objects.Connector) -> dict[str, Any]:
-    """Serve a snapshot that this node has: locally, or read-only by iSCSI.
+@rpc.method('serve_snapshot', rpc.SNAPSHOT)
+def serve(node: Node, snapshot_id: str, connector: objects.Connector
+          ) -> dict[str, Any]:
+    """Let a host read a snapshot of this node: locally, or over iSCSI.
 
+    :returns: connection properties for os-brick
     :raises MissingData: if it is not here
     :raises Refused: if the host has no way to it
     """
@@ -294,7 +293,7 @@ def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 
-def unserve(node: Node, context: objects.Context, snapshot_id: str,
+def unserve(node: Node, snapshot_id: str,
             connector: objects.Connector | None) -> None:
     """End that; what is left of it :func:`look` finds.
 
@@ -304,11 +303,7 @@ def unserve(node: Node, context: objects.Context, snapshot_id: str,
     if snapshot is None or not snapshot.node:
         return
     try:
-        if snapshot.node == node.host:
-            unserve_here(node, snapshot_id, connector)
-        else:
-            node.peers.unserve_snapshot(context, snapshot.node, snapshot_id,
-                                        connector)
+        rpc.at(snapshot.node, end_serving, node, snapshot_id, connector)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The connection of snapshot %(snapshot)s could not be '
                     'ended now; %(host)s tries again: %(error)s',
@@ -316,9 +311,13 @@ def unserve(node: Node, context: objects.Context, snapshot_id: str,
                      'error': exc})
 
 
-def unserve_here(node: Node, snapshot_id: str,
-                 connector: objects.Connector | None) -> None:
-    """Stop serving a snapshot that this node has."""
+@rpc.method('unserve_snapshot', rpc.SNAPSHOT)
+def end_serving(node: Node, snapshot_id: str,
+                connector: objects.Connector | None) -> None:
+    """Stop serving a snapshot that this node has.
+
+    :param connector: None: all connections
+    """
     with node.lock(snapshot_id):
         initiator = connector['initiator'] if (
             connector and 'initiator' in connector) else None

@@ -21,6 +21,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.moves import cleanup
 
 LOG = logging.getLogger(__name__)
@@ -148,14 +149,12 @@ def _recorded(node: Node, volume_id: str, lv: str
 
 # -- what nobody takes
 
-def sweep(node: Node, context: objects.Context,
-          seen: survey.Survey | None = None) -> None:
+def sweep(node: Node, seen: survey.Survey | None = None) -> None:
     """Remove what was not created to its end, and what is not needed any more.
 
     In a loop of its own, because it waits for other nodes: for each of them
     once, and without any lock.
 
-    :param context: the admin context in which peers are called
     :param seen: what the last check of the node has found; if none of them
         is there, nothing is done. None: not known
     """
@@ -170,7 +169,7 @@ def sweep(node: Node, context: objects.Context,
         unwanted = _is_unwanted(node, recorded)
         if not unwanted and recorded.home not in silent:
             try:
-                unwanted = _is_seen(node, context, recorded, volume_id, lv)
+                unwanted = _is_seen(node, recorded, lv)
             except exceptions.PeerUnreachable:
                 silent.add(recorded.home)
                 raise
@@ -209,13 +208,12 @@ def _is_unwanted(node: Node, recorded: rows.Newborn) -> bool:
             and names.same_backend(recorded.home, node.host))
 
 
-def _is_seen(node: Node, context: objects.Context,
-             recorded: rows.Newborn, volume_id: str,
+def _is_seen(node: Node, recorded: rows.Newborn,
              lv: lvm_reports.LogicalVolume) -> bool:
     """Whether the LV that a volume's row names is there, and it is another.
 
     Not so if the volume's home is this very node, by a name that it had
-    before; nor if it is one of an older version, which does not tell.
+    before.
 
     :raises PeerUnreachable: if the volume's home does not answer
     """
@@ -223,11 +221,15 @@ def _is_seen(node: Node, context: objects.Context,
         return False  # as of a revert that has not ended
     if recorded.home == node.host:
         return recorded.lv != lv.name and recorded.lv in node.stack.lvs()
-    return names.same_backend(recorded.home, node.host) and any(
-        there['name'] == recorded.lv
-        and there.get('uuid') not in (None, '', lv.uuid)
-        for there in node.peers.inspect(
-            context, recorded.home, volume_id)['lvs'])
+    return names.same_backend(recorded.home, node.host) and rpc.at(
+        recorded.home, uuid_of, node, recorded.lv) not in ('', lv.uuid)
+
+
+@rpc.method('uuid_of', rpc.HOME, prompt=True)
+def uuid_of(node: Node, lv: str) -> str:
+    """Return LVM's own id of an LV of a node; '' if there is none."""
+    found = node.stack.lvs().get(lv)
+    return found.uuid if found else ''
 
 
 def remove(node: Node, volume_id: str, lv: str) -> None:

@@ -7,6 +7,7 @@ what it was: a privileged call ('lvm.activate'), 'database', 'driver' for a
 request to it as a whole.
 """
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -14,10 +15,10 @@ import pkgutil
 import sys
 import time
 
-#: Methods that answer somebody's request.
+#: Methods that answer Cinder's request; and another node's.
 REQUESTS = {
-    'driver.driver.LocalCloneDriver': ('initialize_connection',),
-    'service.handlers.Handlers': ('prepare', 'prepare_sparse', 'holes')}
+    'driver.driver.LocalCloneDriver': ('initialize_connection',)}
+OF_PEERS = ('prepare', 'holes')
 
 
 def timed(note, what, function):
@@ -50,6 +51,10 @@ def install(note):
             'cinder_localclone.' + module), kind)
         for name in names:
             setattr(found, name, timed(note, 'driver', getattr(found, name)))
+    methods = importlib.import_module('cinder_localclone.core.rpc').METHODS
+    for name in OF_PEERS:
+        methods[name] = dataclasses.replace(methods[name], function=timed(
+            note, 'driver', methods[name].function))
 
     def begin(_connection, _cursor, _text, _values, context, _many):
         context.began = time.time()

@@ -121,13 +121,17 @@ def bus_stalls_at_cut_over(scenario):
 _PREPARE = '''
 import sys
 from cinder.cmd import volume
-from cinder import context, objects, rpc
+from cinder import objects, rpc
 objects.register_all()
 volume.CONF(['--config-file', sys.argv[1]], project='cinder')
 rpc.init(volume.CONF)
-from cinder_localclone.core import exceptions, peer
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.rpc import METHODS
+from cinder_localclone.service import endpoint
+from cinder_localclone.service import rpc as peer
 try:
-    peer.Client(40).prepare(context.get_admin_context(), *sys.argv[2:5])
+    prepare = METHODS['prepare']
+    peer.Client(40).call(sys.argv[2], prepare, prepare.bind(*sys.argv[3:5]))
     print('accepted')
 except exceptions.StaleMove as exc:
     print('stale')

@@ -13,6 +13,7 @@ import re
 import textwrap
 import time
 
+from cinder_localclone.core import rpc
 from tests.simulation import workers
 
 #: Schedules that are run for each, unless the command line says.
@@ -21,7 +22,7 @@ MOST = 2000
 #: By name: module, function, a text in it and what stands there instead.
 FAULTS = {
     'lock dropped: prepare': (
-        'service.handlers', 'Handlers.prepare_sparse',
+        'moves.destination', 'prepare',
         'node.lock(move.volume_id if move else shadow_id)',
         '_contextlib.nullcontext()'),
     'lock dropped: free space': (
@@ -31,7 +32,7 @@ FAULTS = {
         'volumes.delete', '_locked',
         'locks.enter_context(node.lock(volume_id))', 'pass'),
     'lock dropped: snapshot': (
-        'volumes.snapshots', 'create_here',
+        'volumes.snapshots', 'take',
         'node.lock(snapshot.volume_id)', '_contextlib.nullcontext()'),
     'lock dropped: extension': (
         'volumes.extend', 'extend', 'with node.lock(volume_id):',
@@ -47,13 +48,13 @@ FAULTS = {
         'core.node', 'volume_at_home',
         'or not rows.is_home(volume, node.host)', ''),
     'stale row: deletion': (
-        'volumes.delete', 'delete_here',
+        'volumes.delete', 'delete',
         '    with _locked(node, volume_id):\n'
-        '        volume = node.records.volume(volume_id)\n',
-        '    volume = node.records.volume(volume_id)\n'
+        '        volume = _at_home(node, volume_id)\n',
+        '    volume = _at_home(node, volume_id)\n'
         '    with _locked(node, volume_id):\n'),
     'intent after acting: snapshot': (
-        'volumes.snapshots', 'create_here',
+        'volumes.snapshots', 'take',
         'node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))\n'
         '            node.stack.create_snapshot('
@@ -80,7 +81,7 @@ FAULTS = {
         '    released = node.records.advance('
         'move, state.Event.SOURCE_DETACHED)',
         'released = node.records.advance(move, state.Event.SOURCE_DETACHED)\n'
-        '    node.peers.converge_soon(context, move.destination,'
+        '    rpc.cast(move.destination, peers.converge, node,'
         ' move.volume_id)\n'
         '    node.stack.flush_handle(move.volume_id)'),
     'recorded before done: the source may go': (
@@ -183,12 +184,14 @@ def planted(module, function, before, after):
     if not count:
         raise ValueError('%s.%s has no such text' % (module, function))
     names = dict(vars(found), _contextlib=contextlib)
+    methods = dict(rpc.METHODS)  # a decorator may put the changed one there
     exec(compile(text, module + ' (planted)', 'exec'), names)
     setattr(owner, name, names[name])
     try:
         yield
     finally:
         setattr(owner, name, original)
+        rpc.METHODS.update(methods)
 
 
 def find(fault, act, size, seed, most, seconds):

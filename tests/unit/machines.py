@@ -26,7 +26,6 @@ from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.service import assembly
 from cinder_localclone.service import directory
-from cinder_localclone.service import handlers
 from cinder_localclone.service import options
 from cinder_localclone.storage import clone
 from cinder_localclone.storage import cryptsetup
@@ -40,6 +39,7 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import reconcile
+from tests.unit import callers
 from tests.unit import configured
 from tests.unit import dm_kernel
 from tests.unit import world as worlds
@@ -289,28 +289,18 @@ class Counted:
 
 
 class Peers(peers.SimPeers):
-    """Calls of peers, with the real handlers at the other end."""
+    """Calls of peers, with the real service at the other end."""
 
     def __init__(self, machines, node):
         super().__init__(node)
         self._machines = machines
 
-    def _handle(self, host, method, *args):
+    def send(self, host, name, *args):
         with self._machines.at(host):
-            return getattr(self._machines.handlers[host], method)(
-                None, *args)
+            return getattr(self._machines.answers[host], name)(*args)
 
-    def describe(self, context, host):
-        return self._handle(host, 'describe')
-
-    def prepare(self, context, host, *what):
-        self._handle(host, 'prepare', *what)
-
-    def prepare_sparse(self, context, host, *what):
-        self._handle(host, 'prepare_sparse', *what)
-
-    def converge(self, context, host, volume_id):
-        self._handle(host, 'converge', volume_id)
+    def describe(self, host):
+        return self.send(host, 'describe')
 
 
 class Machines(fixtures.Fixture):
@@ -330,7 +320,7 @@ class Machines(fixtures.Fixture):
         self.world = worlds.World()
         self.machines = {host: Machine(self.thin)
                          for host in self.world.nodes}
-        self.services, self.handlers = {}, {}
+        self.services, self.answers = {}, {}
         self.here = 'a@l'
         self.disk_minors = itertools.count(16, 16)
         self._patch()
@@ -412,14 +402,14 @@ class Machines(fixtures.Fixture):
             exports=iscsi_target.Exports(PREFIX, '192.0.2.' + str(
                 len(self.services)), 3260, host),
             sessions=iscsi_initiator.Sessions(30, 30, host))
-        reconciler = reconcile.Reconciler(sim.node, None)
+        reconciler = reconcile.Reconciler(sim.node)
         stacks._block = 512  # as the service has found it when it started
         stacks._extent = 4 << 20
         self.services[host] = assembly.Service(
             'l', sim.node, stacks, reconciler,
             connect.Connections(reconciler, where.find), [], 'iqn.i',
             block=512)
-        self.handlers[host] = handlers.Handlers(self.services[host])
+        self.answers[host] = callers.Answers(self.services[host])
         self.machines[host].network = self._disk
 
     # -- what is beneath
@@ -499,7 +489,7 @@ class Machines(fixtures.Fixture):
         home = volume.host.partition('#')[0]
         with self.at(home):
             self.services[home].connections.serve(
-                None, volume.id, {'host': where, 'initiator': 'iqn.i'},
+                volume.id, {'host': where, 'initiator': 'iqn.i'},
                 attachments.of_request(volume))
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}

@@ -422,7 +422,7 @@ class LoopsTest(Base):
                                return_value=None) as swept:
             self.assertEqual(60, sweep())
         swept.assert_called_once_with(
-            self.service.node, self.reconciler.context, self.reconciler.seen)
+            self.service.node, self.reconciler.seen)
         with mock.patch.object(cleanup, 'remove_doomed',
                                return_value=None) as removed:
             self.assertEqual(60, doomed())

@@ -327,13 +327,6 @@ class RefusedTest(test_encrypted_guests.Case):
         self.assertEqual(GIB + (16 << 20),
                          self.a.disk.size(self.volume.name))
 
-    def test_node_that_does_not_know_them(self):
-        with mock.patch.object(self.a.node.peers, 'describe', return_value={
-                **self.a.node.peers.describe(None, B),
-                'authenticated': False}):
-            self.assertRaises(exceptions.NotReady, self.serve,
-                              test_connections.ON_B)
-
     def test_what_is_left_of_it(self):
         """By a power cut, a kill: it is opened, or closed, nevertheless."""
         half = names.integrity(self.volume.id)

@@ -10,8 +10,8 @@ import fixtures
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.volumes import clone
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import uncommitted
+from tests.unit import callers
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -32,10 +32,9 @@ class Base(test_snapshots.Base):
         """
         node = world.nodes[volume.host.partition('#')[0]]
         if of in world.snapshots:
-            clone.from_snapshot(node.node, None, volume.id, of)
+            clone.from_snapshot(node.node, volume.id, of)
         else:
-            clone.from_volume(node.node, None, volume.id, of, 0,
-                              node.reconciler.progress)
+            clone.from_volume(node.reconciler, volume.id, of, 0)
 
     @staticmethod
     def delete(world, volume):
@@ -43,7 +42,7 @@ class Base(test_snapshots.Base):
         volume.status = 'deleting'
         for _attempt in range(4):
             try:
-                delete.delete(world.home(volume).node, None, volume)
+                callers.delete(world.home(volume).node, volume)
             except FAILURES:
                 world.recover()
             else:
@@ -205,8 +204,7 @@ class BirthTest(Base):
             'tenacity.nap.time.sleep',
             side_effect=lambda _seconds: world.settle())).mock
         node = world.nodes[A]
-        clone.from_volume(node.node, None, volume.id, source.id, 300,
-                          node.reconciler.progress)
+        clone.from_volume(node.reconciler, volume.id, source.id, 300)
         self.assertEqual(1, sleeps.call_count)
         self.assert_born(world, volume, expected)
 
@@ -218,8 +216,8 @@ class BirthTest(Base):
         node = world.nodes[A]
         volume = world.row(A)
         self.assertRaises(
-            exceptions.BeingCopied, clone.from_volume, node.node, None,
-            volume.id, source.id, 300, node.reconciler.progress)
+            exceptions.BeingCopied, clone.from_volume, node.reconciler,
+            volume.id, source.id, 300)
         sleeps.assert_not_called()
 
     @ddt.data((None, True, exceptions.ForeignImage),
@@ -369,20 +367,20 @@ class BirthTest(Base):
         vars(volume).update(changes)
         node = world.nodes[A]
         self.assertRaises(
-            exceptions.TooLate, clone.from_volume_here, node.node, None,
-            volume.id, source.id, '', node.reconciler.progress)
+            exceptions.TooLate, clone.make_from_volume, node.reconciler,
+            volume.id, source.id, '')
         self.assertRaises(
-            exceptions.TooLate, clone.from_volume_here, node.node, None,
-            'none', source.id, '', node.reconciler.progress)
+            exceptions.TooLate, clone.make_from_volume, node.reconciler,
+            'none', source.id, '')
         self.assertEqual([source.name], list(node.lvs))
 
     def test_rows_that_are_gone(self):
         world, source, _expected = self.begin()
         node = world.nodes[A]
-        self.assertRaises(exceptions.TooLate, clone.from_volume, node.node,
-                          None, 'none', source.id, 0, None)
+        self.assertRaises(exceptions.TooLate, clone.from_volume,
+                          node.reconciler, 'none', source.id, 0)
         self.assertRaises(exceptions.MissingData, clone.from_volume,
-                          node.node, None, world.row(A).id, 'none', 0, None)
+                          node.reconciler, world.row(A).id, 'none', 0)
 
     def test_full_pool(self):
         world, source, _expected = self.begin()
@@ -462,24 +460,24 @@ class LookTest(Base):
     def test_it_is_elsewhere(self, status, gone):
         self.volume.host, self.volume.status = B + '#p', status
         self.world.nodes[B].lvs[self.volume.name] = ['it is there']
-        uncommitted.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node)
         self.assertEqual(gone, self.volume.name not in self.node.lvs)
 
     def test_it_is_deleted(self):
         self.world.destroy(self.volume)
-        uncommitted.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node)
         self.assertNotIn(self.volume.name, self.node.lvs)
 
     def test_it_has_no_row(self):
         del self.world.volumes[self.volume.id]
-        uncommitted.sweep(self.node.node, None)
+        uncommitted.sweep(self.node.node)
         self.assertIn(self.volume.name, self.node.lvs)
 
     def test_it_has_moved_before_it_was_accepted(self):
         self.volume.status = 'available'
         self.node.move(self.volume, B)
         for gone in (False, True):
-            uncommitted.sweep(self.node.node, None)
+            uncommitted.sweep(self.node.node)
             self.assertEqual(
                 gone, 'volume-' + self.volume.id not in self.node.lvs)
             self.world.settle()

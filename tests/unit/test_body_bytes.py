@@ -198,21 +198,21 @@ class MoveTest(Base):
         self.forget_handle()
         with self.a.lock(self.volume.id):
             move = self.a.node.records.move_of(self.volume.id)
-            source.source_released(self.a.node, None, move)
+            source.source_released(self.a.node, move)
         self.world.settle()
         self.check_body(self.b)
 
     def test_live_move_that_is_rolled_back(self):
         move = self.begin_live()
         with self.b.lock(self.volume.id):
-            destination.roll_back_live(self.b.node, None, move)
+            destination.roll_back_live(self.b.node, move)
         self.world.settle()
         self.check_body(self.a)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_move_that_fails(self):
         with fixtures.MockPatchObject(
-                destination, 'prepare', side_effect=exceptions.Busy(
+                self.a.node.peers, 'prepare', side_effect=exceptions.Busy(
                     what='x', host=B, seconds=1)):
             self.assertRaises(exceptions.Busy, self.a.move, self.volume, B)
         self.world.settle()
@@ -258,16 +258,6 @@ class MoveTest(Base):
         self.a.devices[self.handle] = {'below': self.volume.name}
         self.world.reconcile()
         self.check_body(self.a)
-
-    def test_node_of_an_earlier_version(self):
-        """It would build a body that is too short, and show ciphertext."""
-        self.b.old = True
-        error = self.assertRaises(
-            exceptions.NotReady, self.a.move, self.volume, B)
-        self.assertIn('version', str(error))
-        self.assertEqual({}, self.world.shadows)
-        plain = self.world.create_volume(A)
-        self.a.move(plain, B)
 
 
 class ExtendTest(Base):
@@ -329,20 +319,6 @@ class FollowTest(testtools.TestCase):
         self.assertEqual(2 * GIB + EXTRA,
                          disks.size(c.devices[guest.handle]))
 
-    def test_not_to_a_node_of_an_earlier_version(self):
-        """Its guest would take the header for the disk's beginning."""
-        guest = test_follow.Guest(provider_id=LUKS2)
-        c = guest.nodes[C]
-        c.old = True
-        guest.detach(B)
-        guest.volume.volume_attachment = [guest.attachment()]
-        guest.volume.status = 'reserved'
-        error = self.assertRaises(
-            exceptions.NotReady, guest.world.home(guest.volume).serve,
-            guest.volume, {'host': 'c', 'initiator': 'iqn.c'})
-        self.assertIn('version', str(error))
-        self.assertEqual([{}, {}], [c.passed, c.devices])
-
 
 @ddt.ddt
 class ImagesTest(Base, test_births.Base):
@@ -401,12 +377,6 @@ class ImagesTest(Base, test_births.Base):
         self.check_body(
             self.b, size * GIB + EXTRA, volume,
             self.data + [worlds.ZERO] * worlds.REGIONS * (size - 1))
-
-    def test_born_in_another_zone_where_the_driver_is_older(self):
-        self.world.zones.update({A: 'here', B: 'there'})
-        self.b.old = True
-        self.assertRaises(exceptions.NotReady, self.born, B, 1,
-                          self.volume.id)
 
     def test_born_of_one_whose_extension_has_failed(self):
         """Of the longer LV the newborn has what the row says."""

@@ -36,6 +36,7 @@ from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import reconcile
 from tests import specs
+from tests.unit import callers
 from tests.unit import database
 
 A, B, STOCK = 'a@l', 'b@l', 'n3@lvm'
@@ -91,9 +92,9 @@ class Base(database.TestCase):
         node.stack.shown_bytes.return_value = 0
         node.stack.own_block.return_value = 512
         node.stack.logical_block.return_value = 512
-        reconciler = reconcile.Reconciler(node, self.context)
+        reconciler = reconcile.Reconciler(node)
         directory = mock.MagicMock()
-        directory.find.side_effect = lambda _context, connector: (
+        directory.find.side_effect = lambda connector: (
             connector['host'] + '@l')
         found = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
@@ -260,7 +261,7 @@ class SwappedByNovaTest(Base):
                 and call[0] != 'remove_served'])
         home.service.node.sessions.detach.assert_called_once_with(mock.ANY)
         home.service.node.peers.converge_soon.assert_called_once_with(
-            mock.ANY, A, self.row.id)
+            A, self.row.id)
         source = self.driver(A)
         source.service.stack.lvs.return_value = {
             self.moving.source_lv: self.lv(self.moving.source_lv)}
@@ -277,7 +278,7 @@ class SwappedByNovaTest(Base):
         node = dataclasses.replace(
             home.service.node, lock=lambda name: held.append(name)
             or contextlib.nullcontext())
-        delete.delete(node, self.context, self.deleted)
+        callers.delete(node, self.deleted)
         self.assertEqual([self.deleted.id, self.row.id], held)
 
     def test_the_other_one_is_locked_for_too_long(self):
@@ -289,8 +290,8 @@ class SwappedByNovaTest(Base):
                 raise exceptions.Busy(what=name, host=B, seconds=20)
             return contextlib.nullcontext()
         node = dataclasses.replace(home.service.node, lock=lock)
-        self.assertRaises(exception.VolumeIsBusy, delete.delete, node,
-                          self.context, self.deleted)
+        self.assertRaises(exception.VolumeIsBusy, callers.delete, node,
+                          self.deleted)
         self.assertEqual([], [call for call in home.service.stack.mock_calls
                               if call[0].startswith('remove')])
 
@@ -301,6 +302,6 @@ class SwappedByNovaTest(Base):
         home.service.stack.devices.return_value = {
             names.handle(self.row.id): dm_tables.Device(
                 'n', 'u', '9:3', 1, False, '')}
-        self.assertRaises(exception.VolumeIsBusy, delete.delete,
-                          home.service.node, self.context, self.deleted)
+        self.assertRaises(exception.VolumeIsBusy, callers.delete,
+                          home.service.node, self.deleted)
         self.assertTrue(self.records.is_move(self.moving.shadow_id))

@@ -14,8 +14,8 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
 from cinder_localclone.storage import clone
-from cinder_localclone.volumes import delete
 from tests import specs
+from tests.unit import callers
 from tests.unit import commands
 from tests.unit import test_remains
 from tests.unit.test_stack import SHADOW
@@ -68,7 +68,7 @@ class DeletionTest(test_remains.Base):
         world.nodes[B].reconciler.converge(volume.id)
         self.assertEqual({}, world.shadows)
         volume.status = 'deleting'
-        delete.delete(world.nodes[A].node, None, volume)
+        callers.delete(world.nodes[A].node, volume)
         self.assertEqual({}, world.nodes[A].lvs)
 
     def test_after_cinders_migration_beside_remains(self):
@@ -83,7 +83,7 @@ class DeletionTest(test_remains.Base):
         # What Cinder's migration leaves: the rows have changed places.
         volume.host, volume.name = 'x@lvm#p', 'volume-' + other.id
         volume.name_id = other.id
-        delete.delete(world.nodes[A].node, None, other)
+        callers.delete(world.nodes[A].node, other)
         self.assertEqual({}, world.nodes[A].lvs)
 
     def test_back_beside_an_export_of_a_failed_move(self):

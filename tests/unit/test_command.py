@@ -29,7 +29,6 @@ from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves as moves_command
 from cinder_localclone.core import exceptions
-from cinder_localclone.core.interfaces import peers as peer_interfaces
 from cinder_localclone.core import state
 from cinder_localclone.core import version
 from cinder_localclone.driver import driver
@@ -37,6 +36,7 @@ from cinder_localclone.service import options
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import cryptsetup_keys
 from cinder_localclone.storage.privsep import memory
+from tests import specs
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIGURATION = '''
@@ -326,8 +326,8 @@ class ExitCodeTest(CommandCase):
         code, out, _err = self.run_command(
             'repair', '--json', '--without-source', 'v')
         self.assertEqual((0, 'b@l'), (code, json.loads(out)[0]['Where']))
-        call = self.backend.peers.open_without_source
-        call.assert_called_once_with(self.backend.context, 'b@l', 'v')
+        call = self.backend.call
+        call.assert_called_once_with('b@l', 'open_without_source', 'v')
         for words in ([], ['--dry-run', 'v']):
             self.assertEqual(1, self.run_command(
                 'repair', '--without-source', *words)[0])
@@ -513,14 +513,13 @@ class BackendTest(testtools.TestCase):
 
     def test_ask(self):
         found, _records = self.connected()
-        peers = mock.create_autospec(
-            peer_interfaces.OperatorPeers, instance=True)
+        peers = specs.port('peers')
         self.useFixture(fixtures.MockPatch(
             'cinder_localclone.service.rpc.Client',
             mock.Mock(return_value=peers)))
         peers.inspect.return_value = {'host': 'h'}
         self.assertEqual(({'host': 'h'}, ''), found.ask('h', 'inspect', 'v'))
-        peers.inspect.assert_called_once_with(found.context, 'h', 'v')
+        peers.inspect.assert_called_once_with('h', 'v')
         peers.inspect.side_effect = exceptions.PeerUnreachable(
             host='h', method='inspect', seconds=8)
         answer, problem = found.ask('h', 'inspect', 'v')

@@ -31,7 +31,7 @@ class Base(test_reconcile.Base):
         self.told = []
         self.useFixture(fixtures.MockPatchObject(
             worlds.SimPeers, 'converge_soon',
-            lambda peers, context, host, volume_id: self.told.append(
+            lambda peers, host, volume_id: self.told.append(
                 (peers.node.host, host, volume_id))))
 
     def converge(self, node):

@@ -185,7 +185,7 @@ class LookTest(Case):
 
         def sweep():
             with world.at(A):
-                uncommitted.sweep(reconciler.node, None, reconciler.seen)
+                uncommitted.sweep(reconciler.node, reconciler.seen)
                 cleanup.remove_doomed(reconciler.node, reconciler.seen)
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
         world.look(A, False)

@@ -185,7 +185,7 @@ class GiveUpTest(Case):
         self.create(B)
         self.volume.status = status
         self.give_up()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         self.assert_there(B)
         self.assert_nothing()
 

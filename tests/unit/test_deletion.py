@@ -14,8 +14,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
-from cinder_localclone.service import handlers
 from cinder_localclone.volumes import delete
+from tests.unit import callers
 from tests.unit import locked
 from tests.unit import world as worlds
 
@@ -39,7 +39,7 @@ class DeletionTest(testtools.TestCase):
 
     def delete(self, node=None):
         self.volume.status = 'deleting'
-        delete.delete((node or self.a).node, None, self.stale)
+        callers.delete((node or self.a).node, self.stale)
 
     def test_at_rest(self):
         self.delete()
@@ -64,9 +64,9 @@ class DeletionTest(testtools.TestCase):
             with locked(name):
                 yield
         with mock.patch.object(delete.manage, 'give_back') as given:
-            self.assertEqual(B, delete.delete_here(
-                dataclasses.replace(self.a.node, lock=lock), None,
-                self.volume.id))
+            self.assertRaises(
+                exceptions.StaleMove, delete.delete, dataclasses.replace(
+                    self.a.node, lock=lock), self.volume.id)
         given.assert_not_called()
 
     def test_moved_while_the_delete_waited_for_the_lock(self):
@@ -79,8 +79,7 @@ class DeletionTest(testtools.TestCase):
             with locked(name):
                 yield
         self.volume.status = 'deleting'
-        delete.delete(dataclasses.replace(self.a.node, lock=lock), None,
-                      self.stale)
+        callers.delete(dataclasses.replace(self.a.node, lock=lock), self.stale)
         self.assertIs(Phase.RELEASING, self.shadow().phase)
         self.assertEqual({}, self.b.lvs)
 
@@ -300,8 +299,8 @@ class DeletionTest(testtools.TestCase):
     def test_the_volume_is_locked(self):
         """From before its row is read again until it is gone."""
         self.volume.status = 'deleting'
-        delete.delete(locked.node(self.a, self.volume.id, ('volume',)),
-                      None, self.stale)
+        callers.delete(locked.node(self.a, self.volume.id, ('volume',)),
+                       self.stale)
         self.assertEqual([{}, {}, set()], [
             self.a.lvs, self.a.devices, self.a.held])
 
@@ -314,9 +313,9 @@ class DeletionTest(testtools.TestCase):
         service = types.SimpleNamespace(
             node=self.a.node, reconciler=self.a.reconciler)
         self.assertRaises(
-            exceptions.StaleMove, handlers.Handlers(service).delete, None,
+            exceptions.StaleMove, callers.Answers(service).delete,
             self.volume.id)
         service.node = self.b.node
         self.volume.status = 'deleting'
-        handlers.Handlers(service).delete(None, self.volume.id)
+        callers.Answers(service).delete(self.volume.id)
         self.assertIs(Phase.RELEASING, self.shadow().phase)

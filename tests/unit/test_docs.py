@@ -13,9 +13,10 @@ from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import events
+from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.service import endpoint  # noqa: F401, has all methods
 from cinder_localclone.service import notifications
-from cinder_localclone.service import rpc
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import cryptsetup_keys
 from tests.unit import test_privileged
@@ -60,17 +61,44 @@ class CommandPageTest(testtools.TestCase):
             self.assertIn('\n%s\n%s\n' % (name, '=' * len(name)), self.page)
 
 
-class UpgradePageTest(testtools.TestCase):
+class PeerMethodsTest(testtools.TestCase):
 
-    def test_calls_by_version(self):
-        lines = peer_table.rst(rpc.METHODS, rpc.VERSION)
-        rows = dict(zip(lines[6:-1:2], lines[7:-1:2]))
-        self.assertIn('``prepare``', rows['   * - 1.0'])
-        self.assertIn('   * - ' + rpc.VERSION, rows)
-        self.assertEqual(
-            {each.name for each in rpc.METHODS.values()},
-            {name for row in rows.values()
-             for name in re.findall('``(.*?)``', row)})
+    def test_every_method_has_its_row(self):
+        lines = peer_table.rst(rpc.METHODS)
+        self.assertEqual(sorted(rpc.METHODS), [
+            re.fullmatch(r'   \* - ``(\w+)``', line)[1]
+            for line in lines if line.startswith('   * - ``')])
+
+    def test_row(self):
+        text = '\n'.join(peer_table.rst(
+            {name: rpc.METHODS[name] for name in ('converge', 'revert')}))
+        self.assertIn(
+            '''   * - ``converge``
+     - volume_id
+     - call, cast
+     - 8 s
+     - any node
+     - volumes.reconcile.Reconciler.converge
+     - Busy, LocalCloneError
+''', text)
+        self.assertIn(
+            '''   * - ``revert``
+     - volume_id, snapshot_id
+     - call
+     - 2 × work
+     - the home of the volume
+     - volumes.revert.revert
+     - StaleMove, SourceBusy, MissingData, ForeignImage, LocalCloneError
+''', text)
+
+    def test_errors(self):
+        self.assertEqual(  # OddMap is no error of the driver's own
+            ['StaleMove', 'LocalCloneError'],
+            peer_table.errors(rpc.METHODS['holes']))
+        for method in rpc.METHODS.values():
+            self.assertLessEqual(
+                {each.__name__ for each in method.expected},
+                set(peer_table.errors(method)), method.name)
 
 
 class SecurityPageTest(testtools.TestCase):

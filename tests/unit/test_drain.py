@@ -82,10 +82,10 @@ class Base(test_move.Base):
             if method == 'describe':
                 asked_by = next(each for each in self.world.nodes.values()
                                 if not each.gone)
-                return asked_by.node.peers.describe(None, host), ''
+                return asked_by.node.peers.describe(host), ''
             if method == 'depart':
                 volume_id, peer = arguments
-                migrate.depart(node.node, None, volume_id, peer,
+                migrate.depart(node.node, volume_id, peer,
                                Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
@@ -258,7 +258,7 @@ class DrainTest(Base):
         """Its copy is not waited for without end, nor does it hold others."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         stuck = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, stuck.id, B,
+        migrate.depart(self.world.nodes[A].node, stuck.id, B,
                        Asked.DRAIN)
         self.die(B)
         others = self.volumes(3)
@@ -272,7 +272,7 @@ class DrainTest(Base):
     def test_node_that_dies_itself(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+        migrate.depart(self.world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
         sleep = drain.time.sleep
         self.useFixture(fixtures.MockPatchObject(
@@ -285,7 +285,7 @@ class DrainTest(Base):
     def test_destination_that_comes_back(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+        migrate.depart(self.world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
         self.die(B)
         sleep = drain.time.sleep
@@ -302,7 +302,7 @@ class DrainTest(Base):
     def test_nothing_departs_twice(self):
         """Run again, it goes on where it was."""
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+        migrate.depart(self.world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
         self.assertEqual([], self.drain())
         self.assertEqual([], self.departed)
@@ -325,7 +325,7 @@ class DrainTest(Base):
 
     def test_copies_under_way(self):
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+        migrate.depart(self.world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
         (volume_id, what, why), = self.drain('--seconds', '0', code=1)
         self.assertEqual((volume.id, 'copied from it'), (volume_id, what))
@@ -360,7 +360,7 @@ class DrainTest(Base):
 
     def test_what_arrives_departs_then(self):
         volume = self.volumes(host=B)
-        migrate.depart(self.world.nodes[B].node, None, volume.id, A,
+        migrate.depart(self.world.nodes[B].node, volume.id, A,
                        Asked.DRAIN)
         (_id, what, _why), = self.drain('--seconds', '0', code=1)
         self.assertEqual('copied to it', what)
@@ -428,7 +428,7 @@ class DrainTest(Base):
         """Each time that would take as long as an answer may."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, None, volume.id, B,
+        migrate.depart(self.world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
         self.die(A)
         work = drain.Draining(self.backend, A, None, 1)
@@ -484,7 +484,7 @@ class DrainTest(Base):
             move, = records.moves()
             records.advance(move, state.Event.FAILED)
         else:
-            migrate.depart(self.world.nodes[B].node, None, other.id, A,
+            migrate.depart(self.world.nodes[B].node, other.id, A,
                            Asked.DRAIN)
         self.volumes()
         waited = mock.Mock(side_effect=InterruptedError)

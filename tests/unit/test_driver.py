@@ -28,6 +28,7 @@ from cinder_localclone.service import messages
 from cinder_localclone.service import options
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import create as create_module
+from tests import specs
 
 HOST = 'n1@l'
 
@@ -51,7 +52,8 @@ class Case(testtools.TestCase):
         self.driver = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
-        self.node = mock.MagicMock(host=HOST)
+        self.node = mock.MagicMock(host=HOST, peers=specs.port('peers'))
+        self.node.node = self.node
         self.node.records.move_of.return_value = None
         self.node.stack.pool = 'pool'
         self.node.snapshots.wanted_encryption.return_value = None
@@ -102,7 +104,7 @@ class DriverTest(Case):
             self.driver.extend_volume(volume(), 2)
         self.node.records.volume.assert_called_once_with('v')
         self.node.peers.extend.assert_called_once_with(
-            self.reconciler.context, 'n2@l', 'v', 2)
+            'n2@l', 'v', 2)
 
     @ddt.data((exceptions.NoSpaceToExtend(volume='v', host='h', reason='r'),
                'NO_SPACE_TO_EXTEND'),
@@ -195,11 +197,11 @@ class DriverTest(Case):
             self.asked(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
         call.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
+            'n2@l', 'v', {'host': 'n1'}, {'one': None})
         self.assertEqual(call.return_value, found)
         self.driver.terminate_connection(self.asked(), {'host': 'n1'})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n1'}, {'one': None})
+            'n2@l', 'v', {'host': 'n1'}, {'one': None})
 
     def live(self):
         self.node.records.volume.return_value = volume(host='n2@l#p')
@@ -216,7 +218,7 @@ class DriverTest(Case):
         self.live()
         self.driver.terminate_connection(volume(), {'host': left})
         self.node.peers.terminate_connection.assert_called_once_with(
-            'context', asked, 'v', {'host': left}, {})
+            asked, 'v', {'host': left}, {})
 
     def test_a_source_that_cannot_be_told_is_no_error(self):
         self.live()
@@ -240,15 +242,13 @@ class DriverTest(Case):
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.records.volume.side_effect = [
             volume(host='n1@l#p'), volume(host='n2@l#p')]
-        with mock.patch.object(
-                self.driver.service.connections, 'serve',
-                side_effect=exceptions.StaleMove(volume='v')):
-            found = self.driver.initialize_connection(
-                self.asked(), {'host': 'n3'})
+        self.directory.find.side_effect = exceptions.StaleMove(volume='v')
+        found = self.driver.initialize_connection(
+            self.asked(), {'host': 'n3'})
         self.assertIs(
             self.node.peers.initialize_connection.return_value, found)
         self.node.peers.initialize_connection.assert_called_once_with(
-            'context', 'n2@l', 'v', {'host': 'n3'}, {'one': None})
+            'n2@l', 'v', {'host': 'n3'}, {'one': None})
 
     def test_attachments_are_those_of_the_request(self):
         """Another may have been made since."""
@@ -263,14 +263,12 @@ class DriverTest(Case):
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
         self.node.records.volume.return_value = volume(host='n1@l#p')
-        serve = self.useFixture(fixtures.MockPatchObject(
-            self.driver.service.connections, 'serve',
-            side_effect=exceptions.StaleMove(volume='v'))).mock
+        self.directory.find.side_effect = exceptions.StaleMove(volume='v')
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
                 exceptions.StaleMove, self.driver.initialize_connection,
                 volume(), {'host': 'n3'})
-        serve.assert_called_once()
+        self.directory.find.assert_called_once()
 
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
@@ -389,18 +387,19 @@ class DriverTest(Case):
             self.node, 'v', move.token.nonce)
 
     def test_delete(self):
+        self.node.records.volume.return_value = volume()
         with mock.patch.object(driver, 'delete') as deletion:
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
-            self.node, self.reconciler.context, mock.ANY)
+            self.node, 'v')
 
     def test_the_owner_is_told_why_it_is_not_deleted(self):
+        self.node.records.volume.return_value = volume()
         for error, key in (
                 (exceptions.CannotDelete(volume='v', reason='r'),
                  'NOT_DELETED'),
                 (exceptions.HalfDeleted(volume='v', reason='r'),
                  'HALF_DELETED'),
-                # Of a peer that is older.
                 (exception.VolumeIsBusy(volume_name='v'), 'NOT_DELETED'),
                 # What they say themselves is true of other work.
                 (exceptions.CommandTimeout(command='c', seconds=1),
@@ -468,9 +467,11 @@ class DriverTest(Case):
         moving = state.Move('v', 's', token, False, HOST, 'n2@l', 'a',
                             'b', 1)
         self.node.records.move_of.return_value = moving
-        source.abandon_interrupted(self.node, None, 'v')
+        self.node.records.advance.return_value = moving
+        source.abandon_interrupted(self.node, 'v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
+        self.node.peers.converge.assert_called_once_with('n2@l', 'v')
 
 
 class StartTest(testtools.TestCase):
@@ -629,14 +630,17 @@ class LateTest(Case):
     def test_home_is_told_what_there_was_when_cinder_asked(self, asked):
         """Also this node, if the volume has followed its instance here."""
         self.node.records.volume.side_effect = [
-            self.reserved('one', asked), self.reserved('two')]
+            self.reserved('one', asked)] + [self.reserved('two')] * 3
         self.node.peers.initialize_connection.side_effect = (
             exceptions.StaleMove(volume='v'))
         with mock.patch.object(
-                self.driver.service.connections, 'serve') as serve:
-            self.driver.initialize_connection(self.asked(), {'host': 'n3'})
-        serve.assert_called_once_with(
-            'context', 'v', {'host': 'n3'}, {'one': None})
+                connect.checks, 'check_in_time',
+                side_effect=KeyError()) as checked, mock.patch.object(
+                    messages, 'api'):
+            self.assertRaises(KeyError, self.driver.initialize_connection,
+                              self.asked(), {'host': 'n3'})
+        self.assertEqual(('n3', {'host': 'n3'}, {'one': None}),
+                         checked.call_args.args[1:])
 
     def test_attachment_of_another_live_migration_stays(self):
         """It has come while the request that failed was served."""

@@ -18,9 +18,9 @@ from cinder_localclone.core import state
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.service import rpc
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
+from tests.unit import callers
 from tests.unit import test_connections
 from tests.unit import test_follow
 from tests.unit import test_move
@@ -467,7 +467,7 @@ class ConnectionsTest(Case):
 
     def test_what_a_peer_says_of_keys_is_kept(self):
         error = rpc._as_own(oslo_messaging.RemoteError(
-            'KeyUnavailable', 'as it was'))
+            'KeyUnavailable', 'as it was'), 'n2@l')
         self.assertIsInstance(error, encryption_exceptions.KeyUnavailable)
         self.assertEqual('as it was', str(error))
 
@@ -477,7 +477,7 @@ class DeletedTest(Case):
     def delete(self, node):
         self.volume.status = 'deleting'
         self.world.going.add(self.volume.id)
-        delete.delete(node.node, None, self.volume)
+        callers.delete(node.node, self.volume)
 
     def test_while_it_is_being_copied(self):
         """No key opens what the source has of it, either."""
@@ -550,7 +550,7 @@ class DeletedTest(Case):
         self.world.going.update((left.id, self.volume.id))
         self.volume.host, self.volume.name_id = 'x@lvm#p', left.id
         self.volume.name = 'volume-' + left.id
-        delete.delete(self.a.node, None, left)
+        callers.delete(self.a.node, left)
         self.assertEqual([{}, {}], [self.a.lvs, header.slots])
 
     def test_what_is_open(self):
@@ -595,7 +595,7 @@ class SnapshotTest(SnapshotCase):
     """A backup reads it, through what decrypts it."""
 
     def serve(self, connector):
-        return snapshots.serve(self.a.node, None, self.snapshot_id, connector)
+        return snapshots.serve(self.a.node, self.snapshot_id, connector)
 
     def test_on_its_node(self):
         for _repeated in range(2):
@@ -605,7 +605,7 @@ class SnapshotTest(SnapshotCase):
                     'device_path': '/dev/mapper/' + self.crypt,
                     'encrypted': False}}, found)
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
-        snapshots.unserve(self.a.node, None, self.snapshot_id,
+        snapshots.unserve(self.a.node, self.snapshot_id,
                           test_connections.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)

@@ -18,8 +18,8 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import create
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import migrate as migration
+from tests.unit import callers
 from tests.unit import test_layers
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -50,7 +50,7 @@ class Case(testtools.TestCase):
     def delete(self, volume):
         volume.status = 'deleting'
         self.world.going.add(volume.id)
-        delete.delete(self.a.node, None, volume)
+        callers.delete(self.a.node, volume)
 
     def assertWhole(self, volume):
         """It opens with the secret that its row, header and LV name."""
@@ -506,7 +506,7 @@ class CopiedByCinderTest(Case):
 
     def test_out_of_the_backend(self):
         def migrate(volume):
-            return migration.migrate(self.a.node, None, volume.id,
+            return migration.migrate(self.a.node, volume.id,
                                      self.ELSEWHERE)
         self.assertRaises(encryption_exceptions.EncryptionChange, migrate,
                           self.volume)

@@ -16,7 +16,7 @@ from cinder_localclone.core import events
 from cinder_localclone.core import state
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone.service import handlers
+from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
 from cinder_localclone.service import notifications
 from tests import specs
@@ -156,8 +156,8 @@ class CountedTest(testtools.TestCase):
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
         world.reconcile()
-        found = handlers.Handlers(mock.Mock(
-            reconciler=world.nodes[B].reconciler)).figures(None)
+        found = assembly.Service.figures(mock.Mock(
+            reconciler=world.nodes[B].reconciler))
         self.assertEqual(
             {each.name for each in events.all_events()},
             set(found['events']))
@@ -256,5 +256,5 @@ class MilestonesTest(testtools.TestCase):
         del self.told[:]
         move = self.b.node.records.move_of(self.volume.id)
         with self.b.lock(self.volume.id):
-            destination.roll_back_live(self.b.node, None, move)
+            destination.roll_back_live(self.b.node, move)
         self.assertEqual([(B, 'roll_back', False)], self.told)

@@ -534,7 +534,7 @@ class ServedAgainTest(testtools.TestCase):
         survey.handle_is_on_lv.return_value = True
         survey.metadata.return_value = None
         survey.devices = {}
-        return reconcile.Reconciler(self.node, None)
+        return reconcile.Reconciler(self.node)
 
     def volume(self, connection_info, connector):
         found = types.SimpleNamespace(

@@ -18,13 +18,13 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.service import handlers
 from cinder_localclone.service import options
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import interrupted as unended
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
 from tests import sampling
+from tests.unit import callers
 from tests.unit import test_connections
 from tests.unit import test_move
 from tests.unit import world as worlds
@@ -85,7 +85,7 @@ class ExtendingTest(testtools.TestCase):
                 host=B, method='m', seconds=1)):
             asked = []
 
-            def begin(_this, _context, host, _volume_id, properties, told):
+            def begin(_this, host, _volume_id, properties, told):
                 self.assertEqual(attachments.of_request(self.volume), told)
                 asked.append((properties['size_gib'], self.shown()))
                 if fault:
@@ -171,7 +171,7 @@ class ExtendingTest(testtools.TestCase):
             'tests.unit.world.peers.SimPeers.begin_passing', begin))
         self.extend()
         self.assertEqual([1, 2, 2, 2], [
-            call.args[3]['size_gib'] for call in begin.mock_calls])
+            call.args[2]['size_gib'] for call in begin.mock_calls])
 
     def test_patience_begins_anew_with_each_part(self):
         """A long extension may meet much other work."""
@@ -259,10 +259,10 @@ class ExtendingTest(testtools.TestCase):
         """Whoever has asked would go on for ever."""
         self.zeroed_parts()
         self.volume.status = 'extending'
-        home = handlers.Handlers(types.SimpleNamespace(
+        home = callers.Answers(types.SimpleNamespace(
             reconciler=self.a.reconciler, node=self.a.node))
         self.assertEqual([False] * 4 + [True], [
-            home.extend(None, self.volume.id, 2) for _ in range(5)])
+            home.extend(self.volume.id, 2) for _ in range(5)])
 
     def test_home_loses_power_while_it_is_asked(self):
         parts = self.zeroed_parts()
@@ -474,9 +474,9 @@ class ExtendingTest(testtools.TestCase):
             'retype': lambda: self.a.serve(
                 self.volume, {'host': 'a', 'initiator': 'iqn.a'}),
             'snapshot or clone': lambda: snapshots.at_home(
-                self.a.node, None, self.volume.id, lambda _shadow: None),
+                self.a.node, self.volume.id, lambda _shadow: None),
             'migration': lambda: migrate.migrate(
-                self.a.node, None, self.volume.id, {
+                self.a.node, self.volume.id, {
                     'host': 'x@lvm#pool', 'capabilities': {}}),
         }[what]
         self.assertRaises(exceptions.LongerThanRecorded, call)
@@ -687,7 +687,7 @@ class ExtendingTest(testtools.TestCase):
         service = types.SimpleNamespace(reconciler=self.b.reconciler,
                                         node=self.b.node)
         self.assertRaises(
-            exceptions.StaleMove, handlers.Handlers(service).extend, None,
+            exceptions.StaleMove, callers.Answers(service).extend,
             self.volume.id, 2)
 
     def test_repeated(self):

@@ -17,7 +17,7 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import deferred
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import connect
-from cinder_localclone.volumes import delete
+from tests.unit import callers
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -360,8 +360,8 @@ class FollowTest(Case):
         guest.volume.status = 'deleting'
         for _attempt in range(3):
             try:
-                delete.delete(guest.world.home(guest.volume).node, None,
-                              guest.volume)
+                callers.delete(guest.world.home(guest.volume).node,
+                               guest.volume)
             except worlds.Stopped:
                 guest.world.recover()
             else:

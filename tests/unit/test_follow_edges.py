@@ -10,7 +10,6 @@ from unittest import mock
 import ddt
 import fixtures
 from oslo_concurrency import processutils
-import oslo_messaging as messaging
 
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
@@ -19,7 +18,6 @@ from cinder_localclone.core import iscsi as iscsi_names
 from cinder_localclone.core import names
 from cinder_localclone.moves import deferred
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.service import rpc
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import operations
 from tests.unit import test_follow
@@ -337,20 +335,6 @@ class ServedTest(test_passing.Passed):
         self.volume.status = 'available'
         self.world.settle()
         self.assertEqual({}, self.b.devices)
-
-    def test_a_node_of_the_last_release(self):
-        """It has no pass-through: what it could have, it gets."""
-        self.b.opened.clear()
-        self.unserve(self.a, self.connector)
-        self.attach('reserved', None)
-        unsupported = rpc._as_own(messaging.RemoteError(
-            'UnsupportedVersion', 'Endpoint does not support RPC version'))
-
-        def refused(*_args):
-            raise unsupported
-        self.a.node.peers.begin_passing = refused
-        self.assertEqual(
-            'iscsi', self.serve(self.connector)['driver_volume_type'])
 
 
 class LookTest(Case):

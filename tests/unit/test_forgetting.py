@@ -16,7 +16,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.volumes import delete
+from tests.unit import callers
 from tests.unit import test_remains
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -111,7 +111,7 @@ class ForgettingTest(test_remains.Base):
         """It can be deleted where it has been put."""
         self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
         volume.status = 'deleting'
-        delete.delete(world.nodes[C].node, None, volume)
+        callers.delete(world.nodes[C].node, volume)
         del world.volumes[volume.id]
         world.settle()
         self.assertEqual({}, world.shadows)
@@ -174,7 +174,7 @@ class ForgettingTest(test_remains.Base):
         self.assertEqual(forget.NOTHING, step.lost)
         # Deleted, it leaves a clean-up that nobody will do.
         volume.status = 'deleting'
-        delete.delete(world.nodes[B].node, None, volume)
+        callers.delete(world.nodes[B].node, volume)
         del world.volumes[volume.id]
         self.forget(world, A)
         self.check_forgotten(world, A)
@@ -245,7 +245,7 @@ class ForgettingTest(test_remains.Base):
         world.settle()
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         volume.status = 'deleting'
-        delete.delete(world.nodes[A].node, None, volume)
+        callers.delete(world.nodes[A].node, volume)
         del world.volumes[volume.id]
         world.settle()
         self.assertEqual(({}, {}, {}), (

@@ -152,7 +152,7 @@ class OthersTest(test_reconcile.Base):
                 side_effect=exceptions.StaleMove(volume='x')), (
                     mock.patch.object(source, 'abandon')):
             self.assertRaises(
-                exceptions.StaleMove, source.move_volume, self.a.node, None,
+                exceptions.StaleMove, source.move_volume, self.a.node,
                 self.volume, B, lambda: 'CHAP user secret')
         self.assertFalse(self.move().committed)
         self.assertEqual(set(), self.served())

@@ -117,6 +117,8 @@ class GroupDriverTest(test_driver.Case):
             id=volume_id, attach_status='detached', destroy=mock.Mock())
             for volume_id, _error in zip('abc', errors)]
         self.deletion.delete.side_effect = errors
+        self.node.records.volume.side_effect = {
+            each.id: each for each in volumes}.get
         group = mock.MagicMock(id='g', status='deleting', host='a@l')
         found = {}
 
@@ -142,8 +144,9 @@ class GroupDriverTest(test_driver.Case):
     def test_group_is_deleted(self):
         self.assertEqual({}, self.delete(None, None))
         self.assertEqual({}, self.delete())
-        for call in self.deletion.delete.call_args_list:
-            self.assertIs(self.reconciler.context, call.args[1])
+        self.assertEqual(
+            [mock.call(self.node, volume_id) for volume_id in 'ab'],
+            self.deletion.delete.call_args_list)
 
     def test_group_with_a_volume_that_cannot_be_deleted_now(self):
         """Its row stays, and the group's: its data is still there."""

@@ -59,7 +59,7 @@ class LookTest(testtools.TestCase):
             each for each in self.rows.values()
             if each.host.partition('#')[0] == host]
         node.crypt.backed_up_volumes.return_value = []
-        node.peers.inspect.return_value = {'header_backup': True}
+        node.peers.has_header_backup.return_value = True
         node.exports.remote.return_value = {}
         node.stack.lvs.return_value = {}
         node.crypt.place_of_backups.return_value = 8, 2
@@ -80,7 +80,7 @@ class LookTest(testtools.TestCase):
         """What was made, and what was dropped."""
         self.node.crypt.back_up.reset_mock()
         self.node.crypt.drop_backups.reset_mock()
-        self.backups.look('context')
+        self.backups.look()
         return ([call.args[0] for call in self.node.crypt.back_up.mock_calls],
                 [call.args[0]
                  for call in self.node.crypt.drop_backups.mock_calls])
@@ -111,12 +111,11 @@ class LookTest(testtools.TestCase):
     def test_dropped_when_the_new_home_has_one(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
         self.assertEqual(([], [MOVED]), self.look())
-        self.node.peers.inspect.assert_called_once_with('context', B, MOVED)
+        self.node.peers.has_header_backup.assert_called_once_with(B, MOVED)
 
-    @ddt.data({'header_backup': False}, {})
-    def test_kept_while_the_new_home_has_none(self, answer):
+    def test_kept_while_the_new_home_has_none(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
-        self.node.peers.inspect.return_value = answer
+        self.node.peers.has_header_backup.return_value = False
         self.assertEqual(([], []), self.look())
 
     def test_kept_while_it_moves(self):
@@ -127,13 +126,13 @@ class LookTest(testtools.TestCase):
     def test_what_has_no_row_is_not_decided_here(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, OTHER]
         self.assertEqual(([], []), self.look())
-        self.node.peers.inspect.assert_not_called()
+        self.node.peers.has_header_backup.assert_not_called()
 
     def test_one_that_fails_stops_no_other(self):
         self.node.crypt.backed_up_volumes.return_value = ['gone', MOVED]
         self.rows['gone'] = row('gone', 'c@l')
-        self.node.peers.inspect.side_effect = lambda context, host, _id: {
-            'header_backup': True} if host == B else self.fail_()
+        self.node.peers.has_header_backup.side_effect = lambda host, _id: (
+            True if host == B else self.fail_())
         self.assertEqual(([HERE], [MOVED]), self.look())
 
     @staticmethod
@@ -317,7 +316,7 @@ class HeaderTest(test_own_key.Case):
         test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
         self.volume.status = 'available'
         self.assertIn('secrets', self.wrong()['backup of the header'])
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual({}, self.wrong())
         self.world.set_snapshot(snapshot_id, deleted=True)
         self.rotate()
@@ -370,7 +369,7 @@ class HeaderTest(test_own_key.Case):
         self.header.digest = 'of other data'
         crypt.pin_again(self.world, self.volume)
         self.assertIn('other data', self.wrong()['backup of the header'])
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual({}, self.wrong())
 
     def test_backup_that_is_damaged(self):
@@ -378,7 +377,7 @@ class HeaderTest(test_own_key.Case):
             path='p', reason='damaged')
         with mock.patch.object(crypt.SimCrypt, 'backed_up',
                                side_effect=damaged):
-            self.backups.look(None)
+            self.backups.look()
         self.assertEqual(['2'], self.world.backups[self.volume.id])
         self.assertEqual({}, self.wrong())
 
@@ -391,7 +390,7 @@ class HeaderTest(test_own_key.Case):
                 dataclasses.replace(found(*args, **more),
                                     requirements=('foo',))), \
                 mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
-            self.backups.look(None)
+            self.backups.look()
         renewed.assert_not_called()
 
     @ddt.data(False, True)
@@ -401,9 +400,9 @@ class HeaderTest(test_own_key.Case):
         if marked:
             self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
         self.world.headers[self.volume.id] = crypt.SimHeader({'0': b'?'})
-        self.backups.look(None)
+        self.backups.look()
         self.world.headers[self.volume.id] = None
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual(kept, self.world.copies)
 
     def setUp(self):

@@ -7,8 +7,8 @@ import fixtures
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import homes
+from tests.unit import callers
 from tests.unit import test_connections
 
 A, B, ON_B = test_connections.A, test_connections.B, test_connections.ON_B
@@ -73,28 +73,27 @@ class HomesTest(test_connections.Base):
         right = self.a if wrong is self.b else self.b
         lvs = set(right.lvs)
         error = self.assertRaises(
-            exceptions.CannotDelete, delete.delete, wrong.node, None,
-            self.volume)
+            exceptions.CannotDelete, callers.delete, wrong.node, self.volume)
         self.assertIn(right.host, str(error))
         self.assertEqual(lvs, set(right.lvs))
         right.reconciler.converge(self.volume.id)
-        delete.delete(right.node, None, self.volume)
+        callers.delete(right.node, self.volume)
         self.assertNotIn(self.volume.name, right.lvs)
 
     def test_deleted_while_another_node_does_not_answer(self):
         self.committed()
         self.attach('deleting')
         self.useFixture(fixtures.MockPatchObject(
-            type(self.a.node.peers), 'inspect', autospec=True,
+            type(self.a.node.peers), 'has_lv', autospec=True,
             side_effect=exceptions.PeerUnreachable(
-                host=B, method='inspect', seconds=8)))
-        self.assertRaises(exceptions.HalfDeleted, delete.delete, self.a.node,
-                          None, self.volume)
+                host=B, method='has_lv', seconds=8)))
+        self.assertRaises(exceptions.HalfDeleted, callers.delete,
+                          self.a.node, self.volume)
 
     def test_deleted_again(self):
         self.attach('deleting')
         for _again in range(2):
-            delete.delete(self.a.node, None, self.volume)
+            callers.delete(self.a.node, self.volume)
         self.assertEqual({}, dict(self.a.lvs))
 
     def test_an_lv_of_that_name_on_both(self):
@@ -109,7 +108,7 @@ class HomesTest(test_connections.Base):
         self.committed()
         self.a.dead = True
         self.assertRaises(exceptions.PeerUnreachable, homes.correct,
-                          self.b.node, None, self.volume)
+                          self.b.node, self.volume)
         self.assertEqual(A + '#p', self.volume.host)
 
     @ddt.data({'status': 'error'}, {'status': 'creating'},
@@ -127,7 +126,7 @@ class HomesTest(test_connections.Base):
         self.committed()
         with self.b.node.lock(self.volume.id):
             self.b.node.stack.mark_newborn(self.volume.name)
-        homes.correct(self.b.node, None, self.volume)
+        homes.correct(self.b.node, self.volume)
         self.assertEqual(A + '#p', self.volume.host)
 
     def test_deleted_though_a_creation_has_failed_elsewhere(self):
@@ -137,7 +136,7 @@ class HomesTest(test_connections.Base):
             *self.a.disk.tags[self.volume.name], *names.newborn(B)))
         self.attach('deleting')
         for _again in range(2):
-            delete.delete(self.a.node, None, self.volume)
+            callers.delete(self.a.node, self.volume)
         self.assertEqual({}, dict(self.a.lvs))
 
     def test_moved_meanwhile(self):
@@ -145,5 +144,5 @@ class HomesTest(test_connections.Base):
         volume = self.b.node.records.volume(self.volume.id)
         self.volume.host = B + '#p'
         self.assertEqual(B + '#p', homes.correct(
-            self.b.node, None, volume).host)
+            self.b.node, volume).host)
         self.assertIs(state.Phase.MIGRATING, self.move().phase)

@@ -36,17 +36,15 @@ class ImageDriverTest(test_driver.Case):
         self.useFixture(fixtures.MockPatch(
             'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
             return_value=False))
-        self.context = self.reconciler.context
 
     def test_snapshot(self):
         self.snapshots.create.return_value = 'lc1:n2@l'
         self.assertEqual({'provider_location': 'lc1:n2@l'},
                          self.driver.create_snapshot(snapshot()))
         self.snapshots.create.assert_called_once_with(
-            self.node, self.context, 's', 'v', 300, self.reconciler.progress)
+            self.reconciler, 's', 'v', 300)
         self.driver.delete_snapshot(snapshot())
-        self.snapshots.delete.assert_called_once_with(
-            self.node, self.context, 's')
+        self.snapshots.delete.assert_called_once_with(self.node, 's')
 
     def test_owner_is_told_why_there_is_no_snapshot(self):
         self.snapshots.create.side_effect = FULL
@@ -83,16 +81,17 @@ class ImageDriverTest(test_driver.Case):
 
     def test_connections_of_snapshots(self):
         connector = {'host': 'n1'}
+        self.snapshots.located.return_value.node = test_driver.HOST
         self.assertEqual(
             self.snapshots.serve.return_value,
             self.driver.initialize_connection_snapshot(
                 snapshot(), connector))
         self.snapshots.serve.assert_called_once_with(
-            self.node, self.context, 's', connector)
+            self.node, 's', connector)
         self.driver.terminate_connection_snapshot(
             snapshot(), connector, force=True)
         self.snapshots.unserve.assert_called_once_with(
-            self.node, self.context, 's', connector)
+            self.node, 's', connector)
         # What they return Cinder would write over the snapshot's node.
         self.assertIsNone(self.driver.create_export_snapshot(
             None, snapshot(), connector))
@@ -111,11 +110,10 @@ class ImageDriverTest(test_driver.Case):
     def test_births(self):
         self.from_snapshot()
         self.births.from_snapshot.assert_called_once_with(
-            self.node, self.context, 'v', 's')
+            self.node, 'v', 's')
         self.clone()
         self.births.from_volume.assert_called_once_with(
-            self.node, self.context, 'v', 'src', 300,
-            self.reconciler.progress)
+            self.reconciler, 'v', 'src', 300)
 
     @ddt.data('from_snapshot', 'clone')
     def test_a_birth_that_fails_is_not_tried_elsewhere(self, birth):

@@ -12,7 +12,7 @@ from cinder_localclone.core import names
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.volumes import delete
+from tests.unit import callers
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
@@ -51,7 +51,7 @@ class NoteTest(test_follow.Case):
     def delete(self, node):
         self.guest.volume.status = 'deleting'
         self.guest.world.going.add(self.guest.id)
-        delete.delete(node.node, None, self.guest.volume)
+        callers.delete(node.node, self.guest.volume)
         del self.guest.world.volumes[self.guest.id]
         self.guest.world.settle()
         self.assertEqual({}, node.lvs)

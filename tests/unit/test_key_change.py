@@ -234,7 +234,7 @@ class RotateTest(Case):
     def test_power_is_cut_when_the_old_key_has_gone(self):
         """The service replaces the backup: nobody else has to know of it."""
         look = header_backups.Look(self.a.node)
-        look.look(None)  # it is right
+        look.look()  # it is right
         kill = crypt.SimCrypt.kill_slot
 
         def cut(*args):
@@ -243,7 +243,7 @@ class RotateTest(Case):
         old = self.world.secrets.kept[self.old][1]
         with mock.patch.object(crypt.SimCrypt, 'kill_slot', cut):
             self.assertRaises(KeyboardInterrupt, self.rotate)
-        look.look(None)
+        look.look()
         name = self.a.node.crypt.backup_names(self.volume.id)[-1]
         self.assertRaises(
             encryption_exceptions.WrongKey, self.a.node.crypt.test_backup,

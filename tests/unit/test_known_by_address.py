@@ -27,8 +27,8 @@ class KnownByAddressTest(test_connections.Base):
         describe = type(self.a.node.peers).describe
         self.useFixture(fixtures.MonkeyPatch(
             'tests.unit.world.peers.SimPeers.describe',
-            lambda this, context, host: dict(
-                describe(this, context, host),
+            lambda this, host: dict(
+                describe(this, host),
                 addresses=[self.ADDRESSES[host]])))
         for node in (self.a, self.b):
             self.restart(node)

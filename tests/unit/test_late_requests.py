@@ -38,8 +38,8 @@ class PassedTest(test_passing.Passed):
         """Its login would end the session, and fail."""
         self.b.opened.clear()
         self.assertRaises(
-            exceptions.Refused, self.a.node.peers.begin_passing, None,
-            self.b.host, self.volume.id,
+            exceptions.Refused, self.a.node.peers.begin_passing, self.b.host,
+            self.volume.id,
             dict(self.attached.connection_info, auth_username='earlier'),
             EARLIER)
         self.b.opened.add(self.handle)
@@ -48,7 +48,7 @@ class PassedTest(test_passing.Passed):
     def late(self, connector, *earlier):
         """What was asked for when the volume had other attachments."""
         self.a.connections.unserve(
-            None, self.volume.id, connector,
+            self.volume.id, connector,
             {each.id: each.connector for each in earlier} or EARLIER)
 
     def check_kept(self):
@@ -80,7 +80,7 @@ class PassedTest(test_passing.Passed):
         """Nova reserves the next attachment before it deletes the last."""
         self.attached.connector = None
         self.a.connections.unserve(
-            None, self.volume.id, None if by_force else self.connector,
+            self.volume.id, None if by_force else self.connector,
             {self.attached.id: None, **EARLIER})
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertIn(self.volume.id, self.b.passed)
@@ -98,7 +98,7 @@ class PassedTest(test_passing.Passed):
         meant = test_connections.attachment('x')
         self.volume.volume_attachment.append(meant)
         asked = volume_attachments.of_request(self.volume)
-        self.a.connections.unserve(None, self.volume.id, None, {
+        self.a.connections.unserve(self.volume.id, None, {
             **asked, self.attached.id: before})
         self.check_kept()
 
@@ -109,7 +109,7 @@ class PassedTest(test_passing.Passed):
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
                 test_connections.attachment(None))
-        self.a.connections.unserve(None, self.volume.id, None, asked)
+        self.a.connections.unserve(self.volume.id, None, asked)
         self.assertEqual(set(), self.a.remote)
 
     def test_another_host_is_attached_meanwhile(self):
@@ -145,7 +145,7 @@ class PassedTest(test_passing.Passed):
         asked = volume_attachments.of_request(self.volume)
         for _request in range(2):
             self.a.connections.unserve(
-                None, self.volume.id, self.connector, asked)
+                self.volume.id, self.connector, asked)
             self.volume.volume_attachment = [self.attached]
 
     def test_one_of_two_attachments_is_deleted_twice(self):
@@ -184,9 +184,8 @@ class PassedTest(test_passing.Passed):
         self.attached.connection_info = None
         before = dict(self.b.devices)
         self.assertRaises(
-            exceptions.Refused, self.a.node.peers.begin_passing, None,
-            self.b.host, self.volume.id, properties,
-            EARLIER)
+            exceptions.Refused, self.a.node.peers.begin_passing, self.b.host,
+            self.volume.id, properties, EARLIER)
         self.assertEqual(before, self.b.devices)
 
 
@@ -213,14 +212,14 @@ class AtHomeTest(test_encrypted_guests.Case):
         reserved, = self.volume.volume_attachment
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A,
+            self.volume.id, test_connections.ON_A,
             {reserved.id: None, **HERE})
         self.assertIn(self.crypt, self.a.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.attach('attaching', 'a')
         self.serve(test_connections.ON_A)
-        self.a.connections.unserve(None, self.volume.id, dict(
+        self.a.connections.unserve(self.volume.id, dict(
             test_connections.ON_A, initiator='iqn.installed'), HERE)
         self.assertIn(self.crypt, self.a.devices)
 
@@ -233,7 +232,7 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A,
+            self.volume.id, test_connections.ON_A,
             {old.id: {'host': 'a', 'initiator': None}})
         self.assertNotIn(self.crypt, self.a.devices)
 
@@ -242,7 +241,7 @@ class AtHomeTest(test_encrypted_guests.Case):
         self.attach('attaching', 'a')
         self.serve(test_connections.ON_A)
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ON_A, HERE)
+            self.volume.id, test_connections.ON_A, HERE)
         self.assertIn(self.crypt, self.a.devices)
 
 
@@ -253,8 +252,8 @@ class ServedTest(test_connections.Base):
         """It would move, from where the next guest is about to open it."""
         self.serve(test_connections.ON_A)
         error = self.assertRaises(
-            exceptions.Refused, self.a.connections.serve, None,
-            self.volume.id, test_connections.ON_B, EARLIER)
+            exceptions.Refused, self.a.connections.serve, self.volume.id,
+            test_connections.ON_B, EARLIER)
         self.assertIn('cannot be connected to b: the request came late',
                       str(error))
         self.assertIsNone(self.move())
@@ -269,8 +268,8 @@ class ServedTest(test_connections.Base):
         self.serve(test_connections.ON_A)
         self.attach_at('a')
         self.assertRaises(
-            exceptions.Refused, self.a.connections.serve, None,
-            self.volume.id, test_connections.ELSEWHERE, asked)
+            exceptions.Refused, self.a.connections.serve, self.volume.id,
+            test_connections.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
     @ddt.data('x', 'elsewhere')
@@ -281,14 +280,14 @@ class ServedTest(test_connections.Base):
         asked = volume_attachments.of_request(self.volume)
         self.attach_at(host)
         self.a.connections.serve(
-            None, self.volume.id, test_connections.ELSEWHERE, asked)
+            self.volume.id, test_connections.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_in_time_as_its_own_attachment_was_connected_since(self):
         asked = volume_attachments.of_request(self.volume)
         self.attach_at('x')
         self.a.connections.serve(
-            None, self.volume.id, test_connections.ELSEWHERE, asked)
+            self.volume.id, test_connections.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_what_no_attachment_is_for(self):
@@ -323,7 +322,7 @@ class ServedTest(test_connections.Base):
         """It ended meanwhile, as the request for it did."""
         asked = volume_attachments.of_request(self.volume)
         self.a.connections.serve(
-            None, self.volume.id, test_connections.ON_B,
+            self.volume.id, test_connections.ON_B,
             {**asked, 'of an earlier try': None})
         self.assertIs(self.b, self.world.home(self.volume))
 
@@ -333,7 +332,7 @@ class ServedTest(test_connections.Base):
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
         self.a.connections.serve(
-            None, self.volume.id, test_connections.ON_B, asked)
+            self.volume.id, test_connections.ON_B, asked)
         self.assertIs(self.b, self.world.home(self.volume))
 
 
@@ -361,7 +360,7 @@ class RepeatTest(test_connections.Base):
         with mock.patch.object(
                 self.a.node.peers, 'begin_passing', self.hang):
             self.assertRaises(exceptions.PeerUnreachable, self.ask)
-        return self.calls[-1][3]['auth_password']
+        return self.calls[-1][2]['auth_password']
 
     def test_first_one_is_served_after_its_repeat(self):
         self.give_up()
@@ -411,7 +410,7 @@ class LiveTest(test_connections.Base):
         self.attach('in-use', 'a', 'b')
         move = self.move()
         self.b.connections.unserve(
-            None, self.volume.id, test_connections.ON_B, EARLIER)
+            self.volume.id, test_connections.ON_B, EARLIER)
         self.assertEqual(move, self.move())
         self.assertIn(self.handle, self.b.devices)
 
@@ -422,7 +421,7 @@ class LiveTest(test_connections.Base):
         self.attach('in-use', 'a', 'b')
         _source, there = self.volume.volume_attachment
         self.b.connections.unserve(
-            None, self.volume.id, test_connections.ON_B,
+            self.volume.id, test_connections.ON_B,
             {there.id: there.connector, **EARLIER})
         self.assertIsNotNone(self.move())
 
@@ -431,7 +430,7 @@ class LiveTest(test_connections.Base):
         _source, there = self.volume.volume_attachment
         self.serve(test_connections.ON_B)
         self.b.connections.unserve(
-            None, self.volume.id, test_connections.ON_B,
+            self.volume.id, test_connections.ON_B,
             {there.id: None, **EARLIER})
         self.assertIs(state.Phase.STARTING, self.move().phase)
 
@@ -445,7 +444,7 @@ class LiveTest(test_connections.Base):
         asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
-        node.connections.unserve(None, self.volume.id, left, asked)
+        node.connections.unserve(self.volume.id, left, asked)
         self.assertIsNot(state.Phase.STARTING, self.move() and
                          self.move().phase)
 
@@ -461,7 +460,7 @@ class OldApiTest(test_connections.Base):
 
     def ask(self, attachments):
         self.a.connections.unserve(
-            None, self.volume.id, test_connections.ELSEWHERE, attachments)
+            self.volume.id, test_connections.ELSEWHERE, attachments)
 
     def test_in_time(self):
         self.ask({self.volume.volume_attachment[0].id: None})
@@ -527,8 +526,8 @@ class WaitedTest(test_connections.Base):
         asked = volume_attachments.of_request(self.volume)
         with self.meanwhile(self.a, 'a'):
             self.assertRaises(
-                exceptions.Refused, self.a.connections.serve, None,
-                self.volume.id, test_connections.ELSEWHERE, asked)
+                exceptions.Refused, self.a.connections.serve, self.volume.id,
+                test_connections.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
     def test_to_detach(self):
@@ -544,7 +543,7 @@ class WaitedTest(test_connections.Base):
         with self.meanwhile(self.a, 'x'), mock.patch.object(
                 records, 'volume', read):
             self.a.connections.unserve(
-                None, self.volume.id, test_connections.ELSEWHERE, asked)
+                self.volume.id, test_connections.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_to_pass_it_through(self):

@@ -187,8 +187,7 @@ class NamesTest(Base):
         self.backend.volume.return_value = None, test_metrics.moving()
         row, = self.listed('abort', 'data')
         self.assertEqual(V1, row['Volume'])
-        self.backend.peers.abort.assert_called_once_with(
-            self.backend.context, B, V1)
+        self.backend.call.assert_called_once_with(B, 'abort', V1)
 
     def test_an_id_needs_no_look(self):
         self.assertEqual(V1, main.LocalClone.volume_id(None, V1))

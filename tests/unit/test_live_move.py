@@ -91,7 +91,7 @@ class Migration:
         try:
             node.check_alive()
             with node.lock(self.id):
-                act(node.node, None, moving)
+                act(node.node, moving)
         except (exceptions.LocalCloneError, worlds.Stopped):
             pass
 
@@ -182,7 +182,7 @@ class LiveMoveTest(test_move.Base):
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
         self.assertRaises(exceptions.SourceBusy, source.source_released,
-                          m.a.node, None, moving)
+                          m.a.node, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()
         self.assertIs(Phase.STARTING, m.a.node.records.move_of(

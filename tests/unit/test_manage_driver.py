@@ -9,7 +9,6 @@ import fixtures
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import volume_types
-from cinder_localclone.service import handlers
 from cinder_localclone.service import messages
 from tests.unit import test_driver
 from tests.unit import test_image_driver
@@ -35,7 +34,6 @@ class ManageDriverTest(test_driver.Case):
             for room in ('manage', 'manage_snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
-        self.context = self.reconciler.context
         self.node.records.volume.return_value = test_driver.volume(
             provider_id=None)
 
@@ -56,8 +54,7 @@ class ManageDriverTest(test_driver.Case):
         for call in (self.volumes.get_size, self.volumes.manage):
             call.assert_called_once_with(self.node, 'v', reference)
         self.driver.unmanage(test_driver.volume())
-        self.volumes.unmanage.assert_called_once_with(
-            self.node, self.context, 'v')
+        self.volumes.unmanage.assert_called_once_with(self.node, 'v')
         self.told.assert_not_called()
 
     @ddt.data((NOT, 'NOT_MANAGED'), (KeyError('x'), 'NOT_MANAGED'),
@@ -125,11 +122,10 @@ class ManageDriverTest(test_driver.Case):
             self.driver.manage_existing_snapshot(
                 snapshot=snapshot, existing_ref='data'))
         for call in (self.snapshots.get_size, self.snapshots.manage):
-            call.assert_called_once_with(self.node, self.context, 's',
+            call.assert_called_once_with(self.node, 's',
                                          {'source-name': 'data'})
         self.driver.unmanage_snapshot(snapshot)
-        self.snapshots.unmanage.assert_called_once_with(
-            self.node, self.context, 's')
+        self.snapshots.unmanage.assert_called_once_with(self.node, 's')
 
     @ddt.data(('volumes', objects.ManageableVolumeList),
               ('snapshots', objects.ManageableSnapshotList))
@@ -159,23 +155,3 @@ class ManageDriverTest(test_driver.Case):
             None, get([], None, 1, 0, ['size'], ['asc']))
         self.assertEqual(({'source-name': 'a'}, {'source-id': 'u'}), (
             found.reference, found.extra_info))
-
-    def test_a_peer_asks(self):
-        answer = handlers.Handlers(self.driver.service)
-        managing = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.service.handlers.manage')).mock
-        snapshots = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.service.handlers.manage_snapshots')).mock
-        managing.unmanage_here.return_value = test_driver.HOST
-        answer.unmanage('context', 'v')
-        managing.unmanage_here.assert_called_once_with(
-            self.node, self.context, 'v')
-        managing.unmanage_here.return_value = 'n3@l'
-        self.assertRaises(exceptions.StaleMove, answer.unmanage, 'c', 'v')
-        for name, here in (('manageable_snapshot', snapshots.size_here),
-                           ('manage_snapshot', snapshots.manage_here)):
-            self.assertEqual(here.return_value,
-                             getattr(answer, name)('c', 's', {'r': 'x'}))
-            here.assert_called_once_with(self.node, 's', {'r': 'x'})
-        answer.unmanage_snapshot('context', 's')
-        snapshots.unmanage_here.assert_called_once_with(self.node, 's')

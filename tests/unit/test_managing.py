@@ -13,11 +13,11 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
 from tests import specs
+from tests.unit import callers
 from tests.unit import test_connections
 from tests.unit import test_move
 from tests.unit import test_snapshots
@@ -63,7 +63,7 @@ class Base(test_snapshots.Base):
         for _attempt in range(4):
             volume.status = status
             try:
-                act(world.home(volume).node, None, volume)
+                act(world.home(volume).node, volume)
             except FAILURES:
                 world.recover()
             else:
@@ -73,8 +73,8 @@ class Base(test_snapshots.Base):
         world.destroy(volume)
 
     def unmanage(self, world, volume):
-        self.end(world, volume, lambda node, context, each:
-                 manage.unmanage(node, context, each.id), 'unmanaging')
+        self.end(world, volume, lambda node, each:
+                 callers.unmanage(node, each.id), 'unmanaging')
 
     def assert_foreign(self, world, name, content, others=0):
         """An LV is nobody's, and nothing is on it."""
@@ -100,7 +100,7 @@ class StopTest(Base):
                 break
             except FAILURES:
                 world.recover()
-                self.end(world, volume, delete.delete,
+                self.end(world, volume, callers.delete,
                          'error_managing_deleting')
                 world.recover()
                 self.assert_foreign(world, name, expected)
@@ -122,7 +122,7 @@ class StopTest(Base):
                 self.manage(world, again, {'source-id': lv.uuid})
             except FAILURES:
                 world.recover()
-                self.end(world, again, delete.delete,
+                self.end(world, again, callers.delete,
                          'error_managing_deleting')
                 again = self.managing(world)
         world.settle()
@@ -259,14 +259,14 @@ class RefusedTest(Base):
             volume = self.managing(self.world)
             manage.manage(self.a.node, volume.id, DATA)
             volume.size = size  # or failed when it was accounted for
-            self.end(self.world, volume, delete.delete, status)
+            self.end(self.world, volume, callers.delete, status)
             self.world.settle()
             self.assert_foreign(self.world, 'data', self.content)
 
     def test_deleting_what_cinder_has_taken(self):
         volume = self.managing(self.world)
         self.manage(self.world, volume)
-        self.end(self.world, volume, delete.delete, 'deleting')
+        self.end(self.world, volume, callers.delete, 'deleting')
         self.assertEqual({}, self.a.lvs)
 
     def test_a_fraction_of_a_gib(self):
@@ -284,7 +284,7 @@ class RefusedTest(Base):
         volume = self.managing(self.world)
         manage.manage(self.a.node, volume.id, DATA)
         self.world.foreign(A)
-        self.end(self.world, volume, delete.delete,
+        self.end(self.world, volume, callers.delete,
                  'error_managing_deleting')
         self.assert_foreign(self.world, volume.name, self.content)
         self.assert_foreign(self.world, 'data', self.content)
@@ -403,7 +403,7 @@ class WithoutRoomTest(Base):
                 exceptions.CommandFailed, self.node.sim_stack.extend_lv,
                 volume.name, 3 << 30)
         volume.status = 'unmanaging'
-        manage.unmanage(self.node.node, None, volume.id)
+        callers.unmanage(self.node.node, volume.id)
         self.node.lvs[volume.name] += ['theirs'] * disks.REGIONS
         self.world.destroy(volume)
         again = self.managing(self.world)
@@ -425,8 +425,8 @@ class UnmanageTest(Base):
         before = repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]
         error = self.assertRaises(
-            exceptions.CannotUnmanage, manage.unmanage,
-            (node or self.a).node, None, self.volume.id)
+            exceptions.CannotUnmanage, callers.unmanage,
+            (node or self.a).node, self.volume.id)
         self.assertEqual(before, (repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]))
         return str(error)
@@ -453,14 +453,14 @@ class UnmanageTest(Base):
         self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: 'l', 'CHAP', 'i')
-        manage.unmanage(self.a.node, None, self.volume.id)
+        callers.unmanage(self.a.node, self.volume.id)
         self.assertIsNone(self.a.node.records.move_of(self.volume.id))
         left = self.a.node.stack.lvs()[self.volume.name]
         self.assertEqual([], names.own_tags(left.tags))
 
     def test_nobody_is_served_any_more(self):
         self.a.remote.add((self.volume.id, 'iqn.x:y'))
-        manage.unmanage(self.a.node, None, self.volume.id)
+        callers.unmanage(self.a.node, self.volume.id)
         self.assertEqual(set(), self.a.remote)
 
     def test_remains(self):
@@ -497,7 +497,7 @@ class UnmanageTest(Base):
     def test_zeroed_to_its_end_and_not_shown(self):
         """An extension has failed after that: nothing is zeroed again."""
         self.a.disk.tags[self.volume.name] |= {names.given(1)}
-        manage.unmanage(self.a.node, None, self.volume.id)
+        callers.unmanage(self.a.node, self.volume.id)
         self.assertEqual([], names.own_tags(
             self.a.node.stack.lvs()[self.volume.name].tags))
 
@@ -512,19 +512,19 @@ class UnmanageTest(Base):
         self.a.move(self.volume, B)
         self.world.settle()
         self.world.settle()
-        manage.unmanage(self.a.node, None, self.volume.id)
+        callers.unmanage(self.a.node, self.volume.id)
         self.assertEqual([{}, {}], [self.b.devices, dict.fromkeys(
             tag for tags in self.b.disk.tags.values() for tag in tags)])
         # It is gone by then.
         self.world.destroy(self.volume)
-        manage.unmanage(self.a.node, None, self.volume.id)
+        callers.unmanage(self.a.node, self.volume.id)
 
     def test_its_home_is_down(self):
         self.a.move(self.volume, B)
         self.world.settle()
         self.b.dead = True
-        self.assertRaises(exceptions.PeerUnreachable, manage.unmanage,
-                          self.a.node, None, self.volume.id)
+        self.assertRaises(exceptions.PeerUnreachable, callers.unmanage,
+                          self.a.node, self.volume.id)
 
     def test_what_was_born_of_a_snapshot(self):
         """A look that began before must not take it for a failed birth."""
@@ -544,7 +544,7 @@ class UnmanagedTest(test_connections.Base):
         self.volume.volume_attachment = []
         for status in ('unmanaging', 'error_unmanaging'):
             self.volume.status = 'unmanaging'
-            manage.unmanage_here(self.a.node, None, self.volume.id)
+            manage.unmanage(self.a.node, self.volume.id)
             self.volume.status = status
             self.a.reconciler.converge_node()
             self.assertNotIn(self.handle, self.a.devices, status)

@@ -35,8 +35,8 @@ class Base(test_snapshots.Base):
         snapshot = world.snapshot_row(volume)
         node = world.home(volume).node
         try:
-            size = manage_snapshots.get_size(node, None, snapshot, reference)
-            location = manage_snapshots.manage(node, None, snapshot, reference)
+            size = manage_snapshots.get_size(node, snapshot, reference)
+            location = manage_snapshots.manage(node, snapshot, reference)
         except FAILURES:
             world.set_snapshot(snapshot, status='error')
             raise
@@ -51,7 +51,7 @@ class Base(test_snapshots.Base):
             world.set_snapshot(snapshot, status='unmanaging')
             try:
                 manage_snapshots.unmanage(
-                    world.nodes[host].node, None, snapshot)
+                    world.nodes[host].node, snapshot)
             except FAILURES:
                 world.recover()
             else:
@@ -131,7 +131,7 @@ class SnapshotTest(Base):
     def refused(self, reference, error=exceptions.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
         for act in (manage_snapshots.get_size, manage_snapshots.manage):
-            raised = self.assertRaises(error, act, self.a.node, None,
+            raised = self.assertRaises(error, act, self.a.node,
                                        snapshot, reference)
         self.assertEqual(done, len(self.world.done))
         return str(raised)
@@ -166,14 +166,14 @@ class SnapshotTest(Base):
             self.world.set_snapshot(snapshot, **changes)
             for act in (manage_snapshots.get_size, manage_snapshots.manage):
                 self.assertRaises(exceptions.TooLate, act, self.a.node,
-                                  None, snapshot, DATA)
+                                  snapshot, DATA)
         self.assertRaises(exceptions.TooLate, manage_snapshots.manage,
-                          self.a.node, None, 'none', DATA)
+                          self.a.node, 'none', DATA)
 
     def test_its_volume_went_elsewhere(self):
         self.volume.host = B + '#p'
         self.assertRaises(exceptions.StaleMove, manage_snapshots.manage,
-                          self.a.node, None, self.row(), DATA)
+                          self.a.node, self.row(), DATA)
 
     def away(self):
         """The volume has left the LV behind."""
@@ -203,7 +203,7 @@ class SnapshotTest(Base):
     def refused_at_b(self, error=exceptions.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
         for act in (manage_snapshots.get_size, manage_snapshots.manage):
-            raised = self.assertRaises(error, act, self.b.node, None,
+            raised = self.assertRaises(error, act, self.b.node,
                                        snapshot, DATA)
         self.assertEqual(done, len(self.world.done))
         return str(raised)
@@ -243,7 +243,7 @@ class SnapshotTest(Base):
         snapshot = self.world.snapshot_row(self.volume)
         with mock.patch.object(manage, 'give_back') as given_back:
             error = self.assertRaises(
-                exceptions.CannotManage, manage_snapshots.manage_here,
+                exceptions.CannotManage, manage_snapshots.adopt,
                 self.a.node, snapshot, {'source-name': 'gone'})
         self.assertIn('no such LV exists in volume group g', str(error))
         given_back.assert_not_called()
@@ -278,7 +278,7 @@ class SnapshotTest(Base):
     def test_asked_again(self):
         snapshot = self.row()
         for _time in range(2):
-            manage_snapshots.manage(self.a.node, None, snapshot, DATA)
+            manage_snapshots.manage(self.a.node, snapshot, DATA)
         self.assertEqual(self.data,
                          self.a.lvs[names.snapshot_lv(snapshot)])
 
@@ -294,19 +294,19 @@ class SnapshotTest(Base):
         for node in (self.a, self.b):
             self.assertRaises(
                 exceptions.CannotUnmanage, manage_snapshots.unmanage,
-                node.node, None, snapshot)
+                node.node, snapshot)
         self.assertEqual(tags, self.a.disk.tags[names.snapshot_lv(snapshot)])
 
     def test_not_while_it_is_read(self):
         snapshot = self.manage(self.world, self.volume)
         self.world.read.add(snapshot)
         self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
-                          self.b.node, None, snapshot)
-        snapshots.serve(self.a.node, None, snapshot, {'host': 'a'})
+                          self.b.node, snapshot)
+        snapshots.serve(self.a.node, snapshot, {'host': 'a'})
         self.world.read.clear()
         self.a.opened.add(names.handle(snapshot))
         self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
-                          self.a.node, None, snapshot)
+                          self.a.node, snapshot)
         self.a.opened.clear()
         self.unmanage(self.world, snapshot)
         self.assertNotIn(names.handle(snapshot), self.a.devices)
@@ -315,13 +315,12 @@ class SnapshotTest(Base):
         snapshot = self.manage(self.world, self.volume)
         self.a.dead = True
         self.assertRaises(exceptions.PeerUnreachable,
-                          manage_snapshots.unmanage, self.b.node, None,
-                          snapshot)
+                          manage_snapshots.unmanage, self.b.node, snapshot)
 
     def test_none_was_ever_made(self):
         done = len(self.world.done)
-        manage_snapshots.unmanage(self.a.node, None, self.row())
-        manage_snapshots.unmanage(self.a.node, None, 'gone')
+        manage_snapshots.unmanage(self.a.node, self.row())
+        manage_snapshots.unmanage(self.a.node, 'gone')
         self.assertEqual(done, len(self.world.done))
 
     def test_a_look_that_began_before(self):

@@ -183,6 +183,7 @@ class ErrorsTest(testtools.TestCase):
 
     @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')
     def test_text_of_a_peers_error_is_kept(self, name):
-        error = rpc._as_own(oslo_messaging.RemoteError(name, 'as it was'))
+        error = rpc._as_own(
+            oslo_messaging.RemoteError(name, 'as it was'), 'n2@l')
         self.assertEqual((name, 'as it was'),
                          (type(error).__name__, str(error)))

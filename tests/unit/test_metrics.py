@@ -474,7 +474,7 @@ class ReadingTest(testtools.TestCase):
         backend = mock.Mock(host=A)
         backend.name = 'l'
         backend.records.all_moves.side_effect = OSError('no database')
-        backend.peers.figures.return_value = {'events': {}}
+        backend.call.return_value = {'events': {}}
         backend.stack.side_effect = OSError('no LVM')
         with mock.patch.object(sources, 'doctor', return_value=[]):
             found = sources.Watch(backend, 30, 300).read()
@@ -482,7 +482,7 @@ class ReadingTest(testtools.TestCase):
             {'database': 'no database', 'storage': 'no LVM', 'service': '',
              'doctor': ''},
             {name: each.problem for name, each in found.items()})
-        backend.peers.figures.assert_called_once_with(backend.context, A)
+        backend.call.assert_called_once_with(A, 'figures')
 
 
 def reader():

@@ -25,9 +25,9 @@ from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.db import interrupted
 from cinder_localclone.db import volumes
-from cinder_localclone.service import handlers
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
+from tests.unit import callers
 from tests.unit import test_cinder_migration as cinders
 
 A, B, STOCK = cinders.A, cinders.B, cinders.STOCK
@@ -69,7 +69,7 @@ class WithinTest(Base):
         self.peers = self.home.service.node.peers
         self.peers.describe.return_value = {
             'host': B + '#p', 'initiator': 'i', 'problems': [],
-            'room': ROOM, 'block': 512}
+            'room': ROOM, 'block': 512, 'sparse': False}
         stack = self.home.service.stack
         stack.logical_block.return_value = 512
         stack.devices.return_value = {}
@@ -84,7 +84,7 @@ class WithinTest(Base):
             self.context, self.volume(), TO_B)
 
     def test_moved(self):
-        def prepared(_context, host, shadow_id, _nonce):
+        def prepared(host, shadow_id, _nonce, _holes):
             self.assertEqual('maintenance', self.volume().status)
             self.assertEqual((B, self.records.move_of(
                 self.row.id).shadow_id), (host, shadow_id))
@@ -96,7 +96,7 @@ class WithinTest(Base):
             (volume.host, volume.status, volume.migration_status))
         self.assertTrue(self.records.move_of(self.row.id).committed)
         self.peers.converge_soon.assert_called_once_with(
-            self.context, B, self.row.id)
+            B, self.row.id)
 
     def test_cinders_manager_writes_what_is_there(self):
         """All that it saves, it saves as the commit has left it."""
@@ -190,14 +190,14 @@ class WithinTest(Base):
 
     def test_drained(self):
         self.cinder_begins('available', 'success')
-        handlers.Handlers(self.home.service).depart(None, self.row.id, B)
+        callers.Answers(self.home.service).depart(self.row.id, B)
         self.assertEqual(B + '#p', self.volume().host)
         self.assertIsNone(self.volume().migration_status)
 
     def test_what_cinder_migrates_is_not_drained(self):
         error = self.assertRaises(
-            exceptions.NotMovable, handlers.Handlers(
-                self.home.service).depart, None, self.row.id, B)
+            exceptions.NotMovable, callers.Answers(
+                self.home.service).depart, self.row.id, B)
         self.assertIn('Cinder is migrating it', str(error))
 
     @ddt.data((dict(group_id=fake.GROUP_ID), 'group'),
@@ -210,8 +210,8 @@ class WithinTest(Base):
         volume.update(values)
         volume.save()
         error = self.assertRaises(
-            exceptions.NotMovable, handlers.Handlers(
-                self.home.service).depart, None, self.row.id, B)
+            exceptions.NotMovable, callers.Answers(
+                self.home.service).depart, self.row.id, B)
         self.assertIn(words, str(error))
 
     def test_interrupted_before(self):
@@ -221,7 +221,7 @@ class WithinTest(Base):
             self.volume(), B + '#p', COLD, cinders.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.DRAIN)
-        handlers.Handlers(self.home.service).depart(None, self.row.id, B)
+        callers.Answers(self.home.service).depart(self.row.id, B)
         self.assertTrue(self.records.get_move(left.shadow_id).is_over)
         self.assertEqual(B + '#p', self.volume().host)
 
@@ -585,8 +585,8 @@ class IntoTest(Base):
     def prepare(self, move):
         stack = self.stack
         stack.lvs.return_value = {move.destination_lv: mock.Mock()}
-        handlers.Handlers(self.there.service).prepare(
-            None, move.shadow_id, move.token.nonce)
+        callers.Answers(self.there.service).prepare(
+            move.shadow_id, move.token.nonce)
 
     def test_deleting_it_needs_the_volumes_lock(self):
         held = []
@@ -603,8 +603,8 @@ class IntoTest(Base):
             yield
         self.copy.update({'status': 'deleting'})
         self.copy.save()
-        delete.delete(dataclasses.replace(node, lock=lock), self.context,
-                      self.records.volume(self.copy.id))
+        callers.delete(dataclasses.replace(node, lock=lock),
+                       self.records.volume(self.copy.id))
         self.assertEqual([self.copy.id, self.row.id], held)
         self.assertEqual(
             [mock.call.remove_handle(self.row.id),
@@ -637,7 +637,7 @@ class IntoTest(Base):
         exports = self.there.service.node.exports
         for earlier, ended in (('an earlier one', 0), (found.id, 1)):
             self.there.service.connections.unserve(
-                None, self.copy.id, found.connector,
+                self.copy.id, found.connector,
                 {earlier: found.connector})
             self.assertEqual(ended, exports.withdraw_volume.call_count)
 

@@ -17,9 +17,9 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import operations
 from tests import sampling
+from tests.unit import callers
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -170,7 +170,7 @@ class MoveTest(Base):
         volume.status = 'deleting'
         for _attempt in range(3):
             try:
-                delete.delete(world.home(volume).node, None, volume)
+                callers.delete(world.home(volume).node, volume)
             except worlds.Stopped:
                 world.recover()
             else:
@@ -354,7 +354,7 @@ class MoveTest(Base):
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, 'another nonce')
         with node.lock(volume.id):
-            source.abandon(node, None, moving)
+            source.abandon(node, moving)
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, moving.token.nonce)

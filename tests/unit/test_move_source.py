@@ -30,7 +30,7 @@ class SourceTest(test_move_steps.Base):
         del self.world.told[:]
         with self.does():
             self.assertRaises(exceptions.SourceBusy, self.locked, self.a,
-                              source.source_released, None, move)
+                              source.source_released, move)
         self.assertEqual([], self.world.told)
 
     def test_what_was_written_is_durable_once_it_is_released(self):
@@ -42,7 +42,7 @@ class SourceTest(test_move_steps.Base):
             self.a.opened.clear()
             self.world.moment, self.world.stop_at = 0, stops
             with contextlib.suppress(worlds.Stopped):
-                self.locked(self.a, source.source_released, None, move)
+                self.locked(self.a, source.source_released, move)
             self.a.stop(power=True)
             if self.recorded().phase is Phase.MIGRATING:
                 self.assertEqual('late', self.a.lvs[move.source_lv][1])
@@ -61,14 +61,14 @@ class SourceTest(test_move_steps.Base):
 
     def test_interrupted(self):
         self.begun()
-        self.locked(self.a, source.abandon_interrupted, None, self.volume.id)
+        self.locked(self.a, source.abandon_interrupted, self.volume.id)
         self.check(self.world, self.volume, self.expected)
 
     def test_not_interrupted(self):
         """Another node's; one that is committed; none."""
         def nothing(node):
             with self.does():
-                self.locked(node, source.abandon_interrupted, None,
+                self.locked(node, source.abandon_interrupted,
                             self.volume.id)
         nothing(self.a)
         move = self.begun()

@@ -18,15 +18,17 @@ import testtools
 PROGRAM = textwrap.dedent('''
     from cinder import monkey_patch
     monkey_patch.patch()
+    import dataclasses
     import threading
     from unittest import mock
-    from cinder import context
     from cinder import objects
     from cinder import rpc
     from oslo_config import cfg
     from oslo_service import backend
     objects.register_all()
     from cinder_localclone.service import assembly
+    from cinder_localclone.core import rpc as methods
+    from cinder_localclone.service import endpoint
     from cinder_localclone.service import rpc as peer
 
     main, ran, enough = threading.current_thread(), [], threading.Event()
@@ -47,10 +49,14 @@ PROGRAM = textwrap.dedent('''
     cfg.CONF([], project='cinder', default_config_files=[])
     rpc.init(cfg.CONF)
     loop = assembly._loop(0.01, act)
-    server = peer.start_server('a@l', mock.Mock(describe=describe))
+    service = mock.Mock(describe=describe)
+    service.node.host = 'a@l'
+    with mock.patch.dict(methods.METHODS, describe=dataclasses.replace(
+            methods.METHODS['describe'], function=describe)):
+        server = endpoint.start_server(service)
     answers = []
     asking = threading.Thread(target=lambda: answers.append(
-        peer.Client(60).describe(context.get_admin_context(), 'a@l')))
+        peer.Client(60).call('a@l', methods.METHODS['describe'], {})))
     asking.start()
     assert asked.wait(60), 'the server does not begin'
     assert enough.wait(60), 'the loop does not go on'

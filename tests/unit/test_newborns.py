@@ -23,9 +23,9 @@ from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.volumes import create
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
+from tests.unit import callers
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
@@ -60,7 +60,7 @@ class Case(testtools.TestCase):
 
     def sweep(self):
         """As the service does it, each after a look at the node."""
-        uncommitted.sweep(self.a.node, None, self.a.node.stack.survey())
+        uncommitted.sweep(self.a.node, self.a.node.stack.survey())
         cleanup.remove_doomed(self.a.node, self.a.node.stack.survey())
 
     def assert_data(self):
@@ -232,7 +232,7 @@ class ElsewhereTest(Case):
         self.a.stop(power=True)
         self.a.gone = True
         self.world.nodes[R].disk = self.a.disk
-        uncommitted.sweep(self.world.nodes[R].node, None)
+        uncommitted.sweep(self.world.nodes[R].node)
         self.assertIn(lv, self.a.lvs)
 
     def test_services_by_both_names_answer(self):
@@ -240,16 +240,13 @@ class ElsewhereTest(Case):
         self.taken()
         renamed = self.world.nodes[R]
         renamed.disk, renamed.devices = self.a.disk, self.a.devices
-        uncommitted.sweep(renamed.node, None)
+        uncommitted.sweep(renamed.node)
         self.assert_data()
 
-    @ddt.data({}, {'uuid': ''})
-    def test_home_does_not_tell_which_lv_it_has(self, told):
-        """It is of an older version."""
+    def test_home_has_no_lv_of_that_name(self):
         self.taken()
         self.volume.host = B + '#p'
-        with mock.patch.object(peers.SimPeers, 'inspect', return_value={
-                'lvs': [dict(told, name=self.volume.name)]}):
+        with mock.patch.object(peers.SimPeers, 'uuid_of', return_value=''):
             self.sweep()
         self.assert_data()
 
@@ -276,7 +273,7 @@ class ElsewhereTest(Case):
             self.world.destroy(self.volume)
         else:
             self.volume.host = None
-        uncommitted.sweep(other.node, None)
+        uncommitted.sweep(other.node)
         with other.node.lock(self.volume.id):
             uncommitted.remove(other.node, self.volume.id, self.volume.name)
         self.assertEqual([self.volume.name], list(self.a.lvs))
@@ -311,8 +308,9 @@ class ElsewhereTest(Case):
             self.create(volume=volume)
             volume.status, volume.host = 'available', B + '#p'
         with mock.patch.object(
-                peers.SimPeers, 'inspect',
-                side_effect=exceptions.PeerUnreachable(host=B)) as asked:
+                peers.SimPeers, 'uuid_of',
+                side_effect=exceptions.PeerUnreachable(
+                    host=B, method='uuid_of', seconds=1)) as asked:
             self.sweep()
         self.assertEqual(1, asked.call_count)
         self.assertEqual(2, len(self.a.lvs))
@@ -334,12 +332,12 @@ class ElsewhereTest(Case):
         self.taken()
         self.volume.host = B + '#p'
         self.b.lvs[self.volume.name] = ['it is there']
-        inspect, held = peers.SimPeers.inspect, []
+        uuid_of, held = peers.SimPeers.uuid_of, []
 
         def asked(*what):
             held.extend(self.a.held)
-            return inspect(*what)
-        with mock.patch.object(peers.SimPeers, 'inspect', autospec=True,
+            return uuid_of(*what)
+        with mock.patch.object(peers.SimPeers, 'uuid_of', autospec=True,
                                side_effect=asked):
             self.sweep()
         self.assertEqual([], held)
@@ -349,13 +347,13 @@ class ElsewhereTest(Case):
         self.taken()
         self.volume.host = B + '#p'
         self.b.lvs[self.volume.name] = ['it is there']
-        inspect = peers.SimPeers.inspect
+        uuid_of = peers.SimPeers.uuid_of
 
         def asked(*what):
-            answer = inspect(*what)
+            answer = uuid_of(*what)
             self.volume.host = A + '#p'
             return answer
-        with mock.patch.object(peers.SimPeers, 'inspect', autospec=True,
+        with mock.patch.object(peers.SimPeers, 'uuid_of', autospec=True,
                                side_effect=asked):
             self.sweep()
         self.assertEqual([], self.world.wrongs)
@@ -445,7 +443,7 @@ class ThickTest(Case):
         self.clearing(clear)
         self.leave()
         self.a.reconciler.converge_node()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         clear.assert_not_called()
 
     def test_volume_comes_here_while_what_was_left_is_cleared(self):
@@ -487,10 +485,10 @@ class ThickTest(Case):
         self.leave()
         newborn = self.a.node.stack.survey()
         with mock.patch.object(stack.SimStack, 'lvs') as listed:
-            uncommitted.sweep(self.a.node, None, before)
+            uncommitted.sweep(self.a.node, before)
             cleanup.remove_doomed(self.a.node, newborn)
         listed.assert_not_called()
-        uncommitted.sweep(self.a.node, None, newborn)
+        uncommitted.sweep(self.a.node, newborn)
         doomed = self.a.node.stack.survey()
         self.assertEqual([], doomed.newborns('g'))
         cleanup.remove_doomed(self.a.node, doomed)
@@ -500,7 +498,7 @@ class ThickTest(Case):
         """Its own service clears what is in its group."""
         self.clearing(mock.Mock())
         self.leave()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         there = {name: dataclasses.replace(lv, group='other')
                  for name, lv in self.a.sim_stack.lvs().items()}
         with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
@@ -511,14 +509,14 @@ class ThickTest(Case):
         """It may overwrite less than its own service would."""
         self.clearing(mock.Mock())
         self.leave()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         cleanup.remove_doomed(dataclasses.replace(self.a.node, host='a@m'))
         self.a.node.clear.assert_not_called()
 
     def test_open_one_is_not_overwritten(self):
         self.clearing(mock.Mock())
         self.leave()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         there = {name: dataclasses.replace(lv, opened=True)
                  for name, lv in self.a.sim_stack.lvs().items()}
         with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
@@ -534,7 +532,7 @@ class ThickTest(Case):
                 cleanup.remove_doomed(self.a.node)
                 seen.extend(self.a.lvs)
         with mock.patch.object(self.world, 'tick', tick):
-            uncommitted.sweep(self.a.node, None)
+            uncommitted.sweep(self.a.node)
         self.assertEqual(1, len(seen))
         self.assertNotIn(volume.name, seen)
         # A node that died there goes on as if it had taken them off.
@@ -546,7 +544,7 @@ class ThickTest(Case):
     def test_tags_that_a_node_that_died_has_left(self):
         """Overwriting takes hours, and a boot reads what they say."""
         volume = self.leave()
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         doomed, = self.a.lvs
         self.a.disk.tags[doomed] = frozenset([
             names.OPENED, *names.tags(volume=volume.id, key='old')])
@@ -758,8 +756,7 @@ class SecretTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'test', side_effect=SLOW):
             self.assertRaises(exceptions.CommandFailed, self.encrypted)
         self.volume.status = 'deleting'
-        delete.delete(self.a.node, None,
-                      self.a.node.records.volume(self.volume.id))
+        callers.delete(self.a.node, self.a.node.records.volume(self.volume.id))
         self.assertEqual(set(), self.world.secrets.consumers)
 
     def test_what_may_not_be_noted_as_used_is_given_back(self):
@@ -821,8 +818,7 @@ class MovedTest(Case):
         self.sweep()
         with self.b.node.lock(self.volume.id):
             destination.roll_back_live(
-                self.b.node, None,
-                self.b.node.records.move_of(self.volume.id))
+                self.b.node, self.b.node.records.move_of(self.volume.id))
         self.world.settle()
         self.assert_data()
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
@@ -873,7 +869,7 @@ class SweptLaterTest(Case):
         self.create(volume=volume)
         self.world.destroy(volume)
         before = set(self.a.lvs)
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         doomed, = set(self.a.lvs) - (before - {volume.name})
         return volume, doomed
 
@@ -903,7 +899,7 @@ class SweptLaterTest(Case):
         first, doomed = self.leave()
         self.create()
         self.world.destroy(self.volume)
-        uncommitted.sweep(self.a.node, None)
+        uncommitted.sweep(self.a.node)
         self.assertEqual(2, len(self.a.lvs))
         self.assertEqual(doomed, next(iter(self.a.sim_stack.lvs())))
         self.a.disk.tags[doomed] = frozenset(names.tags(volume=first.id))
@@ -918,7 +914,7 @@ class SweptLaterTest(Case):
         here = self.a.reconciler
         with mock.patch.object(uncommitted, 'remove_unwanted'):
             here.converge_node()
-        uncommitted.sweep(self.a.node, None, here.seen)
+        uncommitted.sweep(self.a.node, here.seen)
         self.assertNotIn(volume.name, self.a.lvs)
         self.assertEqual(1, len(self.a.lvs))
         here.converge_node()

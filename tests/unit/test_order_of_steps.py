@@ -22,12 +22,12 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import hydration
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source_export
-from cinder_localclone.service import handlers
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
 from cinder_localclone.volumes import uncommitted
 from tests import specs
+from tests.unit import callers
 from tests.unit import test_key_change
 from tests.unit import test_newborns
 from tests.unit import test_parsers
@@ -147,17 +147,17 @@ class OrderTest(testtools.TestCase):
         self.assertIs(False, manage.give_back(self.node, 'volume', 'v'))
 
     def test_peers_are_answered(self):
-        service = mock.Mock()
-        asked = handlers.Handlers(service)
-        with mock.patch.object(snapshots, 'unserve_here') as unserve:
-            asked.unserve_snapshot(None, 's', {'host': 'h'})
-        unserve.assert_called_once_with(service.node, 's', {'host': 'h'})
+        service = mock.Mock(node=specs.node())
+        asked = callers.Answers(service)
+        with mock.patch.object(snapshots, '_put_away') as put_away:
+            asked.unserve_snapshot('s', {'host': 'h'})
+        put_away.assert_called_once_with(service.node, 's')
         with mock.patch.object(reencrypt, 'pause',
                                return_value='paused') as pause, (
                 mock.patch.object(reencrypt, 'as_dict',
                                   lambda found: {'found': found})):
             self.assertEqual({'found': 'paused'},
-                             asked.encryption_pause(None, 'v'))
+                             asked.encryption_pause('v'))
         pause.assert_called_once_with(service.node, 'v')
 
     def test_copy_whose_clone_has_failed_begins_anew(self):
@@ -204,6 +204,6 @@ class NewbornTest(test_newborns.Case):
         gone.newborn.return_value = None
         with mock.patch.object(uncommitted, 'LOG') as log:
             uncommitted.sweep(dataclasses.replace(
-                self.a.node, snapshots=gone), None)
+                self.a.node, snapshots=gone))
         self.assertEqual([], log.method_calls)
         self.assertIn(volume.name, self.a.lvs)

@@ -62,10 +62,10 @@ class Case(test_key_change.Case):
     def bear(self, newborn, snapshot_id=None):
         node = self.a.node
         if snapshot_id:
-            clone.from_snapshot(node, None, newborn.id, snapshot_id)
+            clone.from_snapshot(node, newborn.id, snapshot_id)
         else:
-            clone.from_volume(node, None, newborn.id, self.volume.id, 0,
-                              self.a.reconciler.progress)
+            clone.from_volume(self.a.reconciler, newborn.id, self.volume.id,
+                              0)
 
     def born(self, of=VOLUME, **specs):
         newborn = self.row(**specs)
@@ -580,8 +580,8 @@ class CopiesTest(Case):
         sim.go_on(self.a, self.volume.id)
         self.before = rows.recorded(self.volume)
         self.snapshot_id = self.world.snapshot_row(self.volume)
-        snapshots.create(node, None, self.snapshot_id, self.volume.id, 0,
-                         lambda _shadow: None)
+        snapshots.create(self.a.reconciler, self.snapshot_id,
+                         self.volume.id, 0)
         self.world.set_snapshot(self.snapshot_id, status='available')
         self.assertEqual(self.before, rows.recorded(
             node.snapshots.snapshot(self.snapshot_id)))

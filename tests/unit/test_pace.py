@@ -26,9 +26,9 @@ from cinder_localclone.moves import pace
 from cinder_localclone.moves.pace import GiveWay
 from cinder_localclone.moves import queue
 from cinder_localclone.service import assembly
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import reconcile
 from tests import specs
+from tests.unit import callers
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -810,7 +810,7 @@ class WorldTest(testtools.TestCase):
         self.b.node = dataclasses.replace(
             self.b.node, pacing=copies_module.Settings(**settings),
             limits=copies_module.Limits(0, 0, 0))
-        self.b.reconciler = reconcile.Reconciler(self.b.node, None)
+        self.b.reconciler = reconcile.Reconciler(self.b.node)
         self.waker = self.b.reconciler.copying.waker
 
     def moving(self, **more):
@@ -950,7 +950,7 @@ class WorldTest(testtools.TestCase):
         """
         volume = self.copied_for_a_while()
         volume.status = 'deleting'
-        delete.delete(self.b.node, None, volume)
+        callers.delete(self.b.node, volume)
         self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
         self.assertEqual({}, self.b.reconciler.copying.all_progress())
         self.assertFalse(self.waker.wake(self.now.return_value))

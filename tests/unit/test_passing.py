@@ -753,7 +753,7 @@ class EndsTest(Passed):
         """Whoever sent it has given up, and the volume is attached anew."""
         def end(user):
             self.a.node.peers.end_passing(
-                None, self.b.host, self.volume.id, user)
+                self.b.host, self.volume.id, user)
         before = self.attached.connection_info
         self.b.opened.clear()
         with self.b.lock(self.volume.id):

@@ -685,10 +685,10 @@ class BackupTest(test_own_key.Case):
     def test_first_backup(self):
         self.world.backups.clear()
         self.header.digest = 'of somebody else'
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual({}, self.world.backups)
         self.header.digest = crypt.PIN.digest
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual(['1'], self.world.backups[self.volume.id])
 
     def test_header_is_not_read_where_no_backups_are_kept(self):
@@ -701,5 +701,5 @@ class BackupTest(test_own_key.Case):
     def test_later_backup(self):
         before = repr(self.world.copies)
         self.header.digest = 'of somebody else'
-        self.backups.look(None)
+        self.backups.look()
         self.assertEqual(before, repr(self.world.copies))

@@ -859,8 +859,8 @@ class FencesTest(Case):
                     'start', runner.start)), mock.patch.object(
                         stack, 'create_snapshot', noting(
                             'take', stack.create_snapshot)):
-            snapshots.create(self.node, None, snapshot_id, self.volume.id, 0,
-                             lambda _shadow: None)
+            snapshots.create(self.a.reconciler, snapshot_id, self.volume.id,
+                             0)
         self.assertEqual(['stop', 'take', 'start'], order)
         self.assertIn(self.volume.id, self.a.reencrypting)
 
@@ -1635,7 +1635,7 @@ class Run(Case):
     def moved(self):
         self.start(cipher=SERPENT)
         with self.a.lock(self.volume.id):
-            source.move_volume(self.node, None, self.volume, B,
+            source.move_volume(self.node, self.volume, B,
                                lambda: 'CHAP user secret')
         self.world.settle()
 

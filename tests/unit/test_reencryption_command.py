@@ -17,7 +17,6 @@ from cinder_localclone.cmd import main
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import survey
-from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.storage.privsep import reencrypt_process
 from tests import specs
@@ -57,16 +56,18 @@ class Case(testtools.TestCase):
         super().setUp()
         self.useFixture(fixtures.MockPatch('time.sleep'))
         self.host = N1
-        self.peers, self.asked = mock.create_autospec(
-            peers.OperatorPeers, instance=True), []
+        self.peers, self.asked = specs.port('peers'), []
         self.answers = iter(())
         self.backend = types.SimpleNamespace(
-            name='lc', context='admin', peers=self.peers,
+            name='lc', call=self.call,
             nodes=lambda: {N1: True, N2: True}, ask=self.ask,
             volume=lambda volume_id: (
                 types.SimpleNamespace(host=self.host + '#pool'), None))
         self.useFixture(fixtures.MockPatchObject(
             main.LocalClone, 'backend', lambda app: self.backend))
+
+    def call(self, host, name, *arguments):
+        return getattr(self.peers, name)(host, *arguments)
 
     def ask(self, host, method, *arguments):
         self.asked.append((host, method, *arguments))
@@ -92,7 +93,7 @@ class CommandTest(Case):
             'reencrypt', VOLUME, '--cipher', 'serpent-xts-plain64',
             '--key-size', '256', '--resilience', 'journal')
         self.peers.encryption_reencrypt.assert_called_once_with(
-            'admin', N1, VOLUME, 'serpent-xts-plain64', 256, 'journal', False)
+            N1, VOLUME, 'serpent-xts-plain64', 256, 'journal', False)
         self.assertEqual({
             'Volume': VOLUME, 'Node': N1, 'Re-encryption': 'running',
             'Percent': 50.0, 'MiB/s': 1.0, 'Seconds left': 512,

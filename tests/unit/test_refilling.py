@@ -20,11 +20,9 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_clone_metadata
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import thin_map
-from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import refill as refilling
-from cinder_localclone.service import handlers
 from cinder_localclone.storage import clone as stacks
 from cinder_localclone.storage import handles
 from cinder_localclone.storage.privsep import block
@@ -34,7 +32,9 @@ from cinder_localclone.storage.privsep import refill
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 from cinder_localclone.storage.privsep import while_suspended
+from cinder_localclone.volumes import reconcile
 from tests import specs
+from tests.unit import callers
 from tests.unit import commands
 from tests.unit import test_clone_metadata
 from tests.unit import test_move
@@ -1011,9 +1011,9 @@ class RefillingTest(Begun):
         self.assertEqual({}, self.comparison.memory.unseen)
 
     def repaired(self):
-        return handlers.Handlers(mock.Mock(
+        return callers.Answers(mock.Mock(
             node=self.b.node, reconciler=self.b.reconciler)).repair(
-                None, self.volume.id)
+                self.volume.id)
 
     def test_repaired_by_an_operator(self):
         """What he copies the service knows."""
@@ -1090,7 +1090,7 @@ class RefillingTest(Begun):
         ('stack', thin_map.OddMap('odd')),
         ('peers', exceptions.PeerUnreachable(
             host=A, method='holes', seconds=30, reason='')),
-        ('peers', peers.PeerTooOld('holes')))
+        ('peers', exceptions.OtherVersion(host='a@l')))
 
     def not_seen(self, room, error):
         return self.failing(
@@ -1750,9 +1750,9 @@ class ResumedTest(Begun):
         with self.failing('peers', 'holes', AWAY):
             self.look()
             self.assertFalse(self.hydrates())
-            handlers.Handlers(mock.Mock(
+            reconcile.Reconciler.repair(mock.Mock(
                 node=self.b.reconciler.comparison._node,
-                reconciler=self.b.reconciler)).repair(None, self.volume.id)
+                comparison=self.b.reconciler.comparison), self.volume.id)
         self.assertFalse(self.hydrates())
 
     def test_mark_that_cannot_be_taken_off_yet(self):
@@ -1894,7 +1894,8 @@ class BlocksTest(test_move_steps.Base):
     """Regions that are larger than what the pool maps."""
 
     def test_part_of_a_region(self):
-        move = mock.Mock(**{'geometry.region_sectors': 512})
+        move = mock.Mock(shadow_id='s', **{
+            'geometry.region_sectors': 512, 'token.nonce': 'n'})
         node = specs.node()
         node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
@@ -1902,7 +1903,7 @@ class BlocksTest(test_move_steps.Base):
         node.peers.holes.return_value = [[2, 2]]
         node.stack.refill.return_value = iter([[[1, 2]]])
         node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
-        comparison = refilling.Comparison(node, 'context')
+        comparison = refilling.Comparison(node)
         comparison.expect([move])
         self.assertTrue(comparison.resume(move))
         node.stack.recorded_as_local.assert_called_once_with(move)
@@ -1920,7 +1921,8 @@ class BlocksTest(test_move_steps.Base):
                 'set_hydration', 'recorded_as_local', 'unmapped')][:3])
 
     def test_mark_is_of_all_blocks(self):
-        move = mock.Mock(destination_lv='v', **{
+        move = mock.Mock(destination_lv='v', shadow_id='s', **{
+            'token.nonce': 'n',
             'geometry.region_sectors': 512,
             'geometry.regions.return_value': 2})
         node = specs.node()
@@ -1931,7 +1933,7 @@ class BlocksTest(test_move_steps.Base):
         node.peers.holes.return_value = []
         node.stack.refill.return_value = iter([[[0, 2]]])
         self.assertRaises(exceptions.Lacking,
-                          refilling.Comparison(node, 'context').is_whole, move)
+                          refilling.Comparison(node).is_whole, move)
 
     def test_what_is_told(self):
         for sectors, kib in ((8, 8), (512, 128)):
@@ -1939,7 +1941,8 @@ class BlocksTest(test_move_steps.Base):
                 **{'geometry.region_sectors': sectors})))
 
     def test_regions_that_are_smaller(self):
-        move = mock.Mock(**{'geometry.region_sectors': 8})
+        move = mock.Mock(shadow_id='s', **{
+            'geometry.region_sectors': 8, 'token.nonce': 'n'})
         node = specs.node()
         node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
@@ -1947,7 +1950,7 @@ class BlocksTest(test_move_steps.Base):
         node.peers.holes.return_value = [[2, 2]]
         node.stack.refill.return_value = iter([[[1, 1]]])
         self.assertTrue(
-            refilling.Comparison(node, 'context').is_whole(move))
+            refilling.Comparison(node).is_whole(move))
         node.stack.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 1]], 1)
 
@@ -2387,7 +2390,7 @@ class PoolTest(commands.Case):
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
-        node = specs.node(compare_wait=60, stack=stacks.Stack(
+        node = specs.node(host='b@l', compare_wait=60, stack=stacks.Stack(
             'g', 'g-pool', 'fast', 30, host='b@l'))
         node.records.services.return_value = {move.source: True}
         node.sessions.attach.return_value = '/dev/sda'
@@ -2395,7 +2398,7 @@ class PoolTest(commands.Case):
                for number in range(start, start + count)}
         node.peers.holes.return_value = [
             [number, 1] for number in range(384) if number not in has]
-        self.assertTrue(refilling.Comparison(node, 'context').is_whole(move))
+        self.assertTrue(refilling.Comparison(node).is_whole(move))
         self.assertEqual([], [number for number in has if pool.data[number]
                               != 1 + number % 250])
 

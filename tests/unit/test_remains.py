@@ -14,8 +14,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import operations
+from tests.unit import callers
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import records
@@ -300,7 +300,7 @@ class RemainsTest(Base):
         self.fail_to_prepare(world, volume)
         self.complete(world, volume, A, C)
         volume.status = 'deleting'
-        delete.delete(world.nodes[C].node, None, volume)
+        callers.delete(world.nodes[C].node, volume)
         del world.volumes[volume.id]
         self.assertEqual(2, len(world.shadows))
         self.bring_back(world)
@@ -312,7 +312,7 @@ class RemainsTest(Base):
         self.fail_to_prepare(world, volume)
         self.assertEqual(1, len(world.nodes[A].exports))
         volume.status = 'deleting'
-        delete.delete(world.nodes[A].node, None, volume)
+        callers.delete(world.nodes[A].node, volume)
         del world.volumes[volume.id]
         self.bring_back(world)
         self.assert_nothing_left(world)
@@ -327,7 +327,7 @@ class RemainsTest(Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         volume.status = 'deleting'
-        delete.delete(world.nodes[B].node, None, volume)
+        callers.delete(world.nodes[B].node, volume)
         world.nodes[B].reconciler.converge(volume.id)
         self.assertEqual({}, world.nodes[B].devices)
 

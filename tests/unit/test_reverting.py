@@ -15,6 +15,7 @@ from cinder_localclone.driver import snapshots
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import interrupted
 from cinder_localclone.volumes import revert
+from tests.unit import callers
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -52,7 +53,7 @@ class Base(test_snapshots.Base):
         volume.status, before = 'reverting', volume.name_id
         node = world.nodes[asked]
         try:
-            revert.revert(node.reconciler, volume.id, snapshot)
+            callers.revert(node.reconciler, volume.id, snapshot)
         except exceptions.LocalCloneError:
             node.node.snapshots.keep(volume.id, before)
             raise
@@ -101,7 +102,7 @@ class StopTest(Base):
         world.moment, world.stop_at = 0, stops
         volume.status = 'reverting'
         try:
-            revert.revert(world.nodes[A].reconciler, volume.id, snapshot)
+            callers.revert(world.nodes[A].reconciler, volume.id, snapshot)
         except worlds.Stopped:
             world.settle()
             node = world.nodes[A].node
@@ -204,7 +205,7 @@ class RevertTest(Base):
         before = repr(world.snapshot())
         self.assertRaises(exceptions.TooLate, revert.create_body,
                           world.nodes[A].node, volume.id, snapshot, 'new')
-        self.assertRaises(exceptions.TooLate, revert.revert_here,
+        self.assertRaises(exceptions.TooLate, revert.revert,
                           world.nodes[B].reconciler, volume.id, snapshot)
         self.assertEqual(before, repr(world.snapshot()))
 
@@ -233,8 +234,9 @@ class RevertTest(Base):
                 create_copy(*args)
                 vars(volume).update(changes)
             stack.create_copy = late
-            self.assertRaises(exceptions.StaleMove, self.revert, world,
-                              volume, snapshot)
+            volume.status = 'reverting'
+            self.assertRaises(exceptions.StaleMove, revert.revert,
+                              world.nodes[A].reconciler, volume.id, snapshot)
             vars(volume).update(before)
             world.settle()
             self.assertEqual(written, self.all_of(world, volume))

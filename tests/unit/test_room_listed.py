@@ -105,10 +105,10 @@ class ArrivalTest(test_move_steps.Base):
         """What was written here since stays what counts."""
         move = self.begun()
         prepare = destination.prepare, move.shadow_id, move.token.nonce
-        self.locked(self.b, *prepare)
+        self.called(self.b, *prepare)
         local = self.b.lvs[names.metadata_lv(move.shadow_id)]['local']
         local.add(1)
-        self.locked(self.b, *prepare)
+        self.called(self.b, *prepare)
         self.assertEqual({1}, self.b.lvs[
             names.metadata_lv(move.shadow_id)]['local'])
 
@@ -121,6 +121,6 @@ class ArrivalTest(test_move_steps.Base):
         other = '00000009-0000-4000-8000-000000000000'
         self.b.disk.create(names.metadata_lv(other), 'x', {'local': set()})
         self.b.disk.create('volume-' + other, 'x', ['empty'] * 4)
-        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+        self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
                           destination.prepare, move.shadow_id,
                           move.token.nonce)

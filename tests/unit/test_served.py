@@ -251,7 +251,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
         with kernel.running(), mock.patch.object(
                 reconcile.destination, 'build'), mock.patch.object(
                 reconcile.source, 'source_released'):
-            reconcile.Reconciler(node, None).converge_locked(V)
+            reconcile.Reconciler(node).converge_locked(V)
         return node
 
     def test_the_destination_serves_nobody(self):
@@ -358,7 +358,7 @@ class AtHomeTest(testtools.TestCase):
         self.a.opened.add(names.handle(self.row.id))
         self.attach(attachment('a'), attachment(None))
         self.a.connections._find = (
-            lambda context, connector: connector['host'] + '@l')
+            lambda connector: connector['host'] + '@l')
         return self.a.serve(self.row, {'host': 'b'})
 
     def test_a_live_move_ends_what_no_attachment_names(self):

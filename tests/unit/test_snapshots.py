@@ -10,10 +10,11 @@ import fixtures
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Event
 from cinder_localclone.volumes import clone
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import snapshots
+from tests.unit import callers
 from tests.unit import test_move
 from tests.unit import world as worlds
 
@@ -40,8 +41,7 @@ class Base(test_move.Base):
         snapshot = world.snapshot_row(volume)
         node = world.nodes[host]
         try:
-            snapshots.create(node.node, None, snapshot, volume.id, 0,
-                             node.reconciler.progress)
+            snapshots.create(node.reconciler, snapshot, volume.id, 0)
         except (exceptions.LocalCloneError, worlds.Stopped):
             world.set_snapshot(snapshot, status='error')
             raise
@@ -54,7 +54,7 @@ class Base(test_move.Base):
         world.set_snapshot(snapshot, status='deleting')
         for _attempt in range(4):
             try:
-                snapshots.delete(world.nodes[host].node, None, snapshot)
+                snapshots.delete(world.nodes[host].node, snapshot)
             except worlds.Stopped:
                 world.recover()
             else:
@@ -164,7 +164,7 @@ class StopTest(Base):
                 world.nodes[A].stop(power=True)
             self.drop(world, snapshot, B)
             volume.status = 'deleting'
-            delete.delete(world.nodes[B].node, None, volume)
+            callers.delete(world.nodes[B].node, volume)
             world.destroy(volume)
             self.assertEqual({}, world.nodes[B].lvs)
             self.assertEqual(down, bool(world.nodes[A].lvs))
@@ -178,7 +178,7 @@ class StopTest(Base):
         with world.nodes[A].lock(snapshot):  # busy: the look removes it
             self.drop(world, snapshot, A)
         volume.status = 'deleting'
-        delete.delete(world.nodes[A].node, None, volume)
+        callers.delete(world.nodes[A].node, volume)
         world.destroy(volume)
         self.assertEqual([names.snapshot_lv(snapshot)],
                          list(world.nodes[A].lvs))
@@ -213,8 +213,8 @@ class CreateTest(Base):
         worlds.extend(node, volume, 2)
         volume.size = 2
         error = self.assertRaises(
-            exceptions.NotPossible, snapshots.create, node.node, None,
-            snapshot, volume.id, 0, node.reconciler.progress)
+            exceptions.NotPossible, snapshots.create, node.reconciler,
+            snapshot, volume.id, 0)
         self.assertIn('extended to 2 GiB after snapshot %s of 1 GiB' % (
             snapshot), str(error))
         self.assertEqual('', world.snapshots[snapshot].node)
@@ -229,8 +229,7 @@ class CreateTest(Base):
         snapshot = world.snapshot_row(volume)
         node = world.nodes[A]
         self.assertEqual('lc1:b@l', snapshots.create(
-            node.node, None, snapshot, volume.id, 300,
-            node.reconciler.progress))
+            node.reconciler, snapshot, volume.id, 300))
         sleeps.assert_called_once_with(snapshots.EVERY)
         self.assertEqual(expected, self.content(world, snapshot))
 
@@ -294,8 +293,8 @@ class CreateTest(Base):
         snapshot = world.snapshot_row(volume)
         world.set_snapshot(snapshot, **changes)
         self.assertRaises(
-            exceptions.TooLate, snapshots.create_here, world.nodes[A].node,
-            None, snapshot, world.nodes[A].reconciler.progress)
+            exceptions.TooLate, snapshots.take,
+            world.nodes[A].reconciler, snapshot)
         self.assertEqual([volume.name], list(world.nodes[A].lvs))
 
     def test_a_volume_or_a_row_that_is_gone(self):
@@ -303,17 +302,17 @@ class CreateTest(Base):
         snapshot = world.snapshot_row(volume)
         node = world.nodes[A]
         del world.volumes[volume.id]
-        self.assertRaises(exceptions.TooLate, snapshots.create, node.node,
-                          None, snapshot, volume.id, 0, None)
-        self.assertRaises(exceptions.TooLate, snapshots.create_here,
-                          node.node, None, 'none', None)
+        self.assertRaises(exceptions.TooLate, snapshots.create,
+                          node.reconciler, snapshot, volume.id, 0)
+        self.assertRaises(exceptions.TooLate, snapshots.take,
+                          node.reconciler, 'none')
 
     def test_a_node_that_is_not_the_home(self):
         world, volume, _expected = self.begin()
         snapshot = world.snapshot_row(volume)
         self.assertRaises(
-            exceptions.StaleMove, snapshots.create_here, world.nodes[B].node,
-            None, snapshot, world.nodes[B].reconciler.progress)
+            exceptions.StaleMove, snapshots.take,
+            world.nodes[B].reconciler, snapshot)
         self.assertEqual('', world.snapshots[snapshot].node)
 
     def test_a_copy_of_which_there_is_no_record(self):
@@ -331,7 +330,7 @@ class CreateTest(Base):
         for host in (A, B):
             self.drop(world, snapshot, host)
         self.drop(world, self.take(world, volume), A)
-        snapshots.delete(world.nodes[A].node, None, 'none')
+        snapshots.delete(world.nodes[A].node, 'none')
         self.assertLess(done, len(world.done))
         world.settle()
         self.check_all(world)
@@ -382,7 +381,7 @@ class LookTest(Base):
             if 'on=' in tag})
         # A volume is made of it again.
         new = self.world.row(A)
-        clone.from_snapshot(self.node.node, None, new.id, self.snapshot)
+        clone.from_snapshot(self.node.node, new.id, self.snapshot)
         self.assertEqual(self.expected, list(self.node.lvs[new.name]))
 
     def test_renamed_and_killed_at_any_moment(self):
@@ -433,11 +432,12 @@ class LookTest(Base):
         self.check_all(self.world)
 
     def serve(self, connector=AT_ANOTHER, host=A):
-        return snapshots.serve(self.world.nodes[host].node, None,
-                               self.snapshot, connector)
+        node = self.world.nodes[host].node
+        return rpc.at(snapshots.located(node, self.snapshot).node,
+                      snapshots.serve, node, self.snapshot, connector)
 
     def unserve(self, connector=AT_ANOTHER, host=A):
-        snapshots.unserve(self.world.nodes[host].node, None, self.snapshot,
+        snapshots.unserve(self.world.nodes[host].node, self.snapshot,
                           connector)
 
     @ddt.data(A, B)
@@ -512,14 +512,14 @@ class LookTest(Base):
         self.world.set_snapshot(self.snapshot, **changes)
         self.assertRaises(exceptions.MissingData, self.serve)
         self.assertRaises(
-            exceptions.MissingData, snapshots.serve_here, self.node.node,
+            exceptions.MissingData, snapshots.serve, self.node.node,
             self.snapshot, AT_A)
         self.assertEqual({}, {name: 0 for name in self.node.devices
                               if self.snapshot in name})
 
     def test_served_only_where_it_is_recorded(self):
         self.assertRaises(
-            exceptions.MissingData, snapshots.serve_here,
+            exceptions.MissingData, snapshots.serve,
             self.world.nodes[B].node, self.snapshot, AT_A)
 
     @ddt.data('available', 'error_deleting')

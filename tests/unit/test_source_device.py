@@ -15,11 +15,11 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import source
 from cinder_localclone.moves import source_export
-from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import revert
 from cinder_localclone.volumes import uncommitted
 from tests import specs
+from tests.unit import callers
 from tests.unit import test_move_steps
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
@@ -100,7 +100,7 @@ class HandleTest(test_move_steps.Base):
         self.a.reconciler.converge(self.volume.id)
         self.assertTrue(self.at_source())
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, None, move)
+        self.locked(self.a, source.source_released, move)
         self.assertFalse(self.at_source())
         self.assertIs(Phase.MIGRATING, self.recorded().phase)
 
@@ -124,7 +124,7 @@ class HandleTest(test_move_steps.Base):
         move = self.started()
         self.a.stop(power=True)
         self.a.dead = False
-        self.locked(self.a, source.source_released, None, move)
+        self.locked(self.a, source.source_released, move)
         self.assertIs(Phase.MIGRATING, self.recorded().phase)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -223,8 +223,7 @@ class OfferedTest(test_move_steps.Base):
                 revert, '_make', lambda node, volume, image, new:
                 self.a.disk.create('volume-' + new, volume.id,
                                    ['old'] * worlds.REGIONS)):
-            revert.revert_here(self.a.reconciler, self.volume.id,
-                               snapshot_id)
+            revert.revert(self.a.reconciler, self.volume.id, snapshot_id)
         self.assertNotIn(old, self.a.lvs)
         self.assert_withdrawn()
 
@@ -235,8 +234,8 @@ class OfferedTest(test_move_steps.Base):
         with mock.patch.object(worlds.SimExports, 'withdraw_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
-            self.assertRaises(exceptions.CannotDelete, delete.delete,
-                              self.a.node, None, self.volume)
+            self.assertRaises(exceptions.CannotDelete, callers.delete,
+                              self.a.node, self.volume)
         self.assertEqual(self.expected, [
             self.a.read(self.volume.id, region)
             for region in range(worlds.REGIONS)])
@@ -245,7 +244,7 @@ class OfferedTest(test_move_steps.Base):
         failed = self.left()
         del self.world.shadows[failed.shadow_id]
         self.volume.status = 'unmanaging'
-        manage.unmanage_here(self.a.node, None, self.volume.id)
+        manage.unmanage(self.a.node, self.volume.id)
         self.assert_withdrawn()
         self.assertEqual({}, self.a.devices)
 
@@ -270,7 +269,7 @@ class OfferedTest(test_move_steps.Base):
         """It goes on by itself, and may be about to log in."""
         move = self.begun()
         with mock.patch.object(worlds.SimPeers, 'converge'):
-            self.locked(self.a, source.abandon, None, move)
+            self.locked(self.a, source.abandon, move)
         self.assertIn(move.shadow_id, self.a.exports)
         self.assertIn(names.source(move.shadow_id), self.a.devices)
         self.world.settle()

@@ -7,7 +7,6 @@ from unittest import mock
 import ddt
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.moves import destination
@@ -220,20 +219,6 @@ class SparseTest(test_move_steps.Base):
         self.a.node.stack._inner.holes = fails
         self.assertEqual(4, self.moved())
 
-    def test_peer_of_an_older_version(self):
-        describe = self.a.node.peers.describe
-
-        def older(*args):
-            answer = describe(*args)
-            del answer['sparse']
-            return answer
-        self.a.node.peers.describe = older
-        self.a.node.peers.prepare_sparse = None
-        start = len(self.world.done)
-        self.assertEqual(4, self.moved())
-        done = self.world.effects(A, start)
-        self.assertNotIn('holes', done[:done.index('commit')])
-
     def test_thick_peer(self):
         self.world.pool = None
         start = len(self.world.done)
@@ -242,7 +227,7 @@ class SparseTest(test_move_steps.Base):
         self.assertEqual(0, self.clone().hydrated)
 
     def prepare(self, move):
-        self.locked(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.shadow_id,
                     move.token.nonce, [[0, 1], [2, 2]])
 
     def test_into_a_pool_that_does_not_zero(self):
@@ -283,7 +268,7 @@ class SparseTest(test_move_steps.Base):
 
     def test_begun_by_a_live_move(self):
         move = self.begun(Event.LIVE_MOVE_BEGUN)
-        self.locked(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.shadow_id,
                     move.token.nonce)
         self.assertEqual(0, destination.written_regions(self.b.node, move))
         self.assertIn(names.handle(self.volume.id), self.b.devices)
@@ -300,7 +285,7 @@ class UnderGuestTest(test_move_steps.Base):
         """A live move whose guest has left the source just now."""
         self.started()
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, None, self.recorded())
+        self.locked(self.a, source.source_released, self.recorded())
 
     def begun_to_copy(self):
         self.b.reconciler.converge(self.volume.id)
@@ -336,7 +321,7 @@ class UnderGuestTest(test_move_steps.Base):
         self.assertEqual(0, destination.written_regions(
             self.b.node, self.recorded()))
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, None, self.recorded())
+        self.locked(self.a, source.source_released, self.recorded())
         self.assertEqual(2, self.begun_to_copy().hydrated)
         self.expected[0] = 'late'
         self.assertEqual(2, self.completed())
@@ -382,7 +367,8 @@ class UnderGuestTest(test_move_steps.Base):
             self.a.node.records.services()  # it is one of them
             self.b.node.records.services = lambda: {B: True}
         elif why == 'source too old':
-            self.b.node.peers.holes = self.fails(peers.PeerTooOld('holes'))
+            self.b.node.peers.holes = self.fails(
+                exceptions.OtherVersion(host=A))
         elif why == 'odd pool':
             self.a.odd_pool = True
         else:

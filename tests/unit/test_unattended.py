@@ -30,7 +30,7 @@ class Base(test_move.Base):
 
     @staticmethod
     def depart(world, volume):
-        migrate.depart(world.nodes[A].node, None, volume.id, B,
+        migrate.depart(world.nodes[A].node, volume.id, B,
                        Asked.DRAIN)
 
     def check_at(self, world, volume, expected, host):

@@ -19,6 +19,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.driver import driver
 from cinder_localclone.moves import checks
 from cinder_localclone.service import messages
+from cinder_localclone.volumes import connect
 from tests import specs
 from tests.unit import test_records
 
@@ -39,8 +40,11 @@ class ConnectTest(test_records.Base):
         self.connections = mock.MagicMock()
         node = specs.node(host=test_records.A)
         node.records = self.records
+        self.connections.node = node
         self.driver.service = types.SimpleNamespace(
             node=node, connections=self.connections)
+        self.serve = self.useFixture(fixtures.MockPatchObject(
+            connect.Connections, 'serve', autospec=True)).mock
         self.meanwhile = lambda: None
         self.source = self.attach('n1').id
         self.cinder = api.API()
@@ -80,18 +84,18 @@ class ConnectTest(test_records.Base):
         return {each.id for each in self.reload().volume_attachment}
 
     def told(self):
-        return self.connections.serve.call_args.args[-1]
+        return self.serve.call_args.args[-1]
 
     def refuse(self):
-        self.connections.serve.side_effect = exceptions.Refused(
+        self.serve.side_effect = exceptions.Refused(
             volume='v', host='n2', reason='r')
 
     def serve_in_time(self):
-        def serve(_context, _id, connector, attachments):
+        def serve(_connections, _id, connector, attachments):
             checks.check_in_time(
                 self.reload(), connector['host'], connector, attachments)
             return {}
-        self.connections.serve.side_effect = serve
+        self.serve.side_effect = serve
 
     def test_own_attachment_of_a_live_migration(self):
         self.serve_in_time()
@@ -168,7 +172,7 @@ class ConnectTest(test_records.Base):
         self.reload().volume_attachment[0].destroy()
         own, newer = self.attach(), []
         self.meanwhile = lambda: newer.append(self.attach().id)
-        self.connections.serve.return_value = {}
+        self.serve.return_value = {}
         self.update(self.context, self.reload(), CONNECTOR, own.id)
         self.assertEqual({own.id}, set(self.told()))
         self.refuse()

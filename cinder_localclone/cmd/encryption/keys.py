@@ -193,7 +193,7 @@ class HeaderRestore(Here):
 
 def node(backend: backends.Backend) -> 'cinder_localclone.core.node.Node':
     """The rooms of a backend on this node, as its service has them."""
-    backend.context  # the message bus
+    backend.connect()
     from cinder import coordination
     from cinder.volume import configuration
     from cinder.volume import driver

@@ -103,8 +103,8 @@ class _Command(base.VolumeCommand):
         """The rows of the table."""
         backend, volume_id = self.app.backend(), parsed_args.volume
         host = home(backend, volume_id)
-        answer = getattr(backend.peers, self.method)(
-            backend.context, host, volume_id, *self.arguments(parsed_args))
+        answer = backend.call(host, self.method, volume_id,
+                              *self.arguments(parsed_args))
         if getattr(parsed_args, 'wait', False):
             host, answer = self.wait(backend, volume_id, host, answer)
         return COLUMNS, [row(volume_id, host, answer)]

@@ -259,7 +259,7 @@ class Figures:
             if shadow_id in volumes:
                 self._add('copy_rate_bytes', copy['rate'] or 0,
                           volume=volumes[shadow_id])
-                for speed in copies.Speed if copy.get('pace') else ():
+                for speed in copies.Speed if copy['pace'] else ():
                     self._add('copy_pace', speed == copy['pace'],
                               volume=volumes[shadow_id], pace=speed.value)
 

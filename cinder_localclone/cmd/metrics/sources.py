@@ -181,8 +181,7 @@ def database(backend: backends.Backend) -> Database:
 
 def service(backend: backends.Backend) -> dict[str, typing.Any]:
     """Ask this node's volume service."""
-    found: dict[str, typing.Any] = backend.peers.figures(
-        backend.context, backend.host)
+    found: dict[str, typing.Any] = backend.call(backend.host, 'figures')
     return found
 
 

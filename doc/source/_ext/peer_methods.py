@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. peer-methods::``: the calls between nodes, by version."""
+"""``.. peer-methods::``: the calls between nodes."""
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -11,11 +11,11 @@ class PeerMethods(Directive):
     def run(self):
         from cinder import objects
         objects.register_all()
-        from cinder_localclone.service import rpc
+        from cinder_localclone.core import rpc
+        from cinder_localclone.service import endpoint  # noqa: F401, methods
         container = nodes.container()
         self.state.nested_parse(
-            StringList(peer_table.rst(rpc.METHODS, rpc.VERSION),
-                       source='peer.METHODS'),
+            StringList(peer_table.rst(rpc.METHODS), source='rpc.METHODS'),
             self.content_offset, container)
         return [container]
 

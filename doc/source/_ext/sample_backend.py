@@ -127,7 +127,7 @@ def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
     moving = MOVES[volume_id]
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
-             'served': False, 'source': None,
+             'served': False, 'source': None, 'passed': False, 'tops': [],
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
                         'on': ['LV ' + moving.source_lv]},
              'lvs': [_lv(moving.source_lv)]}
@@ -160,18 +160,18 @@ def _reencryption(status, cipher='serpent-xts-plain64'):
 class _Peers:
     """The answers of the two volume services."""
 
-    def abort(self, _context, host, volume_id):
+    def abort(self, host, volume_id):
         pass
 
     resume = abort
 
-    def encryption_reencrypt(self, _context, host, volume_id, cipher, *_wish):
+    def encryption_reencrypt(self, host, volume_id, cipher, *_wish):
         return _reencryption('running', cipher)
 
-    def encryption_pause(self, _context, host, volume_id):
+    def encryption_pause(self, host, volume_id):
         return _reencryption('paused')
 
-    def encryption_resume(self, _context, host, volume_id):
+    def encryption_resume(self, host, volume_id):
         return _reencryption('running')
 
     #: Whether both nodes are ready; have encrypted volumes.
@@ -200,7 +200,7 @@ class _Peers:
         problems = [] if host == NODE1 or self.ready else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
-        return {'host': host + '#localclone', 'time': time.time(),
+        return {'host': host + '#localclone', 'time': time.time(), 'doomed': 0,
                 'problems': problems, 'room': dataclasses.asdict(
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
@@ -210,7 +210,6 @@ class _Backend:
 
     name = 'localclone'
     host = NODE1
-    context = None
     peers = _Peers()
     records = types.SimpleNamespace(
         services=lambda: {NODE1: True, NODE2: True},
@@ -247,6 +246,9 @@ class _Backend:
 
     def nodes(self):
         return self.records.services()
+
+    def call(self, host, name, *arguments):
+        return getattr(self.peers, name)(host, *arguments)
 
     def ask(self, host, method, *arguments):
         return self.peers.answer(host, method, *arguments), ''

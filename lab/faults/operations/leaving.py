@@ -11,18 +11,20 @@ from lab.faults import snapshot as snapshots
 _DEPART = '''
 import sys
 from cinder.common import config
-from cinder import context
 from cinder import objects
 from cinder import rpc
 from oslo_config import cfg
 from lab.faults import answers
+from cinder_localclone.core.rpc import METHODS
+from cinder_localclone.service import endpoint
 from cinder_localclone.service import rpc as peer
 conf, steps, host, volume, to = sys.argv[1:]
 cfg.CONF([], project='cinder', default_config_files=[conf])
 objects.register_all()
 rpc.init(cfg.CONF)
 answers.install(steps)
-peer.client(40).depart(context.get_admin_context(), host, volume, to)
+depart = METHODS['depart']
+peer.Client(40).call(host, depart, depart.bind(volume, to))
 '''
 
 

@@ -14,11 +14,6 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
-from cinder_localclone.volumes import clone
-from cinder_localclone.volumes import manage
-from cinder_localclone.volumes import manage_snapshots
-from cinder_localclone.volumes import revert
-from cinder_localclone.volumes import snapshots
 
 #: What a snapshot has that LVM has not taken yet: that of a later moment.
 LATE = 'late'
@@ -372,60 +367,3 @@ class SimSnapshotExports:
 
     def was_offered(self, snapshot_id):
         return snapshot_id in self.node.lent
-
-
-class SimSnapshotPeers:
-    """What nodes ask of each other for snapshots and newborn volumes."""
-
-    _call: typing.Any
-
-    def unmanage(self, context, host, volume_id):
-        self._call(host, lambda other: manage.unmanage_here(
-            other.node, context, volume_id))
-
-    def manageable_snapshot(self, context, host, snapshot_id, reference):
-        return self._call(host, lambda other: manage_snapshots.size_here(
-            other.node, snapshot_id, reference))
-
-    def manage_snapshot(self, context, host, snapshot_id, reference):
-        return self._call(host, lambda other: manage_snapshots.manage_here(
-            other.node, snapshot_id, reference))
-
-    def unmanage_snapshot(self, context, host, snapshot_id):
-        self._call(host, lambda other: manage_snapshots.unmanage_here(
-            other.node, snapshot_id))
-
-    def create_snapshot(self, context, host, snapshot_id):
-        self._call(host, lambda other: snapshots.create_here(
-            other.node, context, snapshot_id, other.reconciler.progress))
-
-    def delete_snapshot(self, context, host, snapshot_id):
-        self._call(host, lambda other: snapshots.delete_here(
-            other.node, snapshot_id))
-
-    def serve_snapshot(self, context, host, snapshot_id, connector):
-        return self._call(host, lambda other: snapshots.serve_here(
-            other.node, snapshot_id, connector))
-
-    def unserve_snapshot(self, context, host, snapshot_id, connector):
-        self._call(host, lambda other: snapshots.unserve_here(
-            other.node, snapshot_id, connector))
-
-    def create_from_snapshot(self, context, host, volume_id, snapshot_id,
-                             destination):
-        self._call(host, lambda other: clone.from_snapshot_here(
-            other.node, context, volume_id, snapshot_id, destination))
-
-    def revert(self, context, host, volume_id, snapshot_id):
-        self._call(host, lambda other: revert.revert_here(
-            other.reconciler, volume_id, snapshot_id))
-
-    def create_body(self, context, host, volume_id, snapshot_id, new):
-        self._call(host, lambda other: revert.create_body(
-            other.node, volume_id, snapshot_id, new))
-
-    def create_from_volume(self, context, host, volume_id, source_id,
-                           destination):
-        self._call(host, lambda other: clone.from_volume_here(
-            other.node, context, volume_id, source_id, destination,
-            other.reconciler.progress))

@@ -213,7 +213,7 @@ class World(images.WorldImages):
             node.dead = node.gone
             with contextlib.suppress(effects.Stopped):
                 node.reconciler.converge_node()
-                uncommitted.sweep(node.node, None)
+                uncommitted.sweep(node.node)
                 cleanup.remove_doomed(node.node)
         if self.wrongs:
             raise AssertionError(self.wrongs)
@@ -254,7 +254,6 @@ class SimNode:
     reencrypting: set = dataclasses.field(default_factory=set)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
-    old: bool = False  # of a version without encryption
     block: int = 512  # bytes of a sector of its disks
     #: Snapshots that were offered a moment ago, as its service knows.
     lent: set = dataclasses.field(default_factory=set)
@@ -323,7 +322,7 @@ class SimNode:
             try_lock=self.try_lock, clear=self.sim_stack.clear,
             is_at=lambda connector, host: host.startswith(
                 connector['host']), compare_wait=self.COMPARE_WAIT)
-        self.reconciler = reconcile.Reconciler(self.node, None)
+        self.reconciler = reconcile.Reconciler(self.node)
         for each in ('converge_node', 'converge_moves'):
             setattr(self.reconciler, each,
                     self.look(getattr(self.reconciler, each)))
@@ -419,19 +418,17 @@ class SimNode:
     def serve(self, volume, connector):
         """Cinder asks for a connection; it is not late."""
         return self.connections.serve(
-            None, volume.id, connector,
-            attachments.of_request(volume))
+            volume.id, connector, attachments.of_request(volume))
 
     def unserve(self, volume, connector):
         """The same for its end."""
         self.connections.unserve(
-            None, volume.id, connector,
-            attachments.of_request(volume))
+            volume.id, connector, attachments.of_request(volume))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            return source.move_volume(self.node, None, volume, peer,
+            return source.move_volume(self.node, volume, peer,
                                       lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest

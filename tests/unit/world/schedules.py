@@ -4,7 +4,6 @@
 import contextlib
 import datetime
 import functools
-import inspect
 import typing
 from unittest import mock
 
@@ -50,8 +49,6 @@ def fast():
         for each in OF_NAMES}
     with (flows.plain(),
           mock.patch.multiple(names, **remembered),
-          mock.patch('cinder_localclone.service.rpc.inspect.signature',
-                     functools.cache(inspect.signature)),
           mock.patch('cinder_localclone.service.messages.tell_owner',
                      lambda *_args, **_values: None),
           mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
@@ -231,8 +228,7 @@ def check_expected(world):
                             present, volume.id, wanted.lv, wanted.clone),
                         wanted.handle))
             wrong = inspection.differences(
-                inspection.inspect(node.node, volume.id,
-                                   node.reconciler.progress),
+                inspection.inspect(node.reconciler, volume.id),
                 move, home, volume.name, found.remains_of(volume.id),
                 found.snapshots_of(volume.id))
             if wrong:

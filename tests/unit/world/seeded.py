@@ -24,7 +24,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import node as node_module
 from cinder_localclone.driver import driver
-from cinder_localclone.service import handlers
+from cinder_localclone.service import endpoint
 from cinder_localclone.service import rpc
 from tests.unit.world import crypt
 from tests.unit.world import disks
@@ -318,7 +318,10 @@ class Client(rpc.Client):
         self._node = node
         self._life = node.life
 
-    def _target(self, method, host, **options):
+    def _context(self):
+        """None: the id of one would be new in each process."""
+
+    def _target(self, host, **options):
         if self._life is not self._node.life:
             raise schedulers.Gone()
         return types.SimpleNamespace(
@@ -328,25 +331,20 @@ class Client(rpc.Client):
                 self._node, host, name, arguments))
 
 
-class Handlers(handlers.Handlers):
+class Endpoint(endpoint.Endpoint):
     """The driver's; of a service that looks at no kernel."""
 
     def __init__(self, node, service):
         super().__init__(service)
         self._node = node
+        self.describe = self._describe
 
-    def describe(self, context):
+    def _describe(self, _context):
         free = self._node.sim_stack.free_space()
         return {'host': self._node.host + '#p', 'addresses': [],
                 'initiator': 'i', 'problems': [], 'doomed': 0, 'time': 0,
                 'block': 512, 'sparse': bool(self._node.world.pool),
-                'encryption': True, 'authenticated': True,
                 'room': vars(free)}
-
-    def inspect(self, context, volume_id):
-        return {'lvs': [
-            {'name': lv.name, 'uuid': lv.uuid, 'tags': sorted(lv.tags)}
-            for lv in self._node.sim_stack.lvs().values()]}
 
 
 class Node(nodes.SimNode):
@@ -447,8 +445,7 @@ class Node(nodes.SimNode):
     def endpoint(self):
         """What answers its peers; few services are asked."""
         if self._endpoint is None:
-            self._endpoint = rpc.Endpoint(
-                Handlers(self, self.driver.service))
+            self._endpoint = Endpoint(self, self.driver.service)
         return self._endpoint
 
     def check_alive(self):
@@ -727,10 +724,9 @@ class World(nodes.World):
         if self.scheduler.current is None:
             return
         fate, *how = self._fate(troubles.CAST_FATES, name, host)
-        method = 'converge' if name == 'converge_soon' else name
         if fate != 'request lost':
             self._send(other, name, lambda: self._answer(
-                other, method, arguments), fate, how)
+                other, name, arguments), fate, how)
 
     def _fate(self, fates, name, host, often=()):
         scheduler = self.scheduler

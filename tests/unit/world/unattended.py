@@ -12,6 +12,7 @@ from cinder import exception
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows
+from cinder_localclone.core import rpc
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import migrate
 from tests.unit.world import effects
@@ -84,7 +85,7 @@ class World(nodes.World):
             self.insist(node is home, 'sent to the old home')
         if self.request == 'delete':
             try:
-                delete.delete(node.node, None, volume)
+                rpc.at_home(delete.delete, node.node, volume)
             except exception.VolumeIsBusy:
                 self.insist(False, 'nobody uses it')
             del self.volumes[volume.id]
@@ -104,7 +105,7 @@ class World(nodes.World):
         manager = effects.acting(home, Manager())
         manager.begin(volume)
         try:
-            _moved, update = migrate.migrate(home.node, None, volume.id, {
+            _moved, update = migrate.migrate(home.node, volume.id, {
                 'host': host + '#p', 'capabilities': {
                     'location_info': migrate.DRIVER + host}})
         except exceptions.LocalCloneError:

@@ -312,7 +312,7 @@ class Cloud(encrypted.Events, instances.Instances):
 
     @staticmethod
     def sweep(node):
-        uncommitted.sweep(node.node, None)
+        uncommitted.sweep(node.node)
         cleanup.remove_doomed(node.node)
 
     def _fill(self, a, b):

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that nodes call on each other, each declared once.
+
+A function that one node may have another node run bears :func:`method`::
+
+    @rpc.method('revert', rpc.HOME, times=2)
+    def revert(reconciler, volume_id, snapshot_id): ...
+
+The decorator registers the function and returns it unchanged: called by its
+name, it acts on this node. A caller that wants it to act elsewhere names the
+same function, so "go to definition" leads to the code that acts:
+
+- ``rpc.at(host, revert, reconciler, ...)`` calls it on a node: directly if
+  that is this one, else over the message bus.
+- ``rpc.at_home(revert, reconciler, volume, ...)``: on the home of a volume.
+- ``rpc.cast(host, converge, node, ...)`` sends it and does not wait.
+
+The first argument is what the function acts on: the node, or an object that
+has it. It does not cross the bus. The peer puts its own in that place, by the
+name of the parameter (``node``, ``reconciler``) or of the class of a method
+(``Connections.serve``: ``connections``). The other arguments, and the result,
+are plain JSON values; others raise TypeError before anything is sent.
+
+Packages call downwards only. Two things are asked for below the package that
+does them, so they are declared in :mod:`.interfaces.peers` by
+:func:`declared`, and the functions that do them bear :func:`answers`.
+
+:data:`METHODS` has all of them: ``service.rpc`` sends and ``service.endpoint``
+answers by it, the operator's command calls by name, and the contributor's page
+has a table of it. Nodes call each other in one version only: who adds or
+renames an argument counts ``service.rpc.VERSION`` up, and needs no care of
+older nodes.
+
+Errors cross the bus as their class and their text. One of :mod:`.exceptions`
+or :mod:`.encryption_exceptions` arrives as itself, with its text and its
+``user_message``; any other one, also of Python or Cinder, as LocalCloneError
+with that text.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import inspect
+import typing
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects
+
+#: Seconds within which a living service answers a question.
+PROMPT = 8
+
+#: Where a method acts.
+HOME = 'the home of the volume'
+SNAPSHOT = 'the node that has the snapshot'
+SOURCE = 'the source of the move'
+DESTINATION = 'the destination of the move'
+REMOTE = 'the node that uses the volume over iSCSI'
+ANY = 'any node'
+
+_Subject = typing.TypeVar('_Subject')
+_Arguments = typing.ParamSpec('_Arguments')
+_Result = typing.TypeVar('_Result')
+_Function = typing.TypeVar('_Function', bound=Callable[..., typing.Any])
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How a function is called on another node.
+
+    :param name: its name on the message bus
+    :param where: on which node it acts, for the page
+    :param function: what acts; None until it is imported
+    :param origin: where that is, as a dotted name
+    :param signature: of the arguments that cross the bus
+    :param subject: the name of what it acts on
+    :param prompt: whether it answers within :data:`PROMPT` seconds
+    :param times: how often as long as ``localclone_peer_timeout`` it may
+        take, if it does not
+    :param casts: whether it can also be sent without waiting for its end
+    :param expected: errors that the peer does not log as its own failure
+    :param gives_way: whether copies on the peer slow down meanwhile, because
+        the owner of the volume waits
+    :param local: arguments that do not cross the bus, with what they are on
+        the peer
+    """
+
+    name: str
+    where: str
+    function: Callable[..., typing.Any] | None
+    origin: str
+    signature: inspect.Signature
+    subject: str
+    prompt: bool = False
+    times: int = 1
+    casts: bool = False
+    expected: tuple[type[Exception], ...] = ()
+    gives_way: bool = False
+    local: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
+
+    def seconds(self, work: float) -> float:
+        """Return how long its answer is waited for, in seconds.
+
+        :param work: seconds for work that a peer does
+        """
+        return PROMPT if self.prompt else self.times * work
+
+    def bind(self, *args: typing.Any, **kwargs: typing.Any
+             ) -> dict[str, typing.Any]:
+        """Return the arguments that cross the bus, by name.
+
+        :raises TypeError: if they are not its arguments, or not plain JSON
+        """
+        arguments = self.signature.bind(*args, **kwargs).arguments
+        for name, value in arguments.items():
+            check_plain(value, 'Argument %s of %s' % (name, self.name))
+        return arguments
+
+    def answer(self, service: typing.Any, arguments: Mapping[
+            str, typing.Any]) -> typing.Any:
+        """Run it for a peer.
+
+        :param service: of this node, with what functions act on, by name
+        :param arguments: those that have crossed the bus
+        :raises TypeError: if the result is not plain JSON
+        """
+        if self.function is None:
+            raise NotImplementedError(self.name)
+        subject = (service if self.subject == 'service'
+                   else getattr(service, self.subject))
+        with (service.reconciler.copying.waker.give_way()
+              if self.gives_way else contextlib.nullcontext()):
+            result = self.function(subject, **arguments, **self.local)
+        check_plain(result, 'The answer of ' + self.name)
+        return result
+
+
+#: By the name on the bus; and by the function that a caller names.
+METHODS: dict[str, Method] = {}
+_OF: dict[Callable[..., typing.Any], str] = {}
+
+
+class Calls(typing.Protocol):
+    """How methods of this module reach another node."""
+
+    def call(self, host: str, method: Method,
+             arguments: Mapping[str, typing.Any]) -> typing.Any:
+        """Run a method on a node, and wait for its result.
+
+        :param host: service host, without pool
+        :raises PeerUnreachable: if the node does not answer in time
+        :raises OtherVersion: if it runs another version of the driver
+        :raises LocalCloneError: as the method
+        """
+
+    def cast(self, host: str, method: Method,
+             arguments: Mapping[str, typing.Any]) -> None:
+        """Send a method; it may be lost. Raises nothing."""
+
+
+def method(name: str, where: str = ANY, **how: typing.Any
+           ) -> Callable[[_Function], _Function]:
+    """Declare a function that one node may have another node run.
+
+    :param name: its name on the message bus
+    :param where: on which node it acts
+    :param how: see :class:`Method`
+    """
+    def declare(function: _Function) -> _Function:
+        _register(name, where, function, how)
+        _implement(METHODS[name], function)
+        return function
+    return declare
+
+
+def declared(name: str, where: str = ANY, **how: typing.Any
+             ) -> Callable[[_Function], _Function]:
+    """Declare what a package above the caller does; see :func:`answers`."""
+    def declare(function: _Function) -> _Function:
+        _register(name, where, function, how)
+        return function
+    return declare
+
+
+def answers(declaration: Callable[..., typing.Any]
+            ) -> Callable[[_Function], _Function]:
+    """Mark the function that does what :func:`declared` has declared.
+
+    :raises TypeError: if it has other parameters
+    """
+    def implement(function: _Function) -> _Function:
+        found = of(declaration)
+        if [*_crossing(function)] != [*found.signature.parameters]:
+            raise TypeError('%s has other parameters than its declaration'
+                            % found.name)
+        _implement(found, function)
+        return function
+    return implement
+
+
+def _register(name: str, where: str, function: Callable[..., typing.Any],
+              how: Mapping[str, typing.Any]) -> None:
+    if name in METHODS and METHODS[name].origin != _origin(function):
+        raise ValueError('There are two methods called ' + name)
+    METHODS[name] = Method(
+        name, where, None, _origin(function), inspect.Signature([
+            each for each in _crossing(function).values()
+            if each.name not in how.get('local', ())]), '', **how)
+    _OF[function] = name
+
+
+def _implement(found: Method, function: Callable[..., typing.Any]) -> None:
+    METHODS[found.name] = dataclasses.replace(
+        found, function=function, origin=_origin(function),
+        subject=_subject(function))
+    _OF[function] = found.name
+
+
+def _origin(function: Callable[..., typing.Any]) -> str:
+    return '%s.%s' % (function.__module__, function.__qualname__)
+
+
+def _crossing(function: Callable[..., typing.Any]
+              ) -> dict[str, inspect.Parameter]:
+    """Return all parameters of a function but the first."""
+    found = dict(inspect.signature(function).parameters)
+    del found[next(iter(found))]
+    return found
+
+
+def _subject(function: Callable[..., typing.Any]) -> str:
+    """Return the name of what a function acts on."""
+    first = next(iter(inspect.signature(function).parameters))
+    if first != 'self':
+        return first
+    return function.__qualname__.rpartition('.')[0].lower()
+
+
+def of(function: Callable[..., typing.Any]) -> Method:
+    """Return how a function is called on another node."""
+    return METHODS[_OF[function]]
+
+
+def at(host: str, function: Callable[
+        typing.Concatenate[_Subject, _Arguments], _Result],
+        subject: _Subject, *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs) -> _Result:
+    """Run a function on a node, and return its result.
+
+    :param host: service host of the node, without pool
+    :param function: declared by :func:`method`
+    :param subject: what it acts on if that is this node
+    :raises PeerUnreachable: if the node does not answer in time
+    :raises LocalCloneError: as the function
+    """
+    node = _node(subject)
+    if host == node.host:
+        return function(subject, *args, **kwargs)
+    found = of(function)
+    result: _Result = node.peers.call(host, found, found.bind(
+        *args, **kwargs))
+    return result
+
+
+def at_home(function: Callable[
+        typing.Concatenate[_Subject, str, _Arguments], _Result],
+        subject: _Subject, volume: objects.Volume, *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs) -> _Result:
+    """Run a function on the home of a volume, and return its result.
+
+    If the volume moves meanwhile, its new home is asked, once.
+
+    :param function: whose second argument is the volume's id
+    :param volume: its row, as it was read last
+    :raises StaleMove: if its home is not known any more
+    :raises LocalCloneError: as :func:`at`
+    """
+    home = names.service_host(volume.host)
+    try:
+        return at(home, function, subject, volume.id, *args, **kwargs)
+    except exceptions.StaleMove:
+        found = _node(subject).records.volume(volume.id)
+        moved = names.service_host(found.host) if found else home
+        if moved == home:
+            raise
+    return at(moved, function, subject, volume.id, *args, **kwargs)
+
+
+def cast(host: str, function: Callable[
+        typing.Concatenate[_Subject, _Arguments], object],
+        subject: _Subject, *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs) -> None:
+    """Have a node run a function, without waiting; the call may be lost.
+
+    :raises TypeError: if the function is not declared so
+    """
+    found = of(function)
+    if not found.casts:
+        raise TypeError('%s can\'t be cast' % found.name)
+    _node(subject).peers.cast(host, found, found.bind(*args, **kwargs))
+
+
+def _node(subject: typing.Any) -> typing.Any:
+    """Return the node that a function's first argument is, or has."""
+    return getattr(subject, 'node', subject)
+
+
+def check_plain(value: object, what: str) -> None:
+    """See that a value crosses the bus as it is.
+
+    Tuples arrive as lists.
+
+    :raises TypeError: if it is not made of JSON's own types
+    """
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise TypeError('%s is not plain JSON: key %r' % (what, key))
+            check_plain(each, what)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            check_plain(each, what)
+    elif not (value is None or isinstance(value, str | int | float)):
+        raise TypeError('%s is not plain JSON: %r' % (what, value))

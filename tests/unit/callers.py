@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls a node: the driver, or another node."""
+
+from unittest import mock
+
+from cinder_localclone.core import rpc
+from cinder_localclone.service import endpoint  # noqa: F401, has all methods
+from cinder_localclone.volumes import delete as deletion
+from cinder_localclone.volumes import manage as managing
+from cinder_localclone.volumes import revert as reverting
+
+
+def delete(node, volume):
+    """The driver deletes a volume, wherever its home is."""
+    recorded = node.records.volume(volume.id)
+    if recorded is not None:
+        rpc.at_home(deletion.delete, node, recorded)
+
+
+def unmanage(node, volume_id):
+    """The driver leaves the LV of a volume, wherever its home is."""
+    recorded = node.records.volume(volume_id)
+    if recorded is not None:
+        rpc.at_home(managing.unmanage, node, recorded)
+
+
+def revert(reconciler, volume_id, snapshot_id):
+    """The driver reverts a volume, wherever its home is."""
+    rpc.at_home(reverting.revert, reconciler,
+                reconciler.node.records.volume(volume_id), snapshot_id)
+
+
+class Answers:
+    """A node that another one asks: ``answers.method(...)``.
+
+    :param service: of the node
+    """
+
+    def __init__(self, service):
+        self._service = service
+
+    def __getattr__(self, name):
+        method = rpc.METHODS[name]
+        return lambda *args, **kwargs: method.answer(
+            self._service, method.bind(*args, **kwargs))
+
+
+class Calls(rpc.Calls):
+    """Mocks of what other nodes answer, by the names of methods.
+
+    ``calls.prepare`` is called with the host and the arguments; what is cast
+    has ``_soon`` behind its name.
+    """
+
+    def __init__(self):
+        self.mocks = mock.MagicMock(
+            spec=[*rpc.METHODS, 'converge_soon'])
+
+    def __getattr__(self, name):
+        return getattr(self.mocks, name)
+
+    def call(self, host, method, arguments):
+        return getattr(self.mocks, method.name)(host, *arguments.values())
+
+    def cast(self, host, method, arguments):
+        getattr(self.mocks, method.name + '_soon')(host, *arguments.values())
