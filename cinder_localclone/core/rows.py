@@ -15,28 +15,13 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
 #: A volume of Cinder, or its row.
 Row: typing.TypeAlias = typing.Any
 
-HELD, FREE = 'maintenance', 'available'
-#: Statuses in which Cinder's manager asks the driver to migrate a volume: as
-#: it was, locked by whoever asked, or because its type is changed.
-MIGRATED = (FREE, 'maintenance', 'retyping')
-#: Statuses of a volume that nobody was given yet. While it is filled with an
-#: image it is "downloading", and if that fails, it stays so for whoever is
-#: to create it again.
-BEING_CREATED = ('creating', 'downloading')
-#: Statuses that Cinder's manager ends, and nobody else if its service dies.
-MORTAL = ('extending', 'reverting', 'retyping')
-
 _VERSION = 'lc1'
-
-#: Statuses in which Nova connects a volume. In others (backing-up,
-#: downloading, maintenance, ...) it is Cinder itself that reads or writes,
-#: from wherever that service runs: never a reason to move.
-NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 
 
 def is_home(row: Row, host: str) -> bool:
@@ -112,8 +97,8 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
         return False
     if asked_by is state.Asked.MIGRATION:
         return bool(row.migration_status == 'migrating'
-                    and row.status in MIGRATED)
-    return not by_cinder and bool(row.status == FREE)
+                    and row.status in statuses.MIGRATED)
+    return not by_cinder and bool(row.status == statuses.FREE)
 
 
 def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
@@ -144,8 +129,8 @@ def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
     shadow.replication_extended_status = asked_by.value
     if asked_by is not state.Asked.MIGRATION:
         row.migration_status = None
-    if asked_by is not state.Asked.ATTACH and row.status == FREE:
-        shadow.previous_status, row.status = FREE, HELD
+    if asked_by is not state.Asked.ATTACH and row.status == statuses.FREE:
+        shadow.previous_status, row.status = statuses.FREE, statuses.HELD
 
 
 def has_lost_hold(row: Row, shadow: Row) -> bool:
@@ -153,12 +138,13 @@ def has_lost_hold(row: Row, shadow: Row) -> bool:
 
     As an administrator can, who resets its status or deletes it by force.
     """
-    return bool(shadow.previous_status) and row.status != HELD
+    return bool(shadow.previous_status) and row.status != statuses.HELD
 
 
 def give_back(row: Row | None, shadow: Row) -> None:
     """A move that has come to its commit, or failed, holds nothing."""
-    if shadow.previous_status and row is not None and row.status == HELD:
+    if (shadow.previous_status and row is not None
+            and row.status == statuses.HELD):
         row.status = shadow.previous_status
     shadow.previous_status = None
 
@@ -173,11 +159,12 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
     :returns: its status; None if it can't be known
     :raises NotPossible: as :func:`recorded`
     """
-    usable = 'in-use' if row.attach_status == 'attached' else FREE
+    usable = 'in-use' if row.attach_status == 'attached' else statuses.FREE
     if row.status == 'retyping' and not by_cinder:
         return usable
     if row.status == 'reverting' and lv_bytes:
-        return FREE  # by the change of its row or not: it names one body
+        # By the change of its row or not: it names one body.
+        return statuses.FREE
     if row.status == 'extending' and lv_bytes:
         size_gib = lv_bytes - extra_bytes(row) >> 30
         if size_gib > row.size:
@@ -291,8 +278,8 @@ def keeps_home(row: Row) -> bool:
 
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
-    return volume.migration_status not in (
-        None, '', 'none', 'success', 'error') and not is_shadow(volume)
+    return (volume.migration_status not in statuses.NO_MIGRATION
+            and not is_shadow(volume))
 
 
 def is_shadow(volume: core_objects.Volume) -> bool:

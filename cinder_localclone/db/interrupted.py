@@ -21,11 +21,10 @@ from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.db import clock
 from cinder_localclone.db import moves as records
 
-#: Of Cinder's own migrations, before and after the copy.
-MIGRATION = ('starting', 'completing')
 #: Of moves; what is copied shows its progress.
 PHASES = (state.Phase.STARTING, state.Phase.COMPLETING)
 
@@ -71,7 +70,7 @@ class MigrationRecords(records.Records):
              ) -> bool:
         """Whether it was at work on this one, which is ended then."""
         if row.attach_status == 'attached' and (
-                row.status in rows.MIGRATED
+                row.status in statuses.MIGRATED
                 or row.previous_status == 'in-use'):
             # Nova copies what is in use: free, another server would get it;
             # ended, it would be extended while its copy is not.
@@ -88,10 +87,10 @@ class MigrationRecords(records.Records):
             row.migration_status = 'error'
         else:
             return False
-        if row.status in rows.MIGRATED and not any(
+        if row.status in statuses.MIGRATED and not any(
                 shadow.previous_status for shadow in shadows):
             # It may have been detached since: what it was does not count.
-            row.status = rows.FREE
+            row.status = statuses.FREE
         return True
 
     @staticmethod
@@ -148,17 +147,17 @@ class StatusRecords(records.Records):
             return clock.now(session)
 
     def older(self, host: str, moment: datetime.datetime,
-              statuses: Collection[str] = rows.MORTAL) -> list[str]:
+              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
         """The volumes at a service host that somebody was at work on.
 
         :param moment: since before then
-        :param statuses: at which work
+        :param of: the statuses of that work
         """
         volume = records.models.Volume
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
             return [row.id for row in self._at(session, host).filter(
-                volume.status.in_(statuses), volume.updated_at < moment)]
+                volume.status.in_(of), volume.updated_at < moment)]
 
     @records.retried
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
@@ -207,9 +206,10 @@ class StatusRecords(records.Records):
     def _volumes(self, session, seconds):
         volume = records.models.Volume
         for row in self._old(session, volume, seconds).filter(
-                sqlalchemy.or_(volume.status.in_(rows.MORTAL),
-                               volume.migration_status.in_(MIGRATION))):
-            migrated = row.migration_status in MIGRATION
+                sqlalchemy.or_(volume.status.in_(statuses.LOST_WITH_SERVICE),
+                               volume.migration_status.in_(
+                                   statuses.MIGRATION_SHORT_STEPS))):
+            migrated = row.migration_status in statuses.MIGRATION_SHORT_STEPS
             if migrated or not rows.is_migrated_by_cinder(row):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,

@@ -34,6 +34,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 
 try:  # Cinder 29
     from cinder.db.api import main_context_manager
@@ -403,7 +404,7 @@ class Records:
                     ~models.VolumeAttachment.attach_status.startswith(
                         'error_'))
             if row.status == 'reserved' and not others.first():
-                row.update({'status': rows.FREE,
+                row.update({'status': statuses.FREE,
                             'attach_status': 'detached'})
 
     @retried

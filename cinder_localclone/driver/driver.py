@@ -32,6 +32,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import version
 from cinder_localclone.db import interrupted
 from cinder_localclone.driver import manage
@@ -371,7 +372,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 return self._serve(context, moved, connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
-            if own and volume.status in rows.NOVA_STATUSES:
+            if own and volume.status in statuses.USED_BY_NOVA:
                 node.records.drop_attachment(volume.id, own)
             raise
 

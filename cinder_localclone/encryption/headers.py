@@ -19,6 +19,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -26,9 +27,6 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
-
-#: Statuses in which nobody has a volume.
-DETACHED = ('available', 'error', 'maintenance')
 
 
 class Status(typing.TypedDict):
@@ -272,7 +270,7 @@ def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
     """
     with node.lock(volume_id):
         volume = at_rest.volume(node, volume_id)
-        if volume.volume_attachment or volume.status not in DETACHED:
+        if volume.volume_attachment or volume.status not in statuses.DETACHED:
             _refuse(volume_id, 'it is attached, or its status is not '
                     '"available"')
         backups = node.crypt.backup_names(volume_id)

@@ -13,6 +13,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import manage
@@ -168,7 +169,7 @@ class SimSnapshotRecords:
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)
-        if (row is None or row.status not in rows.BEING_CREATED
+        if (row is None or row.status not in statuses.BEING_CREATED
                 or (row.host, row.provider_id) != (
                     volume.host, volume.provider_id)):
             raise exceptions.TooLate(what=volume.id)

@@ -18,6 +18,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from tests.unit.world import images
 
@@ -248,8 +249,8 @@ class SimRecords(images.SimSnapshotRecords):
 
     # -- what services were at work on when they died
 
-    def older(self, host, moment, statuses=rows.MORTAL):
-        return [row.id for row in self._at(host) if row.status in statuses
+    def older(self, host, moment, of=statuses.LOST_WITH_SERVICE):
+        return [row.id for row in self._at(host) if row.status in of
                 and row.updated_at and row.updated_at < moment]
 
     def end_dead(self, volume_id, host, sizes):
@@ -274,7 +275,7 @@ class SimRecords(images.SimSnapshotRecords):
 
     def _end(self, row, host):
         if row.attach_status == 'attached' and (
-                row.status in rows.MIGRATED
+                row.status in statuses.MIGRATED
                 or row.previous_status == 'in-use'):
             return False
         moves = self._of(row.id)
@@ -288,10 +289,10 @@ class SimRecords(images.SimSnapshotRecords):
             row.migration_status = 'error'
         else:
             return False
-        if row.status in rows.MIGRATED and not any(
+        if row.status in statuses.MIGRATED and not any(
                 self.world.shadow_rows[move.shadow_id].previous_status
                 for move in moves):
-            row.status = rows.FREE
+            row.status = statuses.FREE
         return True
 
     def _has_committed(self, row, moves, host):
