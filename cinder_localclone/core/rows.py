@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes and snapshots, as Cinder's rows describe them. Pure.
-
-A move that nobody attaches for *holds* its volume: from the intent to the
-commit, or until it has failed, the status is ``maintenance`` instead of
-``available``. Cinder's API then accepts neither an attach nor a delete, an
-extend or a snapshot, all of which would be sent to the home that it had
-before. The shadow says what the volume gets back, in the same transactions.
-"""
+"""Volumes and snapshots, as Cinder's rows describe them. Pure."""
 
 import dataclasses
 import typing
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import state
@@ -72,18 +66,6 @@ def body_bytes(row: Row, size_gib: int | None = None) -> int:
                             extra_bytes(row))
 
 
-def extra_of_move(shadow: Row) -> int:
-    """The same of the volume that a shadow is of, which may be gone.
-
-    :raises InvalidToken: if the shadow can't be understood
-    """
-    try:
-        return extra_bytes(shadow)
-    except exceptions.NotPossible:
-        raise exceptions.InvalidToken(
-            token=shadow.provider_id, reason='unknown encryption')
-
-
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     """Whether a move may begin, as far as other work on the volume goes.
 
@@ -118,35 +100,6 @@ def _why_unknown(row: Row) -> str:
     except exceptions.NotPossible:
         return 'its encryption is unknown to this driver.'
     return ''
-
-
-def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
-    """What the beginning of a move changes on its volume.
-
-    ``migrating`` stays: Cinder's manager takes it away once it has recorded
-    the new home, too. Until then no other move may begin.
-    """
-    shadow.replication_extended_status = asked_by.value
-    if asked_by is not state.Asked.MIGRATION:
-        row.migration_status = None
-    if asked_by is not state.Asked.ATTACH and row.status == statuses.FREE:
-        shadow.previous_status, row.status = statuses.FREE, statuses.HELD
-
-
-def has_lost_hold(row: Row, shadow: Row) -> bool:
-    """Whether someone else has taken a volume that a move holds.
-
-    As an administrator can, who resets its status or deletes it by force.
-    """
-    return bool(shadow.previous_status) and row.status != statuses.HELD
-
-
-def give_back(row: Row | None, shadow: Row) -> None:
-    """A move that has come to its commit, or failed, holds nothing."""
-    if (shadow.previous_status and row is not None
-            and row.status == statuses.HELD):
-        row.status = shadow.previous_status
-    shadow.previous_status = None
 
 
 def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
@@ -186,8 +139,7 @@ def visible_id(row: Row) -> str | None:
 
     None if the row is not that of such a copy.
     """
-    kind, _colon, volume_id = (row.migration_status or '').partition(':')
-    return volume_id if kind == 'target' else None
+    return move_record.target_of(row)
 
 
 def handle_id(row: Row) -> str:
@@ -279,11 +231,4 @@ def keeps_home(row: Row) -> bool:
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return (volume.migration_status not in statuses.NO_MIGRATION
-            and not is_shadow(volume))
-
-
-def is_shadow(volume: core_objects.Volume) -> bool:
-    """Whether a volume is the other end of a move of this driver."""
-    return bool((volume.migration_status or '').startswith('target:')
-                and (volume.replication_driver_data or '').startswith(
-                    state.TOKEN_VERSION + ':'))
+            and not move_record.is_shadow(volume))

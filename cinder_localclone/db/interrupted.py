@@ -17,6 +17,7 @@ from cinder import context as cinder_context
 import sqlalchemy
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
@@ -88,7 +89,7 @@ class MigrationRecords(records.Records):
         else:
             return False
         if row.status in statuses.MIGRATED and not any(
-                shadow.previous_status for shadow in shadows):
+                map(move_record.holds, shadows)):
             # It may have been detached since: what it was does not count.
             row.status = statuses.FREE
         return True
@@ -104,7 +105,7 @@ class MigrationRecords(records.Records):
         committed = [move for move in moves if move.committed]
         ends = session.query(records.models.Volume).filter_by(
             deleted=False,
-            migration_status=records._target(row.id)).count()
+            migration_status=move_record.target(row.id)).count()
         return any(
             move.source == host and move.asked_by is state.Asked.MIGRATION
             and (_migrates(move) or ends == len(committed))
@@ -226,13 +227,11 @@ class StatusRecords(records.Records):
                           clock.age(session, row))
 
     def _moves(self, session, seconds):
-        data = records.models.Volume.replication_driver_data
-        for row in self._old(session, records.models.Volume, seconds).filter(
-                records.models.Volume.migration_status.like('target:%'),
-                sqlalchemy.or_(*(data.like('%s:%s:%%' % (
-                    state.TOKEN_VERSION, phase.value)) for phase in PHASES))):
-            yield Unended('move', row.migration_status.partition(':')[2],
-                          row.replication_driver_data.split(':')[1],
+        volume = records.models.Volume
+        for row in self._old(session, volume, seconds).filter(
+                *move_record.are(volume, *PHASES)):
+            yield Unended('move', move_record.volume_of(row),
+                          move_record.phase_word(row),
                           names.service_host(row.host),
                           clock.age(session, row))
 

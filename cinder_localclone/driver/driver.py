@@ -29,6 +29,7 @@ from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
@@ -203,7 +204,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises InvalidEncryptionType: for one of which no volume can be
         """
         node = self.service.node
-        if rows.is_shadow(volume):
+        if move_record.is_shadow(volume):
             move = node.records.get_move(volume.id)
             if move is None:
                 raise exceptions.StaleMove(
@@ -245,7 +246,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises LocalCloneError: if it can't be removed; its owner is told
             why
         """
-        if rows.is_shadow(volume):
+        if move_record.is_shadow(volume):
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it records a move and can\'t be '
                 'deleted: it is removed when the move has ended.')

@@ -16,8 +16,8 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import move_record
 from cinder_localclone.core import node
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import driver
@@ -457,7 +457,7 @@ class DriverTest(Case):
     def test_shadow_is_never_deleted_by_itself(self):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
-        self.assertTrue(rows.is_shadow(shadow))
+        self.assertTrue(move_record.is_shadow(shadow))
         self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
         self.assertEqual([], self.node.stack.mock_calls)
