@@ -462,18 +462,19 @@ def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
 
 
 def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
-                **more: str) -> None:
+                luks: str | None = None) -> None:
     """The tags of a volume's LV name a secret, and no other.
 
     :param key: its reference
-    :param more: what else they say of the header
+    :param luks: the UUID of the header; None: what they say of it stays
     """
-    wanted = names.tags(key=key, **more)
-    facts = tuple(tag.partition('=')[0] + '=' for tag in wanted)
-    outdated = sorted(tag for tag in lv.tags if tag.startswith(facts)
-                      and tag not in wanted)
+    facts = {'key': key} if luks is None else {'key': key, 'luks': luks}
+    wanted = names.tags(**facts)
+    named = names.with_fact(lv.tags, 'key') | (
+        set() if luks is None else names.with_fact(lv.tags, 'luks'))
+    outdated = sorted(named.difference(wanted))
     if outdated or not lv.tags >= set(wanted):
-        node.crypt.note(lv.name, outdated, key=key, **more)
+        node.crypt.note(lv.name, outdated, **facts)
 
 
 def note_used(node: Node, volume: objects.Volume) -> None:
