@@ -32,6 +32,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import version
@@ -230,7 +231,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 volume._context, rows.handle_id(volume), exc,
                 messages.MOVE if is_copy else
                 message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                'NOT_MOVED' if is_copy else 'CREATE_FAILED')
+                outcomes.NOT_MOVED if is_copy else outcomes.CREATE_FAILED)
             raise
         create.create(node, volume)
 
@@ -259,7 +260,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except Exception as exc:
             messages.tell_owner(
                 volume._context, volume.id, exceptions.cause(exc),
-                messages.DELETE, 'DELETE_FAILED')
+                messages.DELETE, outcomes.DELETE_FAILED)
             raise
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
@@ -279,7 +280,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
                 volume._context, volume.id, exc,
-                message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
+                message_field.Action.EXTEND_VOLUME, outcomes.NOT_EXTENDED)
             raise
 
     def migrate_volume(self, context: objects.Context, volume: objects.Volume,
@@ -295,7 +296,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 self.service.node, context, volume.id, host)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
-                context, volume.id, exc, messages.MOVE, 'NOT_MOVED')
+                context, volume.id, exc, messages.MOVE, outcomes.NOT_MOVED)
             raise
 
     def update_migrated_volume(
@@ -483,10 +484,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 class NotConsistent(exceptions.LocalCloneError):
     """A group whose volumes' snapshots would have to be of one moment."""
 
-    message = _('Group %(group)s is of a type with '
+    problem = _('Group %(group)s is of a type with '
                 'consistent_group_snapshot_enabled, and this backend takes '
-                'the snapshots of a group\'s volumes one after the other. '
-                'Nothing was changed. Choose a group type without it.')
+                'the snapshots of a group\'s volumes one after the other.')
+    outcome = outcomes.Outcome.UNCHANGED
+    remedy = _('Choose a group type without it.')
 
 
 def _leave_to_cinder(group: Group) -> typing.NoReturn:

@@ -11,6 +11,7 @@ from cinder.message import message_field
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.db import backups
 from cinder_localclone.encryption import front_end
@@ -135,7 +136,7 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(
                 snapshot._context, snapshot.id, exc,
-                message_field.Action.SNAPSHOT_CREATE, 'CREATE_FAILED',
+                message_field.Action.SNAPSHOT_CREATE, outcomes.CREATE_FAILED,
                 message_field.Resource.VOLUME_SNAPSHOT)
             raise
 
@@ -160,7 +161,7 @@ class ImageDriver:
             revert.revert(self.service.reconciler, volume.id, snapshot.id)
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
-                                'NOT_REVERTED')
+                                exceptions.NotReverted.user_message)
             # Cinder would leave it in error.
             self.service.node.snapshots.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
@@ -207,7 +208,7 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(
                 context, backup.id, exc, message_field.Action.BACKUP_CREATE,
-                'CREATE_FAILED', message_field.Resource.VOLUME_BACKUP)
+                outcomes.CREATE_FAILED, message_field.Resource.VOLUME_BACKUP)
             backups.end(backup, exc)
             raise
 
@@ -221,7 +222,7 @@ def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
         messages.tell_owner(
             volume._context, volume.id, exc,
             message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-            'CREATE_FAILED')
+            outcomes.CREATE_FAILED)
         raise
 
 

@@ -16,6 +16,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import reencrypt
@@ -24,7 +25,6 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.service import assembly
-from cinder_localclone.service import messages
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import extend
@@ -89,7 +89,7 @@ class Handlers:
             fields of :class:`.hydration.Progress`, by the shadows' ids
         """
         counts = events.counts()
-        for key in messages.DETAILS:
+        for key in outcomes.USER_MESSAGES:
             counts['refusals'].setdefault(key.lower(), 0)
         return {**counts, 'copies': {
             shadow_id: dataclasses.asdict(progress) for shadow_id, progress

@@ -209,12 +209,7 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     name = remote.exc_type or ''
     if name == 'UnsupportedVersion':
         return peers.PeerTooOld(remote.value)
-    kind = next((getattr(module, name) for module in (
-        exceptions, encryption_exceptions) if hasattr(module, name)), None)
-    if inspect.isclass(kind) and issubclass(
-            kind, exceptions.LocalCloneError):
-        return kind(remote.value)
-    return exceptions.LocalCloneError(remote.value)
+    return exceptions.class_named(name)(remote.value)
 
 
 class Endpoint:

@@ -19,6 +19,7 @@ MORE = {
     'core.events': {'oslo_log', 'threading'},  # the log is where events go
     'core.exceptions': {'cinder'},
     'core.iscsi': {'ipaddress'},
+    'core.outcomes': {'cinder'},
     'core.version': {'importlib'},
 }
 #: Lines of a module, at most.

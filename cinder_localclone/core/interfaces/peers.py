@@ -254,5 +254,5 @@ class OperatorPeers(Peers, typing.Protocol):
         """Give out what is local of a copy whose source is lost."""
 
 
-class PeerTooOld(exceptions.LocalCloneError):
+class PeerTooOld(exceptions.LocalCloneError, of_peers=False):
     """The service of a node does not know yet what it was asked."""
