@@ -280,7 +280,8 @@ class Records:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
                     or not rows.is_home(volume, move.source)
-                    or move_record.has_lost_hold(volume, shadow)):
+                    or move_record.has_lost_hold(volume, shadow)
+                    or rows.keeps_home(volume, move.asked_by)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             move_record.give_back(volume, shadow)
@@ -301,7 +302,7 @@ class Records:
             if (volume is None
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            if rows.keeps_home(volume):
+            if rows.keeps_home(volume, move.asked_by):
                 raise exceptions.BeingRetyped(volume=move.volume_id)
             self._swap(volume, shadow)
             move_record.enter(shadow, token)

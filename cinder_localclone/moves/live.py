@@ -54,7 +54,7 @@ def release_if_detached(node: Node, context: objects.Context,
 def roll_back_if_dropped(node: Node, context: objects.Context,
                          move: state.Move, volume: objects.Volume) -> None:
     """At the destination: the migration was dropped without a call."""
-    if rows.keeps_home(volume):
+    if rows.keeps_home(volume, move.asked_by):
         return
     users = devices.users(node, move.volume_id)
     written = destination.written_regions(node, move)

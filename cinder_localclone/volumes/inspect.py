@@ -13,19 +13,20 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import itertools
 import types
 import typing
 from typing import Any
 from typing import TypedDict
 
+from cinder_localclone.core import expected
+from cinder_localclone.core.expected import Expected
+from cinder_localclone.core.expected import On
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 from cinder_localclone.moves import hydration
 
@@ -194,16 +195,54 @@ def _not_removed(report: Report, remains: Sequence[state.Move]
 
 def _by_role(report: Report, move: state.Move | None, home: str | None,
              lv: str | None) -> Iterator[str]:
-    host = report['host']
-    if move and move.committed and host == move.destination:
-        if move.phase in (Phase.STARTING, Phase.MIGRATING):
-            return _as_copying_destination(report, move)
-        return _not_on_lv(report, move.destination_lv)
-    if move and host == move.source:
-        return _as_source(report, move)
-    if home == host:
-        return _not_on_lv(report, lv)
-    return _as_any_other(report)
+    wanted = expected.expected(report['host'], home, lv, move)
+    if wanted.is_on_clone and wanted.clone:
+        yield from _handle_differs(report, wanted)
+        yield from _clone_differs(report, wanted)
+        yield from _incomplete_below_clone(report, wanted.clone)
+    elif wanted.lv and wanted.lv not in lv_names(report):
+        yield _MISSING % wanted.lv
+    else:
+        yield from _handle_differs(report, wanted)
+    if wanted.exported and not (
+            report['source'] and report['source']['exported']):
+        yield 'the source is not exported'
+
+
+def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
+    on, elsewhere = _maps_to(report, wanted), On.NOTHING in wanted.handle
+    if elsewhere and on is On.LV:
+        # Of a deferred move: as long as the instance uses it from here.
+        if On.LV not in wanted.handle or not report['served']:
+            yield ('the handle is still on the LV, although the home of the '
+                   'volume is another node')
+    elif on in wanted.handle:
+        return
+    elif elsewhere:
+        yield 'there is a handle, although the volume is not on this node'
+    elif on is On.REMOTE:
+        yield ('the volume is still attached remotely, although its home is '
+               'this node')
+    else:
+        yield 'the handle is on %s, not on the %s' % (
+            _body(report)[0], 'clone' if wanted.is_on_clone else 'LV')
+
+
+def _maps_to(report: Report, wanted: Expected) -> On | None:
+    """Return what the handle in a report maps to; None: anything else.
+
+    As :func:`.expected.maps_to`, but a suspended handle has a line of its
+    own.
+    """
+    on = _body(report)
+    if not report['handle']:
+        return On.NOTHING
+    if on == ['LV ' + wanted.lv]:
+        return On.LV
+    if wanted.clone and on[:1] == [
+            'clone ' + names.clone(wanted.clone.shadow_id)]:
+        return On.CLONE
+    return On.REMOTE if report['passed'] else None
 
 
 def _suspended(report: Report) -> Iterator[str]:
@@ -211,30 +250,13 @@ def _suspended(report: Report) -> Iterator[str]:
         yield 'the handle is suspended'
 
 
-def _as_copying_destination(report: Report,
-                            move: state.Move) -> Iterator[str]:
-    return itertools.chain(
-        _not_on_clone(report, move.shadow_id), _clone_differs(report, move),
-        _incomplete_below_clone(report, move))
-
-
-def _not_on_clone(report: Report, shadow_id: str) -> Iterator[str]:
-    on = _body(report)
-    if report.get('passed'):  # an older peer does not say it
-        yield ('the volume is still attached remotely, although its home is '
-               'this node')
-    elif on != ['clone ' + names.clone(shadow_id)]:
-        yield 'the handle is on %s, not on the clone' % on[0]
-
-
-def _clone_differs(report: Report, move: state.Move) -> Iterator[str]:
+def _clone_differs(report: Report, wanted: Expected) -> Iterator[str]:
     clone = report['clone']
     if clone is None:
         yield 'the clone is missing'
     elif clone['mode'] != 'rw':
         yield 'the clone is in mode ' + clone['mode']
-    elif clone['enabled'] != (
-            move.phase is Phase.MIGRATING and not place(report)):
+    elif clone['enabled'] != (wanted.hydrates and not place(report)):
         yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
 
 
@@ -255,34 +277,7 @@ def _incomplete_below_clone(report: Report,
         yield _MISSING % move.destination_lv
 
 
-def _as_source(report: Report, move: state.Move) -> Iterator[str]:
-    if move.keeps_handle:
-        yield from _not_on_lv(report, move.source_lv)
-    elif move.source_lv not in lv_names(report):
-        yield _MISSING % move.source_lv
-    elif 'LV %s' % move.source_lv in _body(report) and not (
-            move.follows and report['served']):
-        yield ('the handle is still on the LV, although the home of the '
-               'volume is another node')
-    if move.committed and not (
-            report['source'] and report['source']['exported']):
-        yield 'the source is not exported'
-
-
-def _as_any_other(report: Report) -> Iterator[str]:
-    if report['handle'] and not report.get('passed'):
-        yield 'there is a handle, although the volume is not on this node'
-
-
 _MISSING = 'the LV %s is missing'
-
-
-def _not_on_lv(report: Report, lv: str | None) -> Iterator[str]:
-    on = _body(report)
-    if lv not in lv_names(report):
-        yield _MISSING % lv
-    elif on != ['LV %s' % lv]:
-        yield 'the handle is on %s, not on the LV' % on[0]
 
 
 def _body(report: Report) -> list[str]:

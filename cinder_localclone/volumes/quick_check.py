@@ -15,6 +15,7 @@ from collections.abc import Collection
 from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import expected
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey as surveys
 from cinder_localclone.core import names
@@ -50,8 +51,9 @@ def is_left_alone(volume: objects.Volume,
 def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
     """Whether a volume at rest here has no handle on all of its LV."""
     try:
-        return not present.handle_is_on_lv(
-            volume.id, volume.name, rows.body_bytes(volume))
+        return not expected.is_as(
+            expected.expected(volume.host, volume.host, volume.name, None),
+            present, volume.id, rows.body_bytes(volume))
     except exceptions.NotPossible:
         return True  # whoever goes to make it reports why that can't be
 

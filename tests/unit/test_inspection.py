@@ -162,7 +162,7 @@ class InspectTest(testtools.TestCase):
             device(names.handle(V1), '253:7', '0 1 linear 8:16 0')])
         self.assertEqual(['8:16'], found['handle']['on'])
         wrong, = inspect.differences(found, None, B, NEW)
-        self.assertIn('on 8:16', wrong)
+        self.assertIn('still attached remotely', wrong)
 
     def test_handle_on_nothing(self):
         found = self.inspect(None, [lv(NEW, '253:5')], [

@@ -238,9 +238,10 @@ class RetypeTest(Base):
     def test_nothing_on_disk_changes(self):
         self.assertEqual((True, {'host': A + '#p'}), self.retype(A))
 
-    def test_a_live_move_comes_first(self):
-        self.cinder_begins('retyping', None)
+    def test_a_live_move_came_first(self):
+        self.cinder_begins('in-use', None)
         self.move((LIVE, None))
+        self.cinder_begins('retyping', None)
         self.assertRaises(exceptions.StaleMove, self.retype, A)
         self.assertEqual((True, {'host': B + '#p'}), self.retype(B))
 

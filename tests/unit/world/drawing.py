@@ -34,7 +34,9 @@ WORK = {
     ('migrate', 'attach', 'io'): 3, ('drain',): 2,
     ('drain', 'attach', 'io'): 3, ('extend',): 2, ('extend', 'io'): 2,
     ('extend', 'io', 'extend', 'io'): 2,
-    ('retype',): 3, ('restart',): 1, ('cut',): 2, ('kill',): 2}
+    ('retype',): 3, ('live', 'retype', 'finish', 'look'): 2,
+    ('restart',): 1, ('detach', 'attach', 'restart'): 1, ('cut',): 2,
+    ('kill',): 2}
 #: What a schedule may begin with, so that there is something to disturb.
 RUNNING = ('attach', 'io')
 MOVED = (*RUNNING, 'detach', 'attach', 'io')

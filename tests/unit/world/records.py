@@ -185,7 +185,8 @@ class SimRecords(images.SimSnapshotRecords):
         shadow = self.world.shadow_rows[move.shadow_id]
         if (move.committed or volume is None
                 or _service(volume.host) != move.source
-                or move_record.has_lost_hold(volume, shadow)):
+                or move_record.has_lost_hold(volume, shadow)
+                or rows.keeps_home(volume, move.asked_by)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
         self._swap(volume, move.shadow_id, recorded.destination_lv)
@@ -200,7 +201,7 @@ class SimRecords(images.SimSnapshotRecords):
         volume = self.world.volumes.get(move.volume_id)
         if volume is None or _service(volume.host) != move.destination:
             raise exceptions.StaleMove(volume=move.volume_id)
-        if rows.keeps_home(volume):
+        if rows.keeps_home(volume, move.asked_by):
             raise exceptions.BeingRetyped(volume=move.volume_id)
         self._swap(volume, move.shadow_id, recorded.source_lv)
         return self._changed(recorded, token=token, committed=False,

@@ -8,7 +8,10 @@ import inspect
 import typing
 from unittest import mock
 
+from cinder_localclone.core import expected
 from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import inspect as inspection
 from cinder_localclone.volumes import interrupted
 from tests import complaints
 from tests.unit.world import disks
@@ -49,7 +52,8 @@ def fast():
           mock.patch.multiple(names, **remembered),
           mock.patch('cinder_localclone.service.rpc.inspect.signature',
                      functools.cache(inspect.signature)),
-          mock.patch('cinder_localclone.service.messages.tell_owner'),
+          mock.patch('cinder_localclone.service.messages.tell_owner',
+                     lambda *_args, **_values: None),
           mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
                      lambda volume: False)):
         yield
@@ -100,6 +104,7 @@ def end(cloud):
     volumes = cloud.world.volumes
     if any(each.volume_attachment for each in volumes.values()):
         _settle(cloud)
+        check_expected(cloud.world)
         _check_guests(cloud)
         _let_go(cloud)
     _settle(cloud)
@@ -201,6 +206,38 @@ def _look(cloud, node):
         if snapshot.status == 'deleting':
             cloud.world.set_snapshot(snapshot.id, status='deleted',
                                      deleted=True)
+
+
+def check_expected(world):
+    """Each node has of each volume what the driver's own rule says.
+
+    The rule is stated once (:mod:`cinder_localclone.core.expected`); all that
+    acts by it is not asked. Nor does the operator's command find a difference.
+    """
+    for volume in world.volumes.values():
+        if volume.status not in ('available', 'in-use') or (
+                rows.visible_id(volume)):
+            continue
+        for node in world.nodes.values():
+            found = node.make_records()
+            move = found.move_of(volume.id)
+            home = volume.host.partition('#')[0]
+            present = node.sim_stack.survey()
+            wanted = expected.expected(node.host, home, volume.name, move)
+            if not expected.is_as(wanted, present, volume.id):
+                raise AssertionError(
+                    'the handle of %s on %s is on %s, not on %s' % (
+                        volume.id[:4], node.host, expected.maps_to(
+                            present, volume.id, wanted.lv, wanted.clone),
+                        wanted.handle))
+            wrong = inspection.differences(
+                inspection.inspect(node.node, volume.id,
+                                   node.reconciler.progress),
+                move, home, volume.name, found.remains_of(volume.id),
+                found.snapshots_of(volume.id))
+            if wrong:
+                raise AssertionError('%s on %s: %s' % (
+                    volume.id[:4], node.host, '; '.join(wrong)))
 
 
 def _check_guests(cloud):

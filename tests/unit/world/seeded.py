@@ -697,7 +697,10 @@ class World(nodes.World):
         scheduler, other = self.scheduler, self.nodes[host]
         if scheduler.current is None:
             return self._answer(other, name, arguments)
-        fate, *how = self._fate(troubles.FATES, name, host)
+        creates = name.startswith('create_from_')
+        fate, *how = self._fate(
+            troubles.CREATION_FATES if creates else troubles.FATES, name, host,
+            ['again'] * 5 if creates else ())
         scheduler.turn()
         sent = json.loads(json.dumps(arguments))
         answers: list[typing.Any] = []
@@ -728,12 +731,10 @@ class World(nodes.World):
             self._send(other, name, lambda: self._answer(
                 other, method, arguments), fate, how)
 
-    def _fate(self, fates, name, host):
+    def _fate(self, fates, name, host, often=()):
         scheduler = self.scheduler
-        # A creation is not idempotent: that it comes twice tells most.
         found = None if scheduler.quiet else scheduler.choices.fate(
-            scheduler.current.key(), fates,
-            ['twice'] * 5 if name.startswith('create_from_') else ())
+            scheduler.current.key(), fates, often)
         if found:
             scheduler.say('%s to %s: %s' % (name, host, found[0]))
         return found or ('',)
@@ -754,7 +755,17 @@ class World(nodes.World):
                        and other.received - number <= REMEMBERED
                        for life, number in seen):
                 seen.append((other.life, other.received))
-                scheduler.spawn(name, act, self.alive(other))
+                actor = scheduler.spawn(name, act, self.alive(other))
+                if fate == 'again' and len(seen) == 1:
+                    scheduler.spawn(name + ', again', lambda: again(actor))
+
+        def again(actor):
+            scheduler.wait(seconds, lambda: actor.ended)
+            if actor.ended and other.life is not None:
+                pause, = how
+                self.stop(other, 'kill', pause, 0)
+                scheduler.wait(pause)
+                arrive()
 
         def arrive():
             if not other.answers:

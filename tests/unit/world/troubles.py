@@ -23,6 +23,10 @@ def _plain(_random):
 CAST_FATES = {'request lost': _plain, 'late': _plain, 'slow': _soon,
               'twice': _again}
 FATES = {**CAST_FATES, 'answer lost': _plain, 'answered late': _plain}
+#: And of what creates something: once it is done, the service is killed and
+#: gets the message again.
+CREATION_FATES = {**FATES, 'again': lambda random: (
+    random.choice((1, 1, 5)),)}
 
 
 def _cut(random):
