@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core import state
 
+_GIB = 1 << 30
 #: How good a choice this backend is for a new volume, for Cinder's
 #: GoodnessWeigher, unless an operator has set another: the share of its room
 #: that is free; half of that where no volume can move to.
@@ -51,9 +51,9 @@ def pool(name: str, location: str, thin: bool, capacity: lvm_reports.Capacity,
     """
     return {
         'pool_name': name,
-        'total_capacity_gb': capacity.total / state.GIB,
-        'free_capacity_gb': capacity.free / state.GIB,
-        'provisioned_capacity_gb': capacity.provisioned / state.GIB,
+        'total_capacity_gb': capacity.total / _GIB,
+        'free_capacity_gb': capacity.free / _GIB,
+        'provisioned_capacity_gb': capacity.provisioned / _GIB,
         'total_volumes': capacity.volumes,
         'thin_provisioning_support': thin,
         'thick_provisioning_support': not thin,

@@ -11,8 +11,8 @@ import typing
 
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
-from cinder_localclone.core import state
 
+_GIB = 1 << 30
 MANAGED = 'it is managed already'
 DOOMED = 'the driver is about to overwrite and remove it'
 
@@ -32,12 +32,12 @@ def was_not_managed(status: str, size_gib: int) -> bool:
 
 def whole_gib(size_bytes: int) -> int:
     """The GiB that hold so many bytes."""
-    return -(-size_bytes // state.GIB)
+    return -(-size_bytes // _GIB)
 
 
 def whole_bytes(size_bytes: int) -> int:
     """The same in bytes."""
-    return whole_gib(size_bytes) * state.GIB
+    return whole_gib(size_bytes) * _GIB
 
 
 def find(lvs: LVs, group: str, reference: Mapping[str, str]
