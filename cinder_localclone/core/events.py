@@ -16,6 +16,8 @@ import typing
 
 from oslo_log import log as logging
 
+from cinder_localclone.core import exceptions
+
 LOG = logging.getLogger(__name__)
 
 #: What ids begin with.
@@ -227,6 +229,14 @@ def say(event: Event, exc_info: bool = False, **facts: typing.Any) -> None:
     getattr(LOG, event.level)(
         '[%s] %s' % (event.id, event.text), facts, exc_info=exc_info,
         extra={'localclone': dict(plain, id=event.id, name=event.name)})
+
+
+def failed(event: Event, error: Exception, **facts: typing.Any) -> None:
+    """Write a line about an error, and count it.
+
+    The traceback belongs to it if the error is not one of the driver's own.
+    """
+    say(event, exc_info=exceptions.is_unexpected(error), error=error, **facts)
 
 
 def refused(cause: str) -> None:

@@ -66,6 +66,11 @@ def class_named(name: str) -> type[LocalCloneError]:
     return _CLASSES.get(name, LocalCloneError)
 
 
+def is_unexpected(error: Exception) -> bool:
+    """Return whether the log needs the traceback of an error."""
+    return not isinstance(error, LocalCloneError)
+
+
 class InvalidTransition(LocalCloneError):
     """The table of the state machine has no such transition."""
 

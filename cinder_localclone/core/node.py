@@ -150,6 +150,29 @@ class Node:
                 if host != self.host and names.same_backend(host, self.host)}
 
 
+def attempt(node: Node, key: str, act: Callable[[], object],
+            tell: Callable[[Exception], None]) -> bool:
+    """Act on one volume of a sweep, under its lock.
+
+    The sweep goes on with the next volume, whatever happens with this one: if
+    its lock is taken, the holder of the lock brings the volume to its end, or
+    the next sweep does.
+
+    :param key: id of the volume, or of the snapshot
+    :param tell: logs what has failed; "will retry" is true
+    :returns: whether it was done
+    """
+    try:
+        with node.try_lock(key):
+            act()
+    except exceptions.Busy:
+        return False
+    except Exception as exc:  # of the database, sysfs, a missing command
+        tell(exc)
+        return False
+    return True
+
+
 def remembered(is_at: Callable[[objects.Connector, str], bool]
                ) -> Callable[[objects.Connector, str], bool]:
     """:meth:`Directory.is_at` for one look, which asks for each host once."""

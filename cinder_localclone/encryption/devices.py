@@ -15,6 +15,7 @@ Only the node that gives the path out decrypts the volume and asks for its key.
 """
 
 from collections.abc import Mapping
+import functools
 import time
 
 from oslo_log import log as logging
@@ -25,6 +26,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
@@ -298,8 +300,7 @@ def converge(node: Node, volume: objects.Volume, lv: str = '') -> None:
                 and node.runner.is_running(rows.handle_id(volume))):
             close_if_idle(node, rows.handle_id(volume))
     except Exception as exc:  # a command that is missing, a full /dev, too
-        events.say(events.NOT_OPEN, volume=volume.id, error=exc,
-                   exc_info=not isinstance(exc, exceptions.LocalCloneError))
+        events.failed(events.NOT_OPEN, exc, volume=volume.id)
 
 
 def look(node: Node, present: survey.Survey,
@@ -310,18 +311,23 @@ def look(node: Node, present: survey.Survey,
     :param links: where its paths lead
     """
     for volume_id in links:
-        if present.handle(volume_id):
-            continue
-        try:
-            with node.try_lock(volume_id):
-                if not node.stack.survey().handle(volume_id):
-                    node.stack.remove_link(volume_id)
-        except exceptions.Busy:
-            pass
-        except exceptions.LocalCloneError as exc:
-            LOG.warning('The path of volume %(volume)s, which is not on this '
-                        'node, could not be removed: %(error)s',
-                        {'volume': volume_id, 'error': exc})
+        if not present.handle(volume_id):
+            nodes.attempt(
+                node, volume_id,
+                functools.partial(_remove_link, node, volume_id),
+                functools.partial(_tell_of_link, volume_id))
+
+
+def _remove_link(node: Node, volume_id: str) -> None:
+    if not node.stack.survey().handle(volume_id):
+        node.stack.remove_link(volume_id)
+
+
+def _tell_of_link(volume_id: str, error: Exception) -> None:
+    LOG.warning('The path of volume %(volume)s, which is not on this node, '
+                'could not be removed, will retry: %(error)s',
+                {'volume': volume_id, 'error': error},
+                exc_info=exceptions.is_unexpected(error))
 
 
 def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:

@@ -10,6 +10,7 @@ has its own.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+import functools
 
 from oslo_log import log as logging
 
@@ -17,6 +18,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
@@ -157,15 +159,12 @@ def _is_encrypted(volume: objects.Volume) -> bool:
 
 def _attempt(node: Node, volume_id: str,
              act: Callable[[str], None]) -> None:
-    try:
-        with node.try_lock(volume_id):
-            act(volume_id)
-    except exceptions.Busy:
-        pass
-    except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.warning('The backup of the header of volume %(volume)s does not '
-                    'follow it yet, will retry: %(error)s',
-                    {'volume': volume_id, 'error': exc})
+    nodes.attempt(
+        node, volume_id, functools.partial(act, volume_id),
+        lambda exc: LOG.warning(
+            'The backup of the header of volume %(volume)s does not follow it '
+            'yet, will retry: %(error)s', {'volume': volume_id, 'error': exc},
+            exc_info=exceptions.is_unexpected(exc)))
 
 
 def _settled(node: Node, volume_id: str) -> objects.Volume | None:

@@ -13,6 +13,7 @@ has closed the volume, or the volume has moved away.
 from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
+import functools
 import typing
 
 from oslo_log import log as logging
@@ -122,15 +123,10 @@ def sweep_sealed_keys(node: Node) -> None:
                   exc)
         return
     for volume_id in sorted(unused):
-        try:
-            with node.try_lock(volume_id):
-                _look_at(node, volume_id)
-        except exceptions.Busy:
-            pass  # whoever is at work on it may be about to open it
-        except Exception as exc:  # the database: whatever it is
-            events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
-                       exc_info=not isinstance(
-                           exc, exceptions.LocalCloneError))
+        nodes.attempt(
+            node, volume_id, functools.partial(_look_at, node, volume_id),
+            functools.partial(events.failed, events.NOT_RECONCILED,
+                              volume=volume_id))
 
 
 def _look_at(node: Node, volume_id: str) -> None:

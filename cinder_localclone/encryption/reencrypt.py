@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import contextlib
 import dataclasses
 import enum
+import functools
 import typing
 
 from oslo_log import log as logging
@@ -377,16 +378,16 @@ class Look:
         :param present: what there is on this node
         """
         for volume in volumes:
+            tell = functools.partial(
+                events.failed, events.REENCRYPTION_STOPPED, volume=volume.id)
             try:
-                if self._may_concern(volume, present):
-                    with self._node.try_lock(volume.id):
-                        self._look_at(volume.id)
-            except exceptions.Busy:
-                pass
+                concerned = self._may_concern(volume, present)
             except Exception as exc:  # a command that is missing, too
-                events.say(events.REENCRYPTION_STOPPED, volume=volume.id,
-                           error=exc, exc_info=not isinstance(
-                               exc, exceptions.LocalCloneError))
+                tell(exc)
+                continue
+            if concerned:
+                nodes.attempt(self._node, volume.id, functools.partial(
+                    self._look_at, volume.id), tell)
 
     def _may_concern(self, volume: objects.Volume, present: survey.Survey
                      ) -> bool:

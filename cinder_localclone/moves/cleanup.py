@@ -7,6 +7,7 @@ rest elsewhere, or moving again, by then: to this node too.
 
 from collections.abc import Collection
 from collections.abc import Mapping
+import functools
 import uuid
 
 from oslo_log import log as logging
@@ -15,6 +16,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
@@ -148,18 +150,24 @@ def remove_stray_metadata(node: Node, seen: survey.Survey,
         volume_id = names.facts(lv.tags).get('volume')
         if volume_id is None or shadow_id in moves:
             continue
-        try:
-            # A destination holds this lock for as long as it prepares.
-            with node.try_lock(volume_id):
-                if (shadow_id in node.stack.survey().stray_metadata()
-                        and not node.records.is_move(shadow_id)):
-                    node.stack.remove_lv(lv.name)
-        except exceptions.Busy:
-            pass
-        except Exception as exc:
-            LOG.error('Metadata LV %(lv)s belongs to no move and could not '
-                      'be removed; the next periodic check tries again: '
-                      '%(error)s', {'lv': lv.name, 'error': exc})
+        # A destination holds this lock for as long as it prepares.
+        nodes.attempt(
+            node, volume_id,
+            functools.partial(_remove_metadata, node, shadow_id, lv.name),
+            functools.partial(_tell_of_metadata, lv.name))
+
+
+def _remove_metadata(node: Node, shadow_id: str, lv: str) -> None:
+    if (shadow_id in node.stack.survey().stray_metadata()
+            and not node.records.is_move(shadow_id)):
+        node.stack.remove_lv(lv)
+
+
+def _tell_of_metadata(lv: str, error: Exception) -> None:
+    LOG.error('Metadata LV %(lv)s belongs to no move and could not be '
+              'removed; the next periodic check tries again: %(error)s',
+              {'lv': lv, 'error': error},
+              exc_info=exceptions.is_unexpected(error))
 
 
 def remove_doomed(node: Node, seen: survey.Survey | None = None

@@ -12,6 +12,7 @@ over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
 from collections.abc import Iterable
+import functools
 
 from oslo_log import log as logging
 
@@ -154,16 +155,11 @@ def look(node: Node, present: survey.Survey | None = None) -> bool:
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *_recorded(node), *noted,
                              *present.foreign_handles()}):
-        try:
-            with node.try_lock(volume_id):
-                _look_at(node, volume_id)
-        except exceptions.Busy:
-            fine = False  # whoever is at work on it may fail
-        except Exception as exc:  # sysfs, the database: whatever it is
-            fine = False
-            events.say(events.NOT_PASSED, volume=volume_id, error=exc,
-                       exc_info=not isinstance(
-                           exc, exceptions.LocalCloneError))
+        # If its lock is taken, the holder of the lock may fail.
+        fine = nodes.attempt(
+            node, volume_id, functools.partial(_look_at, node, volume_id),
+            functools.partial(events.failed, events.NOT_PASSED,
+                              volume=volume_id)) and fine
     return fine
 
 

@@ -294,7 +294,7 @@ def drop_handle(node: Node, move: state.Move) -> None:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
                     {'device': name, 'error': exc},
-                    exc_info=not isinstance(exc, exceptions.LocalCloneError))
+                    exc_info=exceptions.is_unexpected(exc))
 
 
 def abandon(node: Node, context: objects.Context,

@@ -33,8 +33,7 @@ def trouble_is_told(volume_id: str) -> Iterator[None]:
 
 def tell_of_trouble(volume_id: str, exc: Exception) -> None:
     """A volume is not offered as it should be."""
-    events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
-               exc_info=not isinstance(exc, exceptions.LocalCloneError))
+    events.failed(events.EXPORTS_DIFFER, exc, volume=volume_id)
 
 
 def offer(node: Node, move: state.Move) -> None:

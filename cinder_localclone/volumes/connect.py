@@ -390,8 +390,7 @@ class Connections:
                         'check tries again: %(error)s',
                         {'volume': move.volume_id, 'host': move.destination,
                          'error': exc},
-                        exc_info=not isinstance(
-                            exc, exceptions.LocalCloneError))
+                        exc_info=exceptions.is_unexpected(exc))
 
 
 def _is_live(move: state.Move) -> bool:

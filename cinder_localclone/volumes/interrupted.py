@@ -8,6 +8,7 @@ from collections.abc import Collection
 from collections.abc import Mapping
 import contextlib
 import datetime
+import functools
 import time
 
 from cinder.volume import rpcapi
@@ -17,6 +18,7 @@ from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import records
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import statuses
 
@@ -60,21 +62,21 @@ def end_dead(node: Node, rows: records.StatusRecords,
     """
     _forget_asked(node)
     for volume_id in rows.older(node.host, moment, of):
-        try:
-            with node.try_lock(volume_id):
-                if volume_id in node.asked:
-                    continue
-                status = rows.end_dead(
-                    volume_id, node.host, _shown(node.stack.lvs()))
-        except exceptions.Busy:
-            continue
-        except exceptions.NotPossible as exc:
-            LOG.error('An interrupted operation on a volume can\'t be ended, '
-                      'will retry: %s', exc)
-            continue
+        nodes.attempt(
+            node, volume_id,
+            functools.partial(_end_dead, node, rows, volume_id),
+            lambda exc: LOG.error(
+                'An interrupted operation on a volume can\'t be ended, will '
+                'retry: %s', exc, exc_info=exceptions.is_unexpected(exc)))
+
+
+def _end_dead(node: Node, rows: records.StatusRecords, volume_id: str
+              ) -> None:
+    if volume_id not in node.asked:
+        status = rows.end_dead(
+            volume_id, node.host, _shown(node.stack.lvs()))
         if status:
-            events.say(events.ENDED_FOR_DEAD, volume=volume_id,
-                       status=status)
+            events.say(events.ENDED_FOR_DEAD, volume=volume_id, status=status)
 
 
 def _forget_asked(node: Node) -> None:

@@ -391,15 +391,16 @@ class Reconciler:
 
         :param follows: whether it may follow its instance then
         """
+        def tell(exc: Exception) -> None:
+            events.failed(events.NOT_RECONCILED, exc, volume=volume_id)
+
+        def act() -> None:
+            self.converge_locked(volume_id)
+            if follows:
+                self._follow(volume_id)
         try:
             self.comparison.ask_ahead(volume_id)
-            with self.node.try_lock(volume_id):
-                self.converge_locked(volume_id)
-                if follows:
-                    self._follow(volume_id)
-        except exceptions.Busy:
-            pass  # whoever is at work on it brings it to its end
-        except Exception as exc:
-            events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
-                       exc_info=not isinstance(
-                           exc, exceptions.LocalCloneError))
+        except Exception as exc:  # also of the message bus
+            tell(exc)
+        else:
+            nodes.attempt(self.node, volume_id, act, tell)

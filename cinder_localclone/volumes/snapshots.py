@@ -7,6 +7,7 @@ nothing is ever derived from where the volume is by now.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from oslo_log import log as logging
@@ -405,17 +406,21 @@ def _resume_suspended(node: Node, present: survey.Survey) -> None:
         facts = names.facts(lv.tags)
         owner = facts.get('volume') or facts.get('snapshot')
         if lv.suspended and lv.group == node.stack.group and owner:
-            try:
-                with node.try_lock(owner):  # while nothing takes one
-                    if node.stack.resume(lv.name):
-                        LOG.error('LV %s was left suspended by an interrupted '
-                                  'LVM command; it was resumed.', lv.name)
-            except exceptions.Busy:
-                pass
-            except exceptions.LocalCloneError as exc:
-                LOG.error('LV %(lv)s is suspended and could not be resumed, '
-                          'will retry: %(error)s',
-                          {'lv': lv.name, 'error': exc})
+            # With the lock: nothing takes a snapshot now.
+            nodes.attempt(node, owner, functools.partial(_resume, node, lv),
+                          functools.partial(_tell_of_resume, lv))
+
+
+def _resume(node: Node, lv: lvm_reports.LogicalVolume) -> None:
+    if node.stack.resume(lv.name):
+        LOG.error('LV %s was left suspended by an interrupted LVM command; it '
+                  'was resumed.', lv.name)
+
+
+def _tell_of_resume(lv: lvm_reports.LogicalVolume, error: Exception) -> None:
+    LOG.error('LV %(lv)s is suspended and could not be resumed, will retry: '
+              '%(error)s', {'lv': lv.name, 'error': error},
+              exc_info=exceptions.is_unexpected(error))
 
 
 def _remove_doomed(node: Node, snapshot_id: str) -> None:

@@ -61,13 +61,23 @@ def facts(event):
 
 
 def said():
-    """Each ``events.say(events.NAME, fact=...)`` in the package."""
+    """Each ``events.say(events.NAME, fact=...)`` in the package.
+
+    And each ``events.failed``, which has the error as well; also those that a
+    ``functools.partial`` is to call.
+    """
     for path in PACKAGE.rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
-            if (isinstance(node, ast.Call)
-                    and ast.unparse(node.func) == 'events.say'):
-                yield ast.unparse(node.args[0]), {
-                    each.arg for each in node.keywords} - {'exc_info'}
+            if not isinstance(node, ast.Call):
+                continue
+            what, *arguments = map(ast.unparse, (node.func, *node.args))
+            if what == 'functools.partial':
+                what, *arguments = arguments
+            facts = {each.arg for each in node.keywords} - {'exc_info'}
+            if what == 'events.say':
+                yield arguments[0], facts
+            elif what == 'events.failed':
+                yield arguments[0], facts | {'error'}
 
 
 class EventsTest(testtools.TestCase):
