@@ -176,6 +176,10 @@ ENDED_FOR_DEAD = _warning(
     405, 'ended_for_a_dead_service', 'The volume service of this node stopped '
     'during an operation on volume %(volume)s. The status of the volume is '
     '"%(status)s" now.')
+HOME_CORRECTED = _warning(
+    407, 'home_corrected', 'Cinder had recorded %(host)s as the home of '
+    'volume %(volume)s, but its data is on this node. The driver has '
+    'corrected the record.')
 DELETE_SENT_AGAIN = _warning(
     406, 'delete_sent_again', 'The request to delete volume %(volume)s has '
     'not reached this node, its home: the request is sent again.')

@@ -238,17 +238,6 @@ class NotPossible(LocalCloneError):
     outcome = Outcome.UNCHANGED
 
 
-class BeingRetyped(NotPossible):
-    """A move is not rolled back while Cinder changes the volume's type."""
-
-    problem = _('The live move of volume %(volume)s can\'t be rolled back '
-                'while the volume has status "retyping".')
-    outcome = Outcome.UNCHANGED
-    remedy = _('Try again when Cinder has changed the type. If the volume '
-               'service that changes it is lost, reset the volume\'s status '
-               'first.')
-
-
 class UnreadableTag(LocalCloneError):
     """A tag of an LV says how long something is, but it is no number.
 

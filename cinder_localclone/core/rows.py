@@ -66,28 +66,11 @@ def body_bytes(row: Row, size_gib: int | None = None) -> int:
                             extra_bytes(row))
 
 
-def keeps_home(row: Row, asked_by: state.Asked) -> bool:
-    """Whether a volume must have the same home until Cinder is done with it.
-
-    Cinder's retype writes, when it ends, the home with which it began, even
-    if it has not asked the driver (``retype`` in cinder/volume/manager.py).
-    It can begin while a volume is about to be moved, or moved back, under its
-    instance: neither changes the volume's status.
-
-    :param asked_by: who asked for the move; one for the retype itself ends
-        before that
-    """
-    return bool(row.status == 'retyping'
-                and asked_by is not state.Asked.MIGRATION)
-
-
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     """Whether a move may begin, as far as other work on the volume goes.
 
     :param by_cinder: whether Cinder's own migration or retype has it
     """
-    if keeps_home(row, asked_by):
-        return False
     if asked_by is state.Asked.ATTACH:
         return not by_cinder
     if asked_by is state.Asked.FOLLOW:

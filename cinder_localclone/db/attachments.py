@@ -54,7 +54,9 @@ class AttachmentRecords:
     def any_newer(self, ids: Collection[str], seconds: float) -> bool:
         """Return whether an attachment was made or changed recently.
 
-        By the clock of the database: a node's own may be wrong.
+        By the clock of the database: a node's own may be wrong. The host of
+        Cinder's API has stamped when it was made, its home when it was
+        changed: one of the two clocks may be behind.
 
         :param ids: of the attachments; one that is gone does not count
         :param seconds: for less than that
@@ -62,10 +64,11 @@ class AttachmentRecords:
         model = moves.models.VolumeAttachment
         with moves.main_context_manager.reader.using(
                 cinder_context.get_admin_context()) as session:
+            before = clock.ago(session, seconds)
             return session.query(model.id).filter_by(deleted=False).filter(
-                model.id.in_(ids), sqlalchemy.func.coalesce(
-                    model.updated_at, model.created_at)
-                > clock.ago(session, seconds)).first() is not None
+                model.id.in_(ids), sqlalchemy.or_(
+                    model.created_at > before, model.updated_at > before)
+            ).first() is not None
 
     def end_passing(self, volume_id: str, host: str) -> None:
         """A node does not pass a volume through any more."""

@@ -16,9 +16,10 @@ Row: typing.TypeAlias = typing.Any
 def now(session: Session) -> datetime.datetime:
     """Return the time of the database (UTC, without a zone)."""
     # MySQL's own is in the session's time zone, SQLite's in UTC.
-    clocks = {'mysql': sqlalchemy.func.utc_timestamp(
-        type_=sqlalchemy.DateTime), 'postgresql': sqlalchemy.func.timezone(
-            'UTC', sqlalchemy.func.now(), type_=sqlalchemy.DateTime)}
+    mysql = sqlalchemy.func.utc_timestamp(type_=sqlalchemy.DateTime)
+    clocks = {'mysql': mysql, 'mariadb': mysql,
+              'postgresql': sqlalchemy.func.timezone(
+                  'UTC', sqlalchemy.func.now(), type_=sqlalchemy.DateTime)}
     found: datetime.datetime = session.query(clocks.get(
         session.get_bind().dialect.name,
         sqlalchemy.func.current_timestamp())).scalar()

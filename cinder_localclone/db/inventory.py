@@ -243,12 +243,8 @@ class OperatorRecords(interrupted.MigrationRecords,
                     or row.name_id != volume.name_id
                     or self._is_begun(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
-            service = self._service_row(session, heir)
-            row.host, row.cluster_name = heir, None
+            self._give_home(session, row, heir)
             row.status = 'error'
-            if service:
-                row.service_uuid = service.uuid
-                row.availability_zone = service.availability_zone
 
     def _is_begun(self, session: records.Session, row: records.Row) -> bool:
         """Whether a move's source would be lost with the volume's home."""

@@ -280,8 +280,7 @@ class Records:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
                     or not rows.is_home(volume, move.source)
-                    or move_record.has_lost_hold(volume, shadow)
-                    or rows.keeps_home(volume, move.asked_by)):
+                    or move_record.has_lost_hold(volume, shadow)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             move_record.give_back(volume, shadow)
@@ -293,7 +292,6 @@ class Records:
 
         :raises InvalidTransition: if the move's phase allows no way back
         :raises StaleMove: if either row is not as the move says
-        :raises BeingRetyped: see :func:`.rows.keeps_home`
         """
         token = move.token.after(
             state.Event.DESTINATION_DETACHED, move.committed)
@@ -302,8 +300,6 @@ class Records:
             if (volume is None
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            if rows.keeps_home(volume, move.asked_by):
-                raise exceptions.BeingRetyped(volume=move.volume_id)
             self._swap(volume, shadow)
             move_record.enter(shadow, token)
             return _to_move(shadow, volume)
@@ -399,6 +395,17 @@ class Records:
     def _shadows(self, session: Session, volume_id: str) -> Iterable[Row]:
         return self._shadow_query(session).filter_by(
             migration_status=move_record.target(volume_id))
+
+    def _give_home(self, session: Session, row: Row, host: str) -> None:
+        """A volume's row says that a node is its home, and of what zone.
+
+        :param host: service host with its pool
+        """
+        service = self._service_row(session, host)
+        row.host, row.cluster_name = host, None
+        if service:
+            row.service_uuid = service.uuid
+            row.availability_zone = service.availability_zone
 
     @staticmethod
     def _service_row(session: Session, host: str) -> Row | None:

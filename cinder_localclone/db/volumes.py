@@ -110,11 +110,7 @@ class SnapshotRecords(moves.Records):
             if (row is None or row.status != 'creating' or row.host != old
                     or self._is_moving(session, row)):
                 raise exceptions.TooLate(what='Volume ' + volume_id)
-            service = self._service_row(session, new)
-            row.host, row.cluster_name = new, None
-            if service:
-                row.service_uuid = service.uuid
-                row.availability_zone = service.availability_zone
+            self._give_home(session, row, new)
 
     @staticmethod
     def wanted_encryption(volume: objects.Volume, new: bool = False
@@ -183,14 +179,25 @@ class SnapshotRecords(moves.Records):
             if volume_rows.recorded(row) != encryption:
                 row.provider_id = _text(encryption)
             if not volume_rows.is_home(row, host):
-                service = self._service_row(session, host)
-                row.cluster_name = None
-                row.host = volume_utils.append_host(
-                    host, volume_utils.extract_host(row.host, 'pool'))
-                if service:
-                    row.service_uuid = service.uuid
-                    row.availability_zone = service.availability_zone
+                self._give_home(session, row, _with_pool(row, host))
         return self.volume(volume.id)
+
+    @moves.retried
+    def correct_home(self, volume: objects.Volume, host: str) -> bool:
+        """Record which node has the LV that the row of a volume names.
+
+        :param volume: as it was read
+        :param host: service host of that node
+        :returns: whether the row was as it was read; else nothing is changed
+        """
+        with moves.main_context_manager.writer.using(
+                moves._admin()) as session:
+            row = self._row(session, volume.id, lock=True)
+            if row is None or (row.host, row.name_id) != (
+                    volume.host, volume.name_id):
+                return False
+            self._give_home(session, row, _with_pool(row, host))
+            return True
 
     @moves.retried
     def keep(self, volume_id: str, name_id: str) -> None:
@@ -255,6 +262,13 @@ class SnapshotRecords(moves.Records):
                     volume.id == volume_id,
                     volume.host.startswith(host + '#', autoescape=True)
                 ).update({'service_uuid': uuid}, synchronize_session=False)
+
+
+def _with_pool(row: moves.Row, host: str) -> str:
+    """Return a service host with the pool of a row."""
+    found: str = volume_utils.append_host(
+        host, volume_utils.extract_host(row.host, 'pool'))
+    return found
 
 
 def _text(encryption: encryption_types.Recorded | None) -> str | None:

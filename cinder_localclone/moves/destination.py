@@ -325,7 +325,6 @@ def roll_back_live(node: Node, context: objects.Context,
     :raises SourceBusy: if something has the handle open here
     :raises DestinationWritten: if anything was written here
     :raises CloneFailed: if that is unknown
-    :raises BeingRetyped: if Cinder changes the volume's type
     """
     devices.ensure_closed(node, move.volume_id)
     written = written_regions(node, move)

@@ -6,7 +6,6 @@ import dataclasses
 from cinder_localclone.core import events
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import destination
@@ -54,8 +53,6 @@ def release_if_detached(node: Node, context: objects.Context,
 def roll_back_if_dropped(node: Node, context: objects.Context,
                          move: state.Move, volume: objects.Volume) -> None:
     """At the destination: the migration was dropped without a call."""
-    if rows.keeps_home(volume, move.asked_by):
-        return
     users = devices.users(node, move.volume_id)
     written = destination.written_regions(node, move)
     if may_go_back(_holders(node, move, volume), users,

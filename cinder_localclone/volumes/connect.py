@@ -319,7 +319,8 @@ class Connections:
                     self._source_released(context, move)
             elif (move.destination == self._node.host
                   and not self._has_another(volume, move.destination)):
-                self._roll_back(context, move)
+                _when_closed(destination.roll_back_live, self._node,
+                             context, move)
 
     def _has_another(self, volume: objects.Volume | None, host: str) -> bool:
         """Whether a node has a volume by two attachments.
@@ -366,14 +367,6 @@ class Connections:
                         'its header guard stays until nothing has it open: '
                         '%(error)s',
                         {'volume': volume.id, 'error': exc})
-
-    def _roll_back(self, context: objects.Context, move: state.Move) -> None:
-        """Nova has given a live migration up."""
-        try:
-            _when_closed(destination.roll_back_live, self._node, context,
-                         move)
-        except exceptions.BeingRetyped as exc:
-            LOG.info('%s The periodic check of this node tries again.', exc)
 
     def _source_released(self, context: objects.Context,
                          move: state.Move) -> None:

@@ -20,6 +20,7 @@ from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 
@@ -75,8 +76,30 @@ def delete_here(node: Node, context: objects.Context,
             manage.give_back(node, 'volume', volume_id)
         elif home == node.host:
             source.abandon_interrupted(node, context, volume_id)
+            _check_home(node, context, volume)
             _remove(node, context, volume, overwrites)
         return home
+
+
+def _check_home(node: Node, context: objects.Context,
+                volume: objects.Volume) -> None:
+    """See that no other node has the LV that the row of a volume names.
+
+    Such a node corrects the row, see :mod:`.homes`. If an earlier delete has
+    removed the LV, no node has it.
+
+    :raises CannotDelete: if another node has it
+    :raises HalfDeleted: if a node does not answer
+    """
+    if volume.name in node.stack.lvs():
+        return
+    with _to_be_tried_again(node, volume.id, exceptions.PeerUnreachable):
+        other = homes.find(node, context, volume)
+    if other:
+        node.peers.converge_soon(context, other, volume.id)
+        raise exceptions.CannotDelete(
+            volume=volume.id, reason='its data is on %s, and Cinder has '
+            'recorded another home. %s corrects that soon.' % (other, other))
 
 
 def _home(node: Node, volume_id: str) -> str:

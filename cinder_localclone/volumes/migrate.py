@@ -135,7 +135,8 @@ def retype(node: Node, volume_id: str, extra_specs: dict[str, str]
     :raises StaleMove: if this is not the volume's home any more
     :raises EncryptionChange: if it would have to be encrypted, or decrypted
     """
-    # A live move that is not committed yet fails: see rows.keeps_home.
+    # A live move that had begun before comes first; what comes later, and is
+    # overwritten by Cinder, is corrected: see homes.
     with node.lock(volume_id):
         volume = nodes.volume_at_home(node, volume_id)
         policy.check_retype(node, volume, extra_specs)

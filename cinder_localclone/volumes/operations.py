@@ -19,7 +19,6 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     :raises SourceBusy: if the volume is open at the destination
     :raises DestinationWritten: if it was written there
     :raises CloneFailed: if that is unknown
-    :raises BeingRetyped: if Cinder changes the volume's type
     """
     node = reconciler.node
     with node.lock(volume_id):

@@ -38,6 +38,7 @@ from cinder_localclone.moves import source
 from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import exports
+from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import quick_check
 from cinder_localclone.volumes import uncommitted
@@ -124,6 +125,11 @@ class Reconciler:
     def _converge_present(self, volume_id: str, volume: objects.Volume | None
                           ) -> None:
         move = self.node.records.move_of(volume_id)
+        ends = (move.source, move.destination) if move else ()
+        if (volume is not None and self.node.host not in ends
+                and not rows.is_home(volume, self.node.host)):
+            volume = homes.correct(self.node, self.context, volume)
+            move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
@@ -358,8 +364,9 @@ class Reconciler:
         cleanup.remove_stray_metadata(self.node, survey, shadows)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
-        self._attempt_all(survey.volumes_above(group) - known - waiting
-                          - set(survey.snapshots(group)))
+        here = survey.volumes_above(group) | survey.volumes_in(group)
+        self._attempt_all(here - known - waiting - set(
+            survey.snapshots(group)))
         devices.look(self.node, survey, links)
         self._reencryptions.look(home.values(), survey)
         clone.look_at_images(self.node, survey)

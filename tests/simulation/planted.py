@@ -64,8 +64,8 @@ FAULTS = {
     'check removed: a volume is made once': (
         'volumes.uncommitted', 'being_created',
         'if row.name in node.stack.lvs():', 'if False:'),
-    'wait removed: a change of the type': (
-        'core.rows', 'keeps_home', "row.status == 'retyping'", 'False'),
+    'stale row: the home that Cinder writes': (
+        'volumes.homes', 'correct', 'home == node.host', 'True'),
     'clock: a node goes by its own': (
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'

@@ -392,18 +392,6 @@ class UnserveTest(Base):
         self.unserve(self.b, ON_B)
         self.assertIsNone(self.move())
 
-    def test_roll_back_waits_for_a_change_of_the_type(self):
-        """The detach is done: Nova would keep the attachment otherwise."""
-        self.live()
-        live, self.volume.status = self.move(), 'retyping'
-        self.unserve(self.b, ON_B)
-        self.assertEqual(live, self.move())
-        del self.volume.volume_attachment[1]
-        self.volume.status = 'in-use'
-        self.b.reconciler.converge_node()
-        self.assertIsNone(self.move())
-        self.assertIs(self.a, self.world.home(self.volume))
-
     def test_forced_detach_decides_nothing_about_a_live_move(self):
         self.live()
         for node in (self.a, self.b):

@@ -67,10 +67,11 @@ class RemainsTest(Base):
 
     def test_only_the_home_prompts_others(self):
         self.failed()
-        self.volume.host = 'c@l#p'
+        here = self.volume.name
+        self.volume.host, self.volume.name = 'c@l#p', 'volume-elsewhere'
         self.converge(self.a)
         self.assertEqual([], self.told)
-        self.volume.host = A + '#p'
+        self.volume.host, self.volume.name = A + '#p', here
         self.converge(self.a)
         self.assertEqual([(A, B, self.volume_id)], self.told)
 

@@ -47,6 +47,8 @@ FROZEN = {
     403: ('not_reconciled', 'error'), 404: ('periodic_work_failed', 'error'),
     405: ('ended_for_a_dead_service', 'warning'),
     406: ('delete_sent_again', 'warning'),
+    407: ('home_corrected', 'warning'),
+    407: ('home_corrected', 'warning'),
     501: ('reencryption_begun', 'info'),
     502: ('reencryption_goes_on', 'info'),
     503: ('reencryption_ended', 'info'),

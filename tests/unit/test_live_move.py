@@ -215,20 +215,6 @@ class LiveMoveTest(test_move.Base):
         self.assertEqual('new', m.b.read(m.id, 2))
         self.assertEqual(B, m.world.home(m.volume).host)
 
-    def test_no_way_back_while_cinder_changes_its_type(self):
-        """Cinder writes the home in the end that it began with."""
-        m, _moving = self.started()
-        m.volume.status = 'retyping'
-        self.assertRaises(exceptions.BeingRetyped, operations.abort,
-                          m.b.reconciler, m.id)
-        m.volume.volume_attachment = [attachment(A)]
-        m.world.reconcile()
-        self.assertEqual(B, m.world.home(m.volume).host)
-        m.volume.status = 'in-use'
-        m.end()
-        self.assertEqual(A, m.world.home(m.volume).host)
-        self.check(m.world, m.volume, m.expected)
-
     @ddt.data('ro', 'Fail')
     def test_no_way_back_from_a_clone_that_failed(self, mode):
         m, _moving = self.started()

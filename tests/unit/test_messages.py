@@ -177,7 +177,7 @@ class ErrorsTest(testtools.TestCase):
         (exceptions.HalfDeleted, Outcome.HALF_REMOVED, 'Delete it again'),
         (exceptions.Busy, Outcome.NOT_COMPLETED, 'try again'),
         (exceptions.MoveUnderWay, Outcome.UNCHANGED, ''),  # as Refused
-        (exceptions.BeingRetyped, Outcome.UNCHANGED, 'Try again when'),
+        (exceptions.SourceWritten, Outcome.UNCHANGED, 'Close the volume'),
         (exceptions.TargetHangs, Outcome.UNKNOWN, 'See the kernel log'),
         (encryption_exceptions.ForeignHeader, Outcome.NOT_WRITTEN,
          'Find out'))

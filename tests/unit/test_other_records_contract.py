@@ -238,6 +238,13 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.attachments())
         self.assertEqual('available', self.told('status'))
 
+    def test_drop_attachment__beside_one_of_another_volume(self):
+        self.put(status='reserved')
+        self.rows.attach(self.create(), None, ONE, None)
+        self.records.drop_attachment(self.volume, self.rows.attach(
+            self.volume, None, ONE, None))
+        self.assertEqual('available', self.told('status'))
+
     def test_drop_attachment__gone_on_or_gone(self):
         connected = self.rows.attach(self.volume, 'a', ONE, PASSED)
         self.nothing('drop_attachment', self.volume, connected)
@@ -245,7 +252,7 @@ class Contract(records_bench.Contract):
         self.nothing('drop_attachment', NONE, connected)
 
     @ddt.data((50, None, True), (70, None, False), (9000, 50, True),
-              (9000, 70, False), (-9000, None, True))
+              (9000, 70, False), (-9000, None, True), (50, 9000, True))
     @ddt.unpack
     def test_any_newer__when_it_was_made_or_changed(self, made, changed, new):
         found, other = (self.rows.attach(self.volume, None, ONE, None)
@@ -263,12 +270,13 @@ class Contract(records_bench.Contract):
         self.records.drop_attachment(self.volume, found)
         self.assertFalse(self.records.any_newer([found], 60))
 
-    def test_drop_attachment__beside_one_that_has_failed(self):
+    @ddt.data('error_attaching', 'error_detaching')
+    def test_drop_attachment__beside_one_that_has_failed(self, failure):
         """Cinder does not count that either."""
         self.put(status='reserved', attach_status='reserved')
         failed, refused = (self.rows.attach(self.volume, None, ONE, None)
                            for _each in range(2))
-        self.rows.change_attachment(failed, attach_status='error_attaching')
+        self.rows.change_attachment(failed, attach_status=failure)
         self.records.drop_attachment(self.volume, refused)
         self.assertEqual([failed], self.attachments())
         self.assertEqual(('available', 'detached'),
@@ -625,6 +633,22 @@ class Contract(records_bench.Contract):
         for host, zone in (*ZONES.items(), (B + '#p', 'there'),
                            ('x@l', None)):
             self.assertEqual(zone, self.records.zone_of(host))
+
+    def test_correct_home__with_its_zone(self):
+        volume = self.row()
+        self.assertTrue(self.records.correct_home(volume, B))
+        self.assertEqual(
+            (B + '#p', 'there', self.rows.services[B], volume.name),
+            self.told('host', 'availability_zone', 'service_uuid', 'name'))
+        self.assertFalse(self.nothing('correct_home', volume, C))
+
+    def test_correct_home__moved_or_gone(self):
+        volume = self.row()
+        self.records.commit(self.begin())
+        self.put(host=A + '#p')  # as it was, but for its LV
+        self.assertFalse(self.nothing('correct_home', volume, C))
+        self.rows.destroy(self.volume)
+        self.assertFalse(self.nothing('correct_home', volume, C))
 
     def test_correct_services__of_a_home(self):
         self.put(service_uuid=self.rows.services[B])

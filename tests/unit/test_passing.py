@@ -601,6 +601,18 @@ class EndsTest(Passed):
         self.world.reconcile()
         self.is_ended()
 
+    def test_shelved_while_another_has_just_connected(self):
+        old = timeutils.utcnow() - datetime.timedelta(days=9)
+        self.shelve(created_at=old, updated_at=None)
+        other = test_connections.attachment('x')
+        vars(other).update(
+            connection_info={'driver_volume_type': 'iscsi'},
+            created_at=timeutils.utcnow(), updated_at=None)
+        self.volume.volume_attachment.append(other)
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.is_ended()
+
     def test_attached_a_moment_ago(self):
         """Nobody knows yet where."""
         old = timeutils.utcnow() - datetime.timedelta(days=9)

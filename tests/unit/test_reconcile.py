@@ -82,6 +82,7 @@ class AtRestTest(Base):
         self.assertEqual(1, len(self.a.remote))
 
     def test_a_stray_handle_goes_unless_it_is_open(self):
+        left, self.volume.name = self.volume.name, 'volume-elsewhere'
         self.volume.host = B + '#p'
         self.a.opened.add(self.handle)
         with mock.patch.object(events, 'LOG') as log:
@@ -91,7 +92,7 @@ class AtRestTest(Base):
         self.a.opened.clear()
         self.converge()
         self.assertEqual({}, self.a.devices)
-        self.assertIn(self.volume.name, self.a.lvs)
+        self.assertIn(left, self.a.lvs)
 
     def test_handle_of_a_volume_that_is_gone(self):
         del self.world.volumes[self.volume_id]
@@ -208,6 +209,7 @@ class AtRestTest(Base):
         self.a.exports['a move that is over'] = stray.id
         over = names.source('00000000-0000-4000-8000-000000000001')
         self.a.devices[over] = {'below': stray.name}
+        stray.name = 'volume-elsewhere'
         del self.a.devices[self.handle]
         order = []
         converge = self.a.reconciler.converge_locked

@@ -399,29 +399,6 @@ class Contract(records_bench.Contract):
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, 'commit', move)
 
-    @ddt.data(Asked.ATTACH, Asked.FOLLOW, Asked.DRAIN)
-    def test_commit__while_cinder_changes_its_type(self, asked_by):
-        """It writes the home in the end that it began with."""
-        if asked_by is Asked.DRAIN:
-            self.put(status='available', attach_status='detached')
-        move = self.begin(asked_by=asked_by)
-        self.put(status='retyping')
-        self.refused(exceptions.StaleMove, 'commit', move)
-
-    def test_commit__for_a_change_of_its_type(self):
-        self.put(status='retyping', attach_status='detached',
-                 migration_status='migrating')
-        self.assertTrue(self.records.commit(
-            self.begin(asked_by=Asked.MIGRATION)).committed)
-
-    @ddt.data(Asked.ATTACH, Asked.FOLLOW)
-    def test_begin__while_cinder_changes_its_type(self, asked_by):
-        self.put(status='retyping')
-        volume = self.row()
-        self.refused(exceptions.StaleMove, 'begin', volume, B + '#p',
-                     Event.MOVE_BEGUN, GEOMETRY, str, 'CHAP u s', 'i',
-                     asked_by)
-
     def test_commit__back_and_forth(self):
         names = [self.told('name')]
         for host in (B, A, B):
@@ -457,14 +434,6 @@ class Contract(records_bench.Contract):
         move = self.live()
         self.records.roll_back(move)
         self.refused(exceptions.StaleMove, 'roll_back', move)
-
-    def test_roll_back__while_cinder_changes_its_type(self):
-        """It writes the home in the end that it began with."""
-        move = self.live()
-        self.put(status='retyping')
-        self.refused(exceptions.BeingRetyped, 'roll_back', move)
-        self.put(status='in-use')
-        self.assertFalse(self.records.roll_back(move).committed)
 
     def test_roll_back__moved_meanwhile(self):
         move = self.live()

@@ -245,7 +245,7 @@ class DeadTest(Base):
                              time.monotonic() - minutes * 60)
             self.assertEqual(status, self.status())
 
-    @ddt.data(('mysql', 'utc_timestamp()'),
+    @ddt.data(('mysql', 'utc_timestamp()'), ('mariadb', 'utc_timestamp()'),
               ('postgresql', "timezone('UTC', now())"),
               ('sqlite', 'CURRENT_TIMESTAMP'))
     @ddt.unpack

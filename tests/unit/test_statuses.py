@@ -24,7 +24,9 @@ def collections_in(path):
             node, 'elts', ())
         found = {each.value for each in members
                  if isinstance(each, ast.Constant)}
-        if len(found) > 1 and len(found) == len(members):
+        others = [each for each in members if isinstance(each, ast.Starred)]
+        if found and len(members) > 1 and (
+                len(found) + len(others) == len(members)):
             yield node.lineno, found
 
 

@@ -178,6 +178,9 @@ class SnapshotRecords(typing.Protocol):
     def zone_of(self, host: str) -> str | None:
         """The availability zone of a service host."""
 
+    def correct_home(self, volume: objects.Volume, host: str) -> bool:
+        """Record which node has the LV that the row of a volume names."""
+
     def correct_services(self, host: str) -> None:
         """The volumes of a service host say that they are that service's."""
 

@@ -198,6 +198,15 @@ class SimSnapshotRecords:
             recorded.provider_id = _text(encryption)
         return self.volume(volume.id)
 
+    def correct_home(self, volume, host):
+        row = self.world.volumes.get(volume.id)
+        if row is None or (row.host, row.name_id) != (
+                volume.host, volume.name_id):
+            return False
+        row.host = '%s#%s' % (host, _pool(row.host))
+        self._take_service(row, host)
+        return True
+
     def keep(self, volume_id, name_id):
         recorded = self.world.volumes.get(volume_id)
         if recorded and (recorded.status, recorded.name_id) == (

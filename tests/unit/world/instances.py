@@ -121,7 +121,7 @@ class Instances:
             if new not in volume.volume_attachment:
                 return  # it has been detached already
             new.attach_status = 'attaching'
-            if volume.status in ('reserved', 'in-use'):
+            if volume.status in ('reserved', 'in-use', 'retyping'):
                 volume.status = 'attaching'
         done, _nothing = self.ask(volume.host.partition('#')[0], connect)
         node = self.world.nodes[host]
@@ -202,7 +202,11 @@ class Instances:
         left = {each.attach_status for each in volume.volume_attachment}
         attached = left & {'attached', 'detaching'}
         volume.attach_status = 'attached' if attached else 'detached'
-        if volume.status in ('reserved', 'attaching', 'in-use'):
+        # Cinder writes it over "retyping" as well (volume_detached).
+        if volume.status in ('reserved', 'attaching', 'in-use') or (
+                volume.status == 'retyping' and (
+                    left or volume.migration_status in (
+                        None, 'success', 'error'))):
             volume.status = 'in-use' if attached else (
                 'attaching' if 'attaching' in left else
                 'reserved' if left else 'available')

@@ -97,7 +97,8 @@ class SimPeers(images.SimSnapshotPeers):
     def inspect(self, context, host, volume_id):
         return self._call(host, lambda other: {
             'header_backup': volume_id in self.node.world.backups,
-            'lvs': [{'name': lv.name, 'uuid': lv.uuid}
+            'lvs': [{'name': lv.name, 'uuid': lv.uuid,
+                     'tags': sorted(lv.tags)}
                     for lv in other.sim_stack.lvs().values()]})
 
     def delete(self, context, host, volume_id):

@@ -185,8 +185,7 @@ class SimRecords(images.SimSnapshotRecords):
         shadow = self.world.shadow_rows[move.shadow_id]
         if (move.committed or volume is None
                 or _service(volume.host) != move.source
-                or move_record.has_lost_hold(volume, shadow)
-                or rows.keeps_home(volume, move.asked_by)):
+                or move_record.has_lost_hold(volume, shadow)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
         self._swap(volume, move.shadow_id, recorded.destination_lv)
@@ -201,8 +200,6 @@ class SimRecords(images.SimSnapshotRecords):
         volume = self.world.volumes.get(move.volume_id)
         if volume is None or _service(volume.host) != move.destination:
             raise exceptions.StaleMove(volume=move.volume_id)
-        if rows.keeps_home(volume, move.asked_by):
-            raise exceptions.BeingRetyped(volume=move.volume_id)
         self._swap(volume, move.shadow_id, recorded.source_lv)
         return self._changed(recorded, token=token, committed=False,
                              destination=move.destination)
@@ -332,7 +329,8 @@ class SimRecords(images.SimSnapshotRecords):
         before = self.world.database_time() - datetime.timedelta(
             seconds=seconds)
         return any(each.id in ids
-                   and (each.updated_at or each.created_at) > before
+                   and any(moment and moment > before for moment in (
+                       each.created_at, each.updated_at))
                    for row in self.world.volumes.values()
                    for each in row.volume_attachment)
 

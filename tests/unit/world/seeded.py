@@ -344,8 +344,9 @@ class Handlers(handlers.Handlers):
                 'room': vars(free)}
 
     def inspect(self, context, volume_id):
-        return {'lvs': [{'name': lv.name, 'uuid': lv.uuid} for lv in
-                        self._node.sim_stack.lvs().values()]}
+        return {'lvs': [
+            {'name': lv.name, 'uuid': lv.uuid, 'tags': sorted(lv.tags)}
+            for lv in self._node.sim_stack.lvs().values()]}
 
 
 class Node(nodes.SimNode):

@@ -608,12 +608,16 @@ class Cloud(encrypted.Events, instances.Instances):
     def _retype(self, a, b):
         """Another type, at its home or at another node."""
         volume = self.volume(a, 'available', 'in-use')
-        if volume is None or (
+        if volume is None:
+            return False
+        asked = volume.host
+        self.scheduler.turn(hot=True)  # the API compares all but the home
+        if volume.id not in self.world.volumes or volume.status not in (
+                'available', 'in-use') or (
                 volume.migration_status not in (None, 'success', 'error')):
             return False
         before, volume.status = volume.status, 'retyping'
         volume.previous_status = before
-        asked = volume.host
         home = asked.partition('#')[0]
         host = home if b % 2 else self.other(b, volume.host).host
         self.say('retype %s at %s', volume.id[:4], host)
