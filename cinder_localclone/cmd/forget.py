@@ -21,6 +21,7 @@ from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 
 NOTHING = 'nothing'
 
@@ -226,7 +227,7 @@ def _of_snapshots(records: record_interfaces.OperatorRecords, host: str
     """Snapshots stay where they were taken, wherever their volumes are."""
     found = records.snapshots(records.snapshots_on(host))
     for snapshot in sorted(found.values(), key=lambda each: each.id):
-        if snapshot.status not in ('error', 'deleting'):
+        if snapshot.status not in statuses.SNAPSHOT_GIVEN_UP:
             yield Step(
                 snapshot.volume_id, 'has its snapshot %s' % snapshot.id,
                 'the whole snapshot', 'in status "error", to be deleted',

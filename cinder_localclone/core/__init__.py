@@ -6,7 +6,10 @@ nothing here imports another package of the driver. :mod:`.core.interfaces`
 says what a node's storage, database and peers can do; :mod:`.core.formats`
 parses and builds the texts and bytes of LVM, device-mapper and LUKS.
 
-``names``, ``state``, ``rows``, ``attachments``, ``node``, ``exceptions``
-and ``objects`` are imported everywhere. :mod:`nova <.nova>` imports
-``hosts`` only.
+``names``, ``state``, ``rows``, ``statuses``, ``attachments``, ``node``,
+``exceptions`` and ``objects`` are imported everywhere. Facts that several
+packages share have one owner: sets of Cinder's statuses ``statuses``, LVM
+tags ``lvm_tags``, the columns of a move ``move_record``, what an error says
+to operator and owner ``outcomes`` and the error's class. :mod:`nova <.nova>`
+imports ``hosts`` only.
 """

@@ -24,12 +24,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
-
-#: Statuses in which whoever has a volume has an attachment. In others it is
-#: Cinder itself that reads or writes, without one.
-BY_ATTACHMENT = rows.NOVA_STATUSES | {
-    'available', 'detaching', 'extending', 'error_extending',
-    'awaiting-transfer'}
+from cinder_localclone.core import statuses
 
 #: What of a connector says which host it is of: either is enough, for a host
 #: may have got another name or another iSCSI name since.
@@ -175,7 +170,7 @@ def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:
 
     :param by_cinder: whether Cinder's own migration or retype has it
     """
-    return (volume.status in BY_ATTACHMENT and not by_cinder
+    return (volume.status in statuses.BY_ATTACHMENT and not by_cinder
             and not any(not each.connector and each.mountpoint
                         for each in volume.volume_attachment))
 

@@ -246,7 +246,7 @@ def failed(event: Event, error: Exception, **facts: typing.Any) -> None:
 def refused(cause: str) -> None:
     """Count why something was not done.
 
-    :param cause: a key of :data:`cinder_localclone.service.messages.DETAILS`
+    :param cause: a key of :data:`.outcomes.USER_MESSAGES`
     """
     with _counting:
         _refused[cause.lower()] += 1

@@ -5,15 +5,11 @@ from collections.abc import Iterable
 import hashlib
 import re
 
+from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 
-#: Begins the tag of a volume group that says what is known of the header of
-#: a volume which is passed through to its node: there is no LV to have it.
-_PASSED = 'localclone.passed-'
+_PASSED, _KEEPS = lvm_tags.PASSED.text, lvm_tags.KEEPS.text
 _SEALED = '.cred'
-#: Begins the tag of a volume group that says where a backend keeps what opens
-#: its volumes: backups of headers, or sealed keys.
-_KEEPS = 'localclone.keeps-'
 #: What the value of a tag may have.
 _VALUE = re.compile(r'[A-Za-z0-9_+.\-/=!:#&]+')
 

@@ -16,9 +16,12 @@ from cinder_localclone.core import names
 _WORD = '[0-9a-f]{8}'
 _MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
 _REMOTE = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
+#: In the names of exports by which a node passes a volume through, and of no
+#: others.
+PASS = 'pass-'
 #: Volume; backend, home and initiator.
-_PASS = re.compile(r'\S*pass-(%s)-(%s)-(%s)-(%s)' % (
-    names.UUID, _WORD, _WORD, _WORD))
+_PASS = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
+    PASS, names.UUID, _WORD, _WORD, _WORD))
 
 
 def move_iqn(prefix: str, shadow_id: str) -> str:
@@ -46,9 +49,9 @@ def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
 
     :param home: service host of the node that serves it
     """
-    return '%spass-%s-%s-%s-%s' % (
-        prefix, volume_id, _digest(names.backend_of(home)), _digest(home),
-        _digest(initiator))
+    return '%s%s%s-%s-%s-%s' % (
+        prefix, PASS, volume_id, _digest(names.backend_of(home)),
+        _digest(home), _digest(initiator))
 
 
 def _digest(text: str) -> str:

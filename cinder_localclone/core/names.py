@@ -11,6 +11,8 @@ import hashlib
 import re
 import typing
 
+from cinder_localclone.core import lvm_tags
+
 _Found = typing.TypeVar('_Found')
 
 #: What ids look like.
@@ -27,55 +29,43 @@ _DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
-#: LVM tag of a volume's LV until Cinder has taken the volume: before that
-#: nobody was given it. Another one says which backend has made it, and may
-#: remove it: another backend in the same group has other locks.
-NEWBORN = 'localclone.newborn'
-#: LVM tag of a metadata LV whose volume is used through its old home, until
-#: the move is committed: before that nothing may be written to its clone.
-FOLLOWS = 'localclone.follows'
-#: LVM tag of the same LV afterwards, until the handle is on the clone and what
-#: was written at the old home is stable there.
-SWAPPING = 'localclone.swapping'
-#: LVM tag of a metadata LV until it is known what was never written of its
-#: source: a guest used that when the clone was built.
-UNMAPPED = 'localclone.unmapped'
-#: LVM tag of what a node has left of a volume that is elsewhere: moved, or
-#: passed through from its home. A boot must not give that out.
-AWAY = 'localclone.away'
-#: LVM tag of a volume's LV whose delete has begun: it is not available again.
-DELETING = 'localclone.deleting'
-#: LVM tags of a copy's LV that lacks something, and of one that may end so.
-LACKING, ACCEPTED = 'localclone.lacking', 'localclone.accepted'
-#: LVM tag of an encrypted volume's LV while the node has the volume open, or
-#: means to: a boot opens it again.
-OPENED = 'localclone.opened'
-#: LVM tag of an encrypted volume's LV that nobody but the driver has opened:
-#: what was not written to it reads as noise, not as zeros.
-FRESH = 'localclone.fresh'
-#: LVM tag of an encrypted volume's LV from before a key goes from its header
-#: until no backup of that has it any more.
-OUTDATED = 'localclone.backups=outdated'
-#: LVM tag of an encrypted volume's LV from before it is re-encrypted until
-#: what comes after the end of that is done, too.
-REENCRYPTED = 'localclone.reencrypted'
-#: LVM tag of the same LV if an operator has said that this is to wait.
-PAUSED = 'localclone.paused=operator'
-#: The fact in the tags of the LV of a volume that Nova encrypts, as long as
-#: it has a guard: how many sectors its header has. A boot makes it again.
-GUARDED = 'guarded'
+#: LVM tags that are flags. :mod:`.lvm_tags` says what each means, and who
+#: sets it.
+NEWBORN = lvm_tags.NEWBORN.text
+FOLLOWS = lvm_tags.FOLLOWS.text
+SWAPPING = lvm_tags.SWAPPING.text
+UNMAPPED = lvm_tags.UNMAPPED.text
+AWAY = lvm_tags.AWAY.text
+DELETING = lvm_tags.DELETING.text
+LACKING = lvm_tags.LACKING.text
+ACCEPTED = lvm_tags.ACCEPTED.text
+OPENED = lvm_tags.OPENED.text
+FRESH = lvm_tags.FRESH.text
+OUTDATED = lvm_tags.OUTDATED.text
+REENCRYPTED = lvm_tags.REENCRYPTED.text
+PAUSED = lvm_tags.PAUSED.text
+#: Facts: see there, too.
+GUARDED: lvm_tags.Fact = 'guarded'
+WAS: lvm_tags.Fact = 'was'
 #: Where the paths are that Nova gets of volumes that it encrypts.
 LINKS = '/dev/localclone'
-#: The fact that says what an LV was called before it was managed.
-WAS = 'was'
 
 
 def tags(**facts: object) -> list[str]:
     """Facts as LVM tags: ``localclone.<name>=<value>``.
 
-    Values may have letters, digits and ``_+.-/=!:#&``.
+    :raises KeyError: if :mod:`.lvm_tags` has no such fact
     """
-    return ['localclone.%s=%s' % fact for fact in facts.items()]
+    return [lvm_tags.FACTS[name].of(value) for name, value in facts.items()]
+
+
+def with_fact(tags: Iterable[str], fact: lvm_tags.Fact) -> set[str]:
+    """Those of an LV's tags that say a fact, whatever its value.
+
+    :raises KeyError: if :mod:`.lvm_tags` has no such fact
+    """
+    begin = lvm_tags.FACTS[fact].of('')
+    return {tag for tag in tags if tag.startswith(begin)}
 
 
 def volume_tags(volume_id: str, extra_bytes: int) -> list[str]:
@@ -102,11 +92,13 @@ def given(size_bytes: int) -> str:
     return tags(given=size_bytes)[0]
 
 
-def facts(tags: Iterable[str]) -> dict[str, str]:
+def facts(tags: Iterable[str]) -> dict[lvm_tags.Fact, str]:
     """The facts in an LV's tags."""
-    pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
-             if tag.startswith('localclone.')]
-    return {name: value for name, equals, value in pairs if equals}
+    pairs = [tag.removeprefix(lvm_tags.PREFIX).partition('=') for tag in tags
+             if tag.startswith(lvm_tags.PREFIX)]
+    return {typing.cast(lvm_tags.Fact, name): value
+            for name, equals, value in pairs
+            if equals and name in lvm_tags.FACTS}
 
 
 def guarded(tags: Iterable[str]) -> int:
@@ -120,8 +112,8 @@ def own_tags(tags: Iterable[str]) -> list[str]:
 
     How much of a thick one may be seen stays true without the driver.
     """
-    return sorted(tag for tag in tags if tag.startswith('localclone.')
-                  and not tag.startswith('localclone.shown='))
+    return sorted(tag for tag in tags if tag.startswith(lvm_tags.PREFIX)
+                  and not tag.startswith(lvm_tags.SHOWN.of('')))
 
 
 def newborn(host: str) -> list[str]:

@@ -9,7 +9,7 @@ formatted and when its re-encryption ends; each use of a key compares both.
 
 import dataclasses
 
-_SECTOR = 512
+from cinder_localclone.core import state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pin:
     def __str__(self) -> str:
         return '/'.join(map(str, (
             self.cipher, self.key_bits, self.sector_size, self.integrity,
-            self.data_offset // _SECTOR, self.digest)))
+            self.data_offset // state.SECTOR, self.digest)))
 
     def difference(self, found: 'Pin') -> str:
         """Return the first difference in words; '' if there is none."""
@@ -58,4 +58,4 @@ def parse(text: str) -> Pin | None:
         return None
     cipher, key_bits, sector_size, integrity, offset, digest = text.split('/')
     return Pin(cipher, int(key_bits), int(sector_size), integrity,
-               int(offset) * _SECTOR, digest)
+               int(offset) * state.SECTOR, digest)

@@ -1,42 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes and snapshots, as Cinder's rows describe them. Pure.
-
-A move that nobody attaches for *holds* its volume: from the intent to the
-commit, or until it has failed, the status is ``maintenance`` instead of
-``available``. Cinder's API then accepts neither an attach nor a delete, an
-extend or a snapshot, all of which would be sent to the home that it had
-before. The shadow says what the volume gets back, in the same transactions.
-"""
+"""Volumes and snapshots, as Cinder's rows describe them. Pure."""
 
 import dataclasses
 import typing
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
 #: A volume of Cinder, or its row.
 Row: typing.TypeAlias = typing.Any
 
-HELD, FREE = 'maintenance', 'available'
-#: Statuses in which Cinder's manager asks the driver to migrate a volume: as
-#: it was, locked by whoever asked, or because its type is changed.
-MIGRATED = (FREE, 'maintenance', 'retyping')
-#: Statuses of a volume that nobody was given yet. While it is filled with an
-#: image it is "downloading", and if that fails, it stays so for whoever is
-#: to create it again.
-BEING_CREATED = ('creating', 'downloading')
-#: Statuses that Cinder's manager ends, and nobody else if its service dies.
-MORTAL = ('extending', 'reverting', 'retyping')
-
 _VERSION = 'lc1'
-
-#: Statuses in which Nova connects a volume. In others (backing-up,
-#: downloading, maintenance, ...) it is Cinder itself that reads or writes,
-#: from wherever that service runs: never a reason to move.
-NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 
 
 def is_home(row: Row, host: str) -> bool:
@@ -87,18 +66,6 @@ def body_bytes(row: Row, size_gib: int | None = None) -> int:
                             extra_bytes(row))
 
 
-def extra_of_move(shadow: Row) -> int:
-    """The same of the volume that a shadow is of, which may be gone.
-
-    :raises InvalidToken: if the shadow can't be understood
-    """
-    try:
-        return extra_bytes(shadow)
-    except exceptions.NotPossible:
-        raise exceptions.InvalidToken(
-            token=shadow.provider_id, reason='unknown encryption')
-
-
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     """Whether a move may begin, as far as other work on the volume goes.
 
@@ -112,8 +79,8 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
         return False
     if asked_by is state.Asked.MIGRATION:
         return bool(row.migration_status == 'migrating'
-                    and row.status in MIGRATED)
-    return not by_cinder and bool(row.status == FREE)
+                    and row.status in statuses.MIGRATED)
+    return not by_cinder and bool(row.status == statuses.FREE)
 
 
 def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
@@ -135,34 +102,6 @@ def _why_unknown(row: Row) -> str:
     return ''
 
 
-def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
-    """What the beginning of a move changes on its volume.
-
-    ``migrating`` stays: Cinder's manager takes it away once it has recorded
-    the new home, too. Until then no other move may begin.
-    """
-    shadow.replication_extended_status = asked_by.value
-    if asked_by is not state.Asked.MIGRATION:
-        row.migration_status = None
-    if asked_by is not state.Asked.ATTACH and row.status == FREE:
-        shadow.previous_status, row.status = FREE, HELD
-
-
-def has_lost_hold(row: Row, shadow: Row) -> bool:
-    """Whether someone else has taken a volume that a move holds.
-
-    As an administrator can, who resets its status or deletes it by force.
-    """
-    return bool(shadow.previous_status) and row.status != HELD
-
-
-def give_back(row: Row | None, shadow: Row) -> None:
-    """A move that has come to its commit, or failed, holds nothing."""
-    if shadow.previous_status and row is not None and row.status == HELD:
-        row.status = shadow.previous_status
-    shadow.previous_status = None
-
-
 def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
                 ) -> str | None:
     """How the work on a volume has ended whose service died.
@@ -173,11 +112,12 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
     :returns: its status; None if it can't be known
     :raises NotPossible: as :func:`recorded`
     """
-    usable = 'in-use' if row.attach_status == 'attached' else FREE
+    usable = 'in-use' if row.attach_status == 'attached' else statuses.FREE
     if row.status == 'retyping' and not by_cinder:
         return usable
     if row.status == 'reverting' and lv_bytes:
-        return FREE  # by the change of its row or not: it names one body
+        # By the change of its row or not: it names one body.
+        return statuses.FREE
     if row.status == 'extending' and lv_bytes:
         size_gib = lv_bytes - extra_bytes(row) >> 30
         if size_gib > row.size:
@@ -199,8 +139,7 @@ def visible_id(row: Row) -> str | None:
 
     None if the row is not that of such a copy.
     """
-    kind, _colon, volume_id = (row.migration_status or '').partition(':')
-    return volume_id if kind == 'target' else None
+    return move_record.target_of(row)
 
 
 def handle_id(row: Row) -> str:
@@ -281,12 +220,5 @@ def node_of(location: str | None) -> str:
 
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
-    return volume.migration_status not in (
-        None, '', 'none', 'success', 'error') and not is_shadow(volume)
-
-
-def is_shadow(volume: core_objects.Volume) -> bool:
-    """Whether a volume is the other end of a move of this driver."""
-    return bool((volume.migration_status or '').startswith('target:')
-                and (volume.replication_driver_data or '').startswith(
-                    state.TOKEN_VERSION + ':'))
+    return (volume.migration_status not in statuses.NO_MIGRATION
+            and not move_record.is_shadow(volume))

@@ -72,13 +72,6 @@ class Asked(str, enum.Enum):
     #: Its home, of a volume that it serves to the node of its instance.
     FOLLOW = 'follow'
 
-    @classmethod
-    def parse(cls, text: str | None) -> 'Asked':
-        """Read it back, whatever follows it; by default an attach."""
-        word = (text or '').partition(';')[0]
-        return cls(word) if word in [each.value for each in cls] else (
-            cls.ATTACH)
-
 
 class Milestone(str, enum.Enum):
     """What others are told of a move, as Cinder's notifications call it."""

@@ -48,6 +48,8 @@ _VERSION = 'lc2'
 #: Colons before the reference in a row's text; there may be more in it.
 _FIELDS = 6
 _OWN = re.compile(r'lc\d+:')
+#: The SQL pattern of the same.
+LIKE = 'lc%:%'
 _HMACS = ('hmac-sha256', 'hmac-sha512')
 
 

@@ -13,6 +13,7 @@ from cinder import objects
 import sqlalchemy
 
 from cinder_localclone.core import attachments
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.db import clock
 from cinder_localclone.db import moves
@@ -37,7 +38,8 @@ class AttachmentRecords:
         with moves.main_context_manager.reader.using(context) as session:
             ids = {row.volume_id for row in session.query(model).filter_by(
                 deleted=False).filter(
-                    model.connection_info.like('%pass-%'))}
+                    model.connection_info.like(
+                        '%%%s%%' % iscsi.PASS))}
         found = []
         for volume_id in sorted(ids):
             try:

@@ -17,15 +17,15 @@ from cinder import context as cinder_context
 import sqlalchemy
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.db import clock
 from cinder_localclone.db import moves as records
 
-#: Of Cinder's own migrations, before and after the copy.
-MIGRATION = ('starting', 'completing')
 #: Of moves; what is copied shows its progress.
 PHASES = (state.Phase.STARTING, state.Phase.COMPLETING)
 
@@ -71,7 +71,7 @@ class MigrationRecords(records.Records):
              ) -> bool:
         """Whether it was at work on this one, which is ended then."""
         if row.attach_status == 'attached' and (
-                row.status in rows.MIGRATED
+                row.status in statuses.MIGRATED
                 or row.previous_status == 'in-use'):
             # Nova copies what is in use: free, another server would get it;
             # ended, it would be extended while its copy is not.
@@ -88,10 +88,10 @@ class MigrationRecords(records.Records):
             row.migration_status = 'error'
         else:
             return False
-        if row.status in rows.MIGRATED and not any(
-                shadow.previous_status for shadow in shadows):
+        if row.status in statuses.MIGRATED and not any(
+                map(move_record.holds, shadows)):
             # It may have been detached since: what it was does not count.
-            row.status = rows.FREE
+            row.status = statuses.FREE
         return True
 
     @staticmethod
@@ -105,7 +105,7 @@ class MigrationRecords(records.Records):
         committed = [move for move in moves if move.committed]
         ends = session.query(records.models.Volume).filter_by(
             deleted=False,
-            migration_status=records._target(row.id)).count()
+            migration_status=move_record.target(row.id)).count()
         return any(
             move.source == host and move.asked_by is state.Asked.MIGRATION
             and (_migrates(move) or ends == len(committed))
@@ -148,17 +148,17 @@ class StatusRecords(records.Records):
             return clock.now(session)
 
     def older(self, host: str, moment: datetime.datetime,
-              statuses: Collection[str] = rows.MORTAL) -> list[str]:
+              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
         """The volumes at a service host that somebody was at work on.
 
         :param moment: since before then
-        :param statuses: at which work
+        :param of: the statuses of that work
         """
         volume = records.models.Volume
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
             return [row.id for row in self._at(session, host).filter(
-                volume.status.in_(statuses), volume.updated_at < moment)]
+                volume.status.in_(of), volume.updated_at < moment)]
 
     @records.retried
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
@@ -207,9 +207,10 @@ class StatusRecords(records.Records):
     def _volumes(self, session, seconds):
         volume = records.models.Volume
         for row in self._old(session, volume, seconds).filter(
-                sqlalchemy.or_(volume.status.in_(rows.MORTAL),
-                               volume.migration_status.in_(MIGRATION))):
-            migrated = row.migration_status in MIGRATION
+                sqlalchemy.or_(volume.status.in_(statuses.LOST_WITH_SERVICE),
+                               volume.migration_status.in_(
+                                   statuses.MIGRATION_SHORT_STEPS))):
+            migrated = row.migration_status in statuses.MIGRATION_SHORT_STEPS
             if migrated or not rows.is_migrated_by_cinder(row):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,
@@ -226,13 +227,11 @@ class StatusRecords(records.Records):
                           clock.age(session, row))
 
     def _moves(self, session, seconds):
-        data = records.models.Volume.replication_driver_data
-        for row in self._old(session, records.models.Volume, seconds).filter(
-                records.models.Volume.migration_status.like('target:%'),
-                sqlalchemy.or_(*(data.like('%s:%s:%%' % (
-                    state.TOKEN_VERSION, phase.value)) for phase in PHASES))):
-            yield Unended('move', row.migration_status.partition(':')[2],
-                          row.replication_driver_data.split(':')[1],
+        volume = records.models.Volume
+        for row in self._old(session, volume, seconds).filter(
+                *move_record.are(volume, *PHASES)):
+            yield Unended('move', move_record.volume_of(row),
+                          move_record.phase_word(row),
                           names.service_host(row.host),
                           clock.age(session, row))
 

@@ -17,6 +17,7 @@ from cinder import objects
 from cinder.volume import volume_types
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows as volume_rows
@@ -92,12 +93,12 @@ class MetricRecords(queue.QueueRecords):
                        if names.backend_of(row.host) == backend]
             volumes = {row.id: row for row in session.query(model).filter_by(
                 deleted=False).filter(model.id.in_(
-                    {_volume_of(row) for row in shadows}))}
+                    {move_record.volume_of(row) for row in shadows}))}
             for row in shadows:
                 try:
-                    found.append(Under(
-                        records._to_move(row, volumes.get(_volume_of(row))),
-                        _seconds(row.created_at)))
+                    move = records._to_move(
+                        row, volumes.get(move_record.volume_of(row)))
+                    found.append(Under(move, _seconds(row.created_at)))
                 except exceptions.InvalidToken:
                     unreadable += 1  # records.moves logs which
         return found, unreadable
@@ -117,7 +118,7 @@ class MetricRecords(queue.QueueRecords):
                     '%%@%s#%%' % _escaped(backend), escape='/'))
                 if names.backend_of(row.host) == backend
                 and host in (None, names.service_host(row.host))
-                and not volume_rows.is_shadow(row)]
+                and not move_record.is_shadow(row)]
             hosts = self._attached_to(session, [row.id for row in rows])
             return [Row(
                 row.id, row.display_name or '', row.name, row.name_id,
@@ -161,7 +162,7 @@ class MetricRecords(queue.QueueRecords):
                     deleted=False, display_name=name)
                 if row.display_name == name
                 and names.backend_of(row.host) == backend
-                and not volume_rows.is_shadow(row))
+                and not move_record.is_shadow(row))
 
 
 class OperatorRecords(interrupted.MigrationRecords,
@@ -266,11 +267,6 @@ class OperatorRecords(interrupted.MigrationRecords,
         except cinder_exception.ServiceNotFound:
             return False
         return True
-
-
-def _volume_of(shadow: records.Row) -> str:
-    volume_id: str = shadow.migration_status.partition(':')[2]
-    return volume_id
 
 
 def _escaped(text: str) -> str:

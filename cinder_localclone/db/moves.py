@@ -4,12 +4,11 @@
 :mod:`.interrupted` and :mod:`.inventory` add to it. No other package uses the
 database.
 
-A move record is a hidden volume row in status ``maintenance`` whose
-``migration_status`` is ``target:<volume id>``, as in Cinder's own migration.
-Until the commit it is the copy that is built on the destination, afterwards
-the source that is drained: the commit swaps names and hosts of the two rows in
-one transaction. The phase is in the record's ``replication_driver_data``. The
-swap leaves that column alone; only compare-and-swap changes it.
+A move record is a hidden volume row in status ``maintenance``; its columns
+are those of :mod:`.core.move_record`. Until the commit it is the copy that is
+built on the destination, afterwards the source that is drained: the commit
+swaps names and hosts of the two rows in one transaction. The swap leaves the
+token alone; only compare-and-swap changes it.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,10 +29,12 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 
 try:  # Cinder 29
     from cinder.db.api import main_context_manager
@@ -49,9 +50,6 @@ Session: typing.TypeAlias = typing.Any
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
-#: The project of shadows. Keystone gives no project such an id: so no tenant
-#: sees them, not by their ids and not in sums, and none is charged for them.
-PROJECT = 'cinder-localclone'
 #: What commit swaps. The LV's name follows from ``_name_id``.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
@@ -95,33 +93,10 @@ def _admin() -> core_objects.Context:
     return cinder_context.get_admin_context()
 
 
-def _target(volume_id: str) -> str:
-    return 'target:' + volume_id
-
-
 def _to_move(shadow: Row, volume: Row | None) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
-    committed = shadow.name_id != shadow.id
-    here, there, volume_gib = names.service_host(shadow.host), '', 0
-    if volume is not None:
-        there, volume_gib = names.service_host(volume.host), volume.size
-    source, destination = (here, there) if committed else (there, here)
-    if committed:
-        source_lv = shadow.name
-        destination_lv = CONF.volume_name_template % shadow.id
-    else:
-        source_lv = volume.name if volume is not None else ''
-        destination_lv = shadow.name
-    return state.Move(
-        volume_id=shadow.migration_status.partition(':')[2],
-        shadow_id=shadow.id,
-        token=state.Token.parse(shadow.replication_driver_data),
-        committed=committed, source=source, destination=destination,
-        source_lv=source_lv, destination_lv=destination_lv,
-        size_gib=shadow.size, extra_bytes=rows.extra_of_move(shadow),
-        location=shadow.provider_location, auth=shadow.provider_auth,
-        initiator=shadow.display_description, volume_gib=volume_gib,
-        asked_by=state.Asked.parse(shadow.replication_extended_status))
+    return move_record.decode(
+        shadow, volume, CONF.volume_name_template % shadow.id)
 
 
 class Records:
@@ -139,7 +114,7 @@ class Records:
     def volumes_of(self, host: str) -> list[core_objects.Volume]:
         """All visible volumes whose home is a service host."""
         return [volume for volume in objects.VolumeList.get_all_by_host(
-            _admin(), host) if not rows.is_shadow(volume)]
+            _admin(), host) if not move_record.is_shadow(volume)]
 
     def move_of(self, volume_id: str) -> state.Move | None:
         """The move of a volume that is not over: there is one at most.
@@ -182,7 +157,7 @@ class Records:
             if shadow is None:
                 return None
             return _to_move(shadow, self._row(
-                session, shadow.migration_status.partition(':')[2]))
+                session, move_record.volume_of(shadow)))
 
     def moves_of(self, host: str) -> list[state.Move]:
         """All moves from or to a service host, remains among them.
@@ -197,7 +172,7 @@ class Records:
         """All moves there are that can be read."""
         moves = []
         with main_context_manager.reader.using(_admin()) as session:
-            found = {shadow: shadow.migration_status.partition(':')[2]
+            found = {shadow: move_record.volume_of(shadow)
                      for shadow in self._shadow_query(session)}
             volumes = {row.id: row for row in session.query(
                 models.Volume).filter_by(deleted=False).filter(
@@ -251,21 +226,19 @@ class Records:
                 raise exceptions.StaleMove(volume=volume.id)
             service = self._service_row(session, host)
             shadow = models.Volume(
-                id=shadow_id, user_id=row.user_id, project_id=PROJECT,
-                size=row.size, host=host, status='maintenance',
-                attach_status='detached',
-                migration_status=_target(volume.id), use_quota=False,
+                id=shadow_id, user_id=row.user_id, size=row.size, host=host,
+                status='maintenance', attach_status='detached',
+                use_quota=False,
                 availability_zone=(service.availability_zone if service
                                    else row.availability_zone),
                 service_uuid=service.uuid if service else None,
                 volume_type_id=row.volume_type_id, bootable=row.bootable,
                 display_name='move of %s' % volume.id,
-                display_description=initiator,
-                provider_location=locate(shadow_id), provider_auth=auth,
-                replication_driver_data=str(token),
-                shared_targets=False, provider_id=row.provider_id)
+                shared_targets=False, **move_record.encode(
+                    volume.id, token, locate(shadow_id), auth, initiator,
+                    row.provider_id))
             session.add(shadow)
-            rows.hold(row, shadow, asked_by)
+            move_record.hold(row, shadow, asked_by)
             return _to_move(shadow, row)
 
     @retried
@@ -278,8 +251,8 @@ class Records:
         token = move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
-            shadow.replication_driver_data = str(token)
-            rows.give_back(volume, shadow)
+            move_record.enter(shadow, token)
+            move_record.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
     @retried
@@ -307,10 +280,10 @@ class Records:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
                     or not rows.is_home(volume, move.source)
-                    or rows.has_lost_hold(volume, shadow)):
+                    or move_record.has_lost_hold(volume, shadow)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
-            rows.give_back(volume, shadow)
+            move_record.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
     @retried
@@ -328,7 +301,7 @@ class Records:
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
-            shadow.replication_driver_data = str(token)
+            move_record.enter(shadow, token)
             return _to_move(shadow, volume)
 
     @staticmethod
@@ -347,9 +320,6 @@ class Records:
                 ) -> tuple[Row | None, Row]:
         """The rows of volume and shadow, locked: the compare of each swap.
 
-        The identities count as much as the token, which commit leaves as it
-        is: its answer may have been lost.
-
         :returns: (volume, None if it is gone; shadow)
         :raises StaleMove: if the shadow is not as the move says
         """
@@ -364,9 +334,7 @@ class Records:
 
         :raises StaleMove: if it is not
         """
-        if (shadow is None
-                or shadow.replication_driver_data != str(move.token)
-                or (shadow.name_id != shadow.id) != move.committed):
+        if shadow is None or not move_record.is_as_told(shadow, move):
             raise exceptions.StaleMove(volume=move.volume_id)
         return shadow
 
@@ -400,7 +368,7 @@ class Records:
                     ~models.VolumeAttachment.attach_status.startswith(
                         'error_'))
             if row.status == 'reserved' and not others.first():
-                row.update({'status': rows.FREE,
+                row.update({'status': statuses.FREE,
                             'attach_status': 'detached'})
 
     @retried
@@ -418,8 +386,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             shadow.update({
-                'status': 'deleted', 'migration_status': 'deleting',
-                'provider_auth': None, 'deleted': True,
+                **move_record.ended(), 'deleted': True,
                 'deleted_at': timeutils.utcnow()})
             if (event is state.Event.SOURCE_REMOVED and volume is not None
                     and not rows.is_migrated_by_cinder(volume)):
@@ -427,7 +394,7 @@ class Records:
 
     def _shadows(self, session: Session, volume_id: str) -> Iterable[Row]:
         return self._shadow_query(session).filter_by(
-            migration_status=_target(volume_id))
+            migration_status=move_record.target(volume_id))
 
     def _give_home(self, session: Session, row: Row, host: str) -> None:
         """A volume's row says that a node is its home, and of what zone.
@@ -449,9 +416,7 @@ class Records:
     @staticmethod
     def _shadow_query(session: Session) -> typing.Any:
         return session.query(models.Volume).filter_by(deleted=False).filter(
-            models.Volume.replication_driver_data.like(
-                state.TOKEN_VERSION + ':%'),
-            models.Volume.migration_status.like('target:%'))
+            *move_record.are(models.Volume))
 
     @staticmethod
     def _row(session: Session, volume_id: str, lock: bool = False

@@ -2,9 +2,9 @@
 """The queue of copies in Cinder's database.
 
 Nothing of it is recorded but what a destination alone can know, that its copy
-makes no progress: in the shadow's ``replication_extended_status``, which
-Cinder leaves to drivers. Who waits for a copy's end is in rows that are there
-anyway: a snapshot, or a volume made of this one, that is being created.
+makes no progress: in the move record. Who waits for a copy's end is in rows
+that are there anyway: a snapshot, or a volume made of this one, that is being
+created.
 """
 
 from collections.abc import Collection
@@ -13,14 +13,12 @@ import datetime
 from oslo_utils import timeutils
 
 from cinder_localclone.core import copies
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import moves
 from cinder_localclone.db import volumes as snapshot_records
-
-_STALLED = '; stalled since '
-_COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
 
 
 class QueueRecords(snapshot_records.SnapshotRecords):
@@ -34,10 +32,11 @@ class QueueRecords(snapshot_records.SnapshotRecords):
         model = moves.models.Volume
         with moves.main_context_manager.reader.using(
                 moves._admin()) as session:
-            shadows = {row.migration_status.partition(':')[2]: row
-                       for row in self._shadow_query(session).filter(
-                           model.replication_driver_data.like(_COPYING))
-                       if row.name_id != row.id  # committed
+            shadows = {move_record.volume_of(row): row
+                       for row in session.query(model).filter_by(
+                           deleted=False).filter(*move_record.are(
+                               model, state.Phase.MIGRATING))
+                       if move_record.is_committed(row)
                        and names.same_backend(
                            names.service_host(row.host), host)}
             if not shadows:
@@ -55,7 +54,7 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 attached=row.id in attached,
                 migrating=len(attached.get(row.id, ())) > 1,
                 awaited=row.id in awaited,
-                stalled=_stalled(shadows[row.id]),
+                stalled=move_record.stalled_since(shadows[row.id]),
                 began=shadows[row.id].created_at.replace(
                     tzinfo=datetime.timezone.utc).timestamp(),
                 pace=paces.get(row.volume_type_id, ''),
@@ -102,12 +101,5 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 moves._admin()) as session:
             shadow = self._as_told(
                 move, self._row(session, move.shadow_id, lock=True))
-            asked_by = state.Asked.parse(shadow.replication_extended_status)
-            shadow.replication_extended_status = asked_by.value + (
-                '%s%d' % (_STALLED, timeutils.utcnow_ts()) if stalled
-                else '')
-
-
-def _stalled(shadow: moves.Row) -> float:
-    return float((shadow.replication_extended_status or '').partition(
-        _STALLED)[2] or 0)
+            move_record.note_stalled(
+                shadow, timeutils.utcnow_ts() if stalled else None)

@@ -124,5 +124,6 @@ class SecretRecords(moves.Records):
                    ) -> list[moves.Row]:
         # Whatever the version: what is not understood is in use.
         found: list[moves.Row] = session.query(model).filter_by(
-            deleted=False).filter(model.provider_id.like('lc%:%')).all()
+            deleted=False).filter(model.provider_id.like(
+                volume_types.LIKE)).all()
         return found

@@ -16,6 +16,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import moves
 
@@ -139,7 +140,7 @@ class SnapshotRecords(moves.Records):
         with moves.main_context_manager.writer.using(
                 moves._admin()) as session:
             row = self._row(session, volume.id, lock=True)
-            if (row is None or row.status not in volume_rows.BEING_CREATED
+            if (row is None or row.status not in statuses.BEING_CREATED
                     or (row.host, row.provider_id) != (
                         volume.host, volume.provider_id)):
                 raise exceptions.TooLate(what='Volume ' + volume.id)

@@ -29,10 +29,13 @@ from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.core import version
 from cinder_localclone.db import interrupted
 from cinder_localclone.driver import manage
@@ -202,7 +205,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises InvalidEncryptionType: for one of which no volume can be
         """
         node = self.service.node
-        if rows.is_shadow(volume):
+        if move_record.is_shadow(volume):
             move = node.records.get_move(volume.id)
             if move is None:
                 raise exceptions.StaleMove(
@@ -228,7 +231,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 volume._context, rows.handle_id(volume), exc,
                 messages.MOVE if is_copy else
                 message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                'NOT_MOVED' if is_copy else 'CREATE_FAILED')
+                outcomes.NOT_MOVED if is_copy else outcomes.CREATE_FAILED)
             raise
         create.create(node, volume)
 
@@ -244,7 +247,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises LocalCloneError: if it can't be removed; its owner is told
             why
         """
-        if rows.is_shadow(volume):
+        if move_record.is_shadow(volume):
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it records a move and can\'t be '
                 'deleted: it is removed when the move has ended.')
@@ -259,7 +262,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except Exception as exc:
             messages.tell_owner(
                 volume._context, volume.id, exceptions.cause(exc),
-                messages.DELETE, 'DELETE_FAILED')
+                messages.DELETE, outcomes.DELETE_FAILED)
             raise
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
@@ -279,7 +282,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
                 volume._context, volume.id, exc,
-                message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
+                message_field.Action.EXTEND_VOLUME, outcomes.NOT_EXTENDED)
             raise
 
     def migrate_volume(self, context: objects.Context, volume: objects.Volume,
@@ -295,7 +298,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 self.service.node, volume.id, host)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(
-                context, volume.id, exc, messages.MOVE, 'NOT_MOVED')
+                context, volume.id, exc, messages.MOVE, outcomes.NOT_MOVED)
             raise
 
     def update_migrated_volume(
@@ -368,7 +371,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
-            if own and volume.status in rows.NOVA_STATUSES:
+            if own and volume.status in statuses.USED_BY_NOVA:
                 node.records.drop_attachment(volume.id, own)
             raise
 
@@ -464,10 +467,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 class NotConsistent(exceptions.LocalCloneError):
     """A group whose volumes' snapshots would have to be of one moment."""
 
-    message = _('Group %(group)s is of a type with '
+    problem = _('Group %(group)s is of a type with '
                 'consistent_group_snapshot_enabled, and this backend takes '
-                'the snapshots of a group\'s volumes one after the other. '
-                'Nothing was changed. Choose a group type without it.')
+                'the snapshots of a group\'s volumes one after the other.')
+    outcome = outcomes.Outcome.UNCHANGED
+    remedy = _('Choose a group type without it.')
 
 
 def _leave_to_cinder(group: Group) -> typing.NoReturn:

@@ -8,7 +8,9 @@ import typing
 from cinder.message import message_field
 from cinder.volume import volume_utils
 
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc
 from cinder_localclone.encryption import policy
 from cinder_localclone.service import assembly
@@ -35,7 +37,7 @@ class ManageDriver:
         :raises CannotManage: if the LV can't become one; its owner is told
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                      'NOT_MANAGED'):
+                      exceptions.CannotManage.user_message):
             self._check_managed(volume, existing_ref)
             return manage.get_size(self.service.node, volume.id,
                                    _as_mapping(existing_ref))
@@ -48,7 +50,7 @@ class ManageDriver:
         :raises LocalCloneError: if that can't be; its owner is told
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                      'NOT_MANAGED'):
+                      exceptions.CannotManage.user_message):
             self._check_managed(volume, existing_ref)
             manage.manage(self.service.node, volume.id,
                           _as_mapping(existing_ref))
@@ -67,7 +69,7 @@ class ManageDriver:
         :raises CannotUnmanage: if it can't be left now; its owner is told
         """
         with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
-                      'NOT_UNMANAGED'):
+                      exceptions.CannotUnmanage.user_message):
             recorded = self.service.node.records.volume(volume.id)
             policy.check_unmanaged(recorded)
             if recorded is not None:  # else it is gone
@@ -127,7 +129,8 @@ def _as_mapping(reference: Reference) -> manage.Reference:
 
 
 @contextlib.contextmanager
-def _telling(volume: objects.Volume, action: tuple[str, str], otherwise: str
+def _telling(volume: objects.Volume, action: tuple[str, str],
+             otherwise: outcomes.UserMessage
              ) -> Iterator[None]:
     """Tell a volume's owner why something was not done."""
     try:

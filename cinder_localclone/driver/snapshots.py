@@ -11,6 +11,7 @@ from cinder.message import message_field
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.db import backups
@@ -129,7 +130,7 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(
                 snapshot._context, snapshot.id, exc,
-                message_field.Action.SNAPSHOT_CREATE, 'CREATE_FAILED',
+                message_field.Action.SNAPSHOT_CREATE, outcomes.CREATE_FAILED,
                 message_field.Resource.VOLUME_SNAPSHOT)
             raise
 
@@ -157,7 +158,7 @@ class ImageDriver:
                         snapshot.id)
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
-                                'NOT_REVERTED')
+                                exceptions.NotReverted.user_message)
             # Cinder would leave it in error.
             self.service.node.snapshots.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
@@ -202,7 +203,7 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(
                 context, backup.id, exc, message_field.Action.BACKUP_CREATE,
-                'CREATE_FAILED', message_field.Resource.VOLUME_BACKUP)
+                outcomes.CREATE_FAILED, message_field.Resource.VOLUME_BACKUP)
             backups.end(backup, exc)
             raise
 
@@ -216,7 +217,7 @@ def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
         messages.tell_owner(
             volume._context, volume.id, exc,
             message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-            'CREATE_FAILED')
+            outcomes.CREATE_FAILED)
         raise
 
 

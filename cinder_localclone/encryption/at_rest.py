@@ -7,12 +7,8 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import pinning
-
-#: Statuses in which a volume may get another header at any moment, or go.
-UNSETTLED = ('creating', 'downloading', 'reverting', 'restoring-backup',
-             'deleting', 'error_deleting', 'managing', 'unmanaging',
-             'error_managing')
 
 
 def volume(node: Node, volume_id: str) -> objects.Volume:
@@ -29,7 +25,7 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
     if rows.recorded(found) is None:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='this driver does not encrypt it')
-    if found.status in UNSETTLED:
+    if found.status in statuses.HEADER_CHANGES:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='its status is "%s"' % found.status)
     if (node.records.move_of(volume_id)

@@ -20,7 +20,6 @@ import time
 
 from oslo_log import log as logging
 
-from cinder_localclone.core import attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
@@ -32,6 +31,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt_pause
@@ -41,11 +41,6 @@ LOG = logging.getLogger(__name__)
 #: Seconds after which an attachment that was ended, and is still there,
 #: counts as one again.
 ENDING = 60
-#: Statuses in which Cinder writes all of a volume, with its header.
-WRITTEN = ('downloading', 'restoring-backup')
-#: Statuses in which nobody has a volume whom no attachment names. Who is
-#: attaching it may have none yet.
-SETTLED = attachments.BY_ATTACHMENT - {'attaching'} | {'error'}
 
 
 def path(volume: objects.Volume) -> str:
@@ -159,7 +154,7 @@ def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
     if not rows.is_encrypted_by_nova(volume):
         return
     volume_id = rows.handle_id(volume)
-    if (volume.status in rows.NOVA_STATUSES
+    if (volume.status in statuses.USED_BY_NOVA
             or is_used_here(node, volume)):
         open_for_guest(node, volume_id, lv)
     else:
@@ -173,7 +168,7 @@ def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
     """
     volume_id = rows.handle_id(volume)
     if node.stack.survey().guard(volume_id):
-        if volume.status in WRITTEN:
+        if volume.status in statuses.WRITTEN_BY_CINDER:
             ensure_unopened(node, volume_id)
         elif not close_if_idle(node, volume_id):
             return  # a header can be read through it
@@ -256,7 +251,7 @@ def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
     """
     if is_used_here(node, volume):
         return True
-    if (volume.status not in SETTLED
+    if (volume.status not in statuses.UNUSED_WITHOUT_ATTACHMENT
             or rows.is_migrated_by_cinder(volume)
             or any(not each.connector
                    for each in volume.volume_attachment)):
@@ -473,18 +468,19 @@ def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
 
 
 def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
-                **more: str) -> None:
+                luks: str | None = None) -> None:
     """The tags of a volume's LV name a secret, and no other.
 
     :param key: its reference
-    :param more: what else they say of the header
+    :param luks: the UUID of the header; None: what they say of it stays
     """
-    wanted = names.tags(key=key, **more)
-    facts = tuple(tag.partition('=')[0] + '=' for tag in wanted)
-    outdated = sorted(tag for tag in lv.tags if tag.startswith(facts)
-                      and tag not in wanted)
+    facts = {'key': key} if luks is None else {'key': key, 'luks': luks}
+    wanted = names.tags(**facts)
+    named = names.with_fact(lv.tags, 'key') | (
+        set() if luks is None else names.with_fact(lv.tags, 'luks'))
+    outdated = sorted(named.difference(wanted))
     if outdated or not lv.tags >= set(wanted):
-        node.crypt.note(lv.name, outdated, key=key, **more)
+        node.crypt.note(lv.name, outdated, **facts)
 
 
 def note_used(node: Node, volume: objects.Volume) -> None:

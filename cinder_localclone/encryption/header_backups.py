@@ -23,15 +23,13 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
 
-#: Statuses of a volume that has no header yet, or is about to have none.
-UNSETTLED = ('creating', 'downloading', 'deleting', 'error_deleting', 'error',
-             'managing', 'reverting')
 #: Of how many volumes a look asks their new homes; and of how many it compares
 #: the backup with the header.
 ASKED = COMPARED = 20
@@ -89,7 +87,8 @@ class Look:
             volume.id for volume in volumes
             if (_known(volume) not in self._right
                 or rotate.is_outdated(lvs.get(volume.name)))
-            and volume.status not in UNSETTLED), self._compared, COMPARED)
+            and volume.status not in statuses.WITHOUT_HEADER),
+            self._compared, COMPARED)
         return self._compared
 
     def _make(self, volume_id: str) -> None:
@@ -173,7 +172,7 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
     """A volume that is at home here, all of it, and has a header."""
     volume = node.records.volume(volume_id)
     if (volume is not None and rows.is_home(volume, node.host)
-            and volume.status not in UNSETTLED
+            and volume.status not in statuses.WITHOUT_HEADER
             and node.records.move_of(volume_id) is None
             and not rows.visible_id(volume)
             and node.stack.survey().handle(volume_id)):

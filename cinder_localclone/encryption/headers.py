@@ -14,12 +14,14 @@ import typing
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -28,9 +30,6 @@ from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
-
-#: Statuses in which nobody has a volume.
-DETACHED = ('available', 'error', 'maintenance')
 
 
 class Status(typing.TypedDict):
@@ -204,12 +203,13 @@ def _wrong_with_tags(node: Node, volume: objects.Volume
     if lv is None:
         yield 'there is no LV %s' % volume.name
     recorded = _recorded(volume)
-    for fact, true in (('key', recorded.key),
-                       ('luks', node.crypt.uuid(volume.id)),
-                       ('extra', str(recorded.header_bytes))):
+    wanted: dict[lvm_tags.Fact, str] = {
+        'key': recorded.key, 'luks': node.crypt.uuid(volume.id),
+        'extra': str(recorded.header_bytes)}
+    for fact, true in wanted.items():
         if facts.get(fact, true) != true:
-            yield 'localclone.%s says %s, but it is %s' % (
-                fact, facts[fact], true)
+            yield '%s says %s, but it is %s' % (
+                lvm_tags.FACTS[fact].text, facts[fact], true)
 
 
 def wrong_with_backup(node: Node, volume_id: str,
@@ -288,7 +288,7 @@ def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
     """
     with node.lock(volume_id):
         volume = at_rest.volume(node, volume_id)
-        if volume.volume_attachment or volume.status not in DETACHED:
+        if volume.volume_attachment or volume.status not in statuses.DETACHED:
             _refuse(volume_id, 'it is attached, or its status is not '
                     '"available"')
         backups = node.crypt.backup_names(volume_id)
@@ -306,8 +306,8 @@ def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
                  if slot not in token.keyslots] if is_older else []
         devices.ensure_closed(node, volume_id)
         node.crypt.save(volume_id)
-        former = [tag for tag in lv.tags if tag.startswith('localclone.luks=')
-                  and tag not in names.tags(luks=volume_id)] if lv else []
+        former = sorted(names.with_fact(lv.tags, 'luks') - {
+            *names.tags(luks=volume_id)}) if lv else []
         if former:  # else it opens with neither header if this is cut short
             node.crypt.note(volume.name, former, key=before)
         node.crypt.restore(volume_id, backup, slots)

@@ -18,9 +18,9 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import pins
+from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
-_SECTOR = 512
 #: How LUKS2 names what a type calls its integrity, and the bits that the key
 #: of the data is longer by.
 _INTEGRITY = {'none': ('', 0), 'hmac-sha256': ('hmac(sha256)', 256),
@@ -198,13 +198,13 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
         return 'the kernel does not authenticate it'
     key_bits = (8 * int(key.split(':')[1]) if key.startswith(':')
                 else 4 * len(key))
-    found = cipher, key_bits, int(more.get('sector_size', _SECTOR))
+    found = cipher, key_bits, int(more.get('sector_size', state.SECTOR))
     if found not in [(_kernel_cipher(each), each.key_bits, each.sector_size)
                      for each in (pin, becoming) if each]:
         return 'the kernel decrypts it by %s with %d bits and sectors of %d ' \
             'bytes' % found
     # Below an authenticated volume is a device that begins with its data.
-    begin = 0 if pin.integrity else pin.data_offset // _SECTOR
+    begin = 0 if pin.integrity else pin.data_offset // state.SECTOR
     if (int(iv_offset) != segment.start
             or int(offset) != segment.start + begin):
         return 'the kernel decrypts the disk from sector %s on as sector ' \

@@ -20,6 +20,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
 LOG = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ def check_not_fresh(node: Node, volume: objects.Volume,
     :raises WouldReadNoise: if it is
     """
     # Of what is being created only a backup that becomes a volume is written.
-    if (volume.status not in ('creating', 'restoring-backup')
+    if (volume.status not in statuses.RESTORED
             or rows.recorded(volume) is None):
         return
     lv = node.stack.lvs().get(volume.name)

@@ -36,6 +36,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
@@ -44,9 +45,6 @@ from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
-
-#: In any other status something else is being done to a volume.
-QUIET = ('available', 'in-use')
 
 
 class Status(str, enum.Enum):
@@ -135,7 +133,8 @@ def _at_rest(node: Node, volume: objects.Volume) -> bool:
     volume_id = rows.handle_id(volume)
     return bool(
         rows.is_home(volume, node.host)
-        and volume.status in QUIET and not rows.visible_id(volume)
+        and volume.status in statuses.ONLY_A_GUEST
+        and not rows.visible_id(volume)
         and node.records.move_of(volume.id) is None
         and not node.stack.survey().metadata(volume.name_id)
         and all(node.is_at(each.connector, node.host)
@@ -396,7 +395,8 @@ class Look:
         """Without reading its header each time."""
         lv = present.lvs.get(volume.name)
         return bool(
-            lv and rows.recorded(volume) and volume.status in QUIET
+            lv and rows.recorded(volume)
+            and volume.status in statuses.ONLY_A_GUEST
             and present.handle(volume.id)
             and (names.REENCRYPTED in lv.tags
                  or (volume.id, volume.name) not in self._clean))

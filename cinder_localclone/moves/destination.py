@@ -15,6 +15,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
@@ -292,7 +293,7 @@ def _open_top(node: Node, move: state.Move) -> None:
     """
     volume = node.records.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
-            and (volume.status in rows.NOVA_STATUSES
+            and (volume.status in statuses.USED_BY_NOVA
                  or rows.recorded(volume))):
         devices.open(node, volume, move.destination_lv)
 

@@ -383,7 +383,8 @@ class Comparison:
             end=self._end(move))
 
     def _end(self, move: state.Move) -> str:
-        return exceptions.end(self._node.stack.group, move.destination_lv)
+        return 'lvchange --addtag %s %s' % (names.ACCEPTED, names.lv_path(
+            self._node.stack.group, move.destination_lv))
 
     # -- what can't be seen
 

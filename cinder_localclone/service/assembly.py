@@ -28,6 +28,7 @@ from cinder_localclone.core.interfaces import peers as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.db import attachments
 from cinder_localclone.db import interrupted as status_records
@@ -38,7 +39,6 @@ from cinder_localclone.encryption import key_manager
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.service import directory as directories
-from cinder_localclone.service import messages
 from cinder_localclone.service import notifications
 from cinder_localclone.service import options
 from cinder_localclone.service import rpc
@@ -188,7 +188,7 @@ class Service:
             fields of :class:`.hydration.Progress`, by the shadows' ids
         """
         counts = events.counts()
-        for key in messages.DETAILS:
+        for key in outcomes.USER_MESSAGES:
             counts['refusals'].setdefault(key.lower(), 0)
         return {**counts, 'copies': {
             shadow_id: dataclasses.asdict(progress) for shadow_id, progress

@@ -38,9 +38,9 @@ from cinder_localclone.volumes import uncommitted
 #: The modules with functions that peers call.
 MODULES = (
     assembly, clone, connect, delete, destination, extend, header_backups,
-    headers, holes, homes, inspect, manage, manage_snapshots, migrate, operations,
-    reconcile, reencrypt, remote_attachment, revert, rotate, snapshots,
-    uncommitted)
+    headers, holes, homes, inspect, manage, manage_snapshots, migrate,
+    operations, reconcile, reencrypt, remote_attachment, revert, rotate,
+    snapshots, uncommitted)
 
 
 class Endpoint:

@@ -10,7 +10,6 @@ check does anyway.
 """
 
 from collections.abc import Mapping
-import inspect
 import typing
 
 from cinder import context as cinder_context
@@ -19,7 +18,6 @@ from oslo_context import context as oslo_context
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc as methods
 
@@ -110,9 +108,4 @@ def _as_own(remote: messaging.RemoteError, host: str) -> Exception:
     name = remote.exc_type or ''
     if name == messaging.UnsupportedVersion.__name__:
         return exceptions.OtherVersion(host=host)
-    kind = next((getattr(module, name) for module in (
-        exceptions, encryption_exceptions) if hasattr(module, name)), None)
-    if inspect.isclass(kind) and issubclass(
-            kind, exceptions.LocalCloneError):
-        return kind(remote.value)
-    return exceptions.LocalCloneError(remote.value)
+    return exceptions.class_named(name)(remote.value)

@@ -463,8 +463,8 @@ class LogicalVolumes:
         # LVM rounds up to whole extents; an extension to more has failed.
         longer = lv.size - size_bytes >= state.GIB
         self._retag(lv, [names.given(size_bytes)] if longer else [], [
-            tag for tag in lv.tags if tag.startswith('localclone.given=')
-            and not (longer and tag == names.given(size_bytes))])
+            tag for tag in names.with_fact(lv.tags, 'given')
+            if not (longer and tag == names.given(size_bytes))])
 
     def _zero_rest(self, name: str) -> bool:
         """Zero all of an LV that is not zeroed yet.

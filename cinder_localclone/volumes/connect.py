@@ -22,6 +22,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
@@ -350,7 +351,7 @@ class Connections:
                 not self._node.is_at(connector, here)
                 or self._has_another(volume, here)):
             return
-        if (volume.status not in volume_attachments.BY_ATTACHMENT
+        if (volume.status not in statuses.BY_ATTACHMENT
                 and devices.is_used_here(self._node, volume)):
             return  # Cinder has read what a guest uses
         devices.note_detached(self._node, volume)

@@ -6,8 +6,8 @@ import dataclasses
 import enum
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 
 
 class Verdict(str, enum.Enum):
@@ -87,8 +87,8 @@ class Decision:
 #: What is done to a volume, by the statuses in which no host gets it: its LV
 #: may be gone already, or be somebody else's; and an export would keep it in
 #: use.
-GOING = {'deleting': 'deleted', 'error_deleting': 'deleted',
-         'unmanaging': 'unmanaged', 'error_unmanaging': 'unmanaged'}
+GOING = {**dict.fromkeys(statuses.BEING_DELETED, 'deleted'),
+         **dict.fromkeys(statuses.BEING_UNMANAGED, 'unmanaged')}
 
 
 def decide(request: Request) -> Decision:
@@ -117,7 +117,7 @@ def _decide(request: Request) -> Decision:
                  if a.host and a.host != request.connector_host]
     mine = {a.instance for a in request.attachments
             if a.instance and a.host in (None, request.connector_host)}
-    by_instance = mine and request.status in rows.NOVA_STATUSES
+    by_instance = mine and request.status in statuses.USED_BY_NOVA
     if by_instance and any(a.instance not in mine for a in elsewhere):
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
@@ -172,7 +172,7 @@ def _through_here(request: Request, reason: str) -> Decision:
 def _remotely(request: Request, reason: str,
               how: Verdict = Verdict.REMOTE) -> Decision:
     if (how is Verdict.REMOTE and request.remote_error
-            and request.status in rows.NOVA_STATUSES):
+            and request.status in statuses.USED_BY_NOVA):
         return Decision(
             Verdict.REFUSE, '%s, and the volume is encrypted.' % reason,
             request.remote_error)

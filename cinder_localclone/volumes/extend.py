@@ -23,6 +23,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import remote_attachment
@@ -141,7 +142,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         raise exceptions.StaleMove(volume=volume_id)
     if not rows.is_home(volume, node.host):
         return volume, 0
-    if volume.status not in ('extending', *rows.BEING_CREATED):
+    if volume.status not in statuses.EXTENDED:
         raise exceptions.NotPossible(
             volume=volume_id, reason='its status is "%s": the request to '
             'extend it to %d GiB was given up. Extend it again.' % (

@@ -19,9 +19,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
-
-#: Statuses in which a volume has no LV yet, or its node was given up.
-WITHOUT = (*rows.BEING_CREATED, 'error')
+from cinder_localclone.core import statuses
 
 
 def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
@@ -36,7 +34,8 @@ def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
     """
     home = names.service_host(volume.host)
     if (home == node.host or not names.same_backend(home, node.host)
-            or volume.status in WITHOUT or rows.is_migrated_by_cinder(volume)
+            or volume.status in statuses.WITHOUT_LV
+            or rows.is_migrated_by_cinder(volume)
             or not has_lv(node, volume.id, volume.name)
             or rpc.at(home, has_lv, node, volume.id, volume.name)):
         return volume

@@ -27,12 +27,8 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.moves import hydration
-
-#: In these something is being done, or nothing is expected.
-UNSETTLED = ('creating', 'deleting', 'error', 'error_deleting', 'managing',
-             'error_managing', 'unmanaging', 'error_unmanaging',
-             'downloading')
 
 
 class Handle(TypedDict):
@@ -188,8 +184,8 @@ def differences(report: Report, move: state.Move | None,
 def _missing_snapshots(report: Report, snapshots: Sequence[rows.Snapshot]
                        ) -> Iterator[str]:
     for each in snapshots:
-        if (each.node == report['host'] and each.status in (
-                'available', 'backing-up')
+        if (each.node == report['host']
+                and each.status in statuses.SNAPSHOT_READABLE
                 and each.lv not in lv_names(report)):
             yield 'the LV of snapshot %s is missing' % each.id
 
@@ -339,7 +335,7 @@ def differing(record: Record, present: survey.Survey,
                              *(move.volume_id for move in moves)}):
         row = homes.get(volume_id)
         if row is not None and (
-                row.status in UNSETTLED or rows.visible_id(row)):
+                row.status in statuses.NOT_COMPARED or rows.visible_id(row)):
             continue
         own = [move for move in moves if move.volume_id == volume_id]
         move = next((each for each in own if not each.is_over), None)

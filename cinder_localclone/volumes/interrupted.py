@@ -20,17 +20,13 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core import statuses
 
 LOG = logging.getLogger(__name__)
 
 #: Seconds for which a service must have served before what it had not ended
 #: by its start is dead: it may have been sent, and not delivered.
 DELIVERED = 600
-#: What another service may have been at work on: that of the home before. A
-#: revert was done when the volume got another home, but for what the row says.
-#: With an extension it goes on by asking the home: see :attr:`.Node.asked`.
-FROM_ELSEWHERE = ('reverting', 'extending')
 #: Seconds after which a delete that nobody is at work on is lost.
 LOST = 900
 
@@ -49,22 +45,23 @@ def look(node: Node, rows: records.StatusRecords,
     started_at = now - datetime.timedelta(seconds=time.monotonic() - started)
     if started_at < delivered:
         end_dead(node, rows, started_at)
-        end_dead(node, rows, delivered, FROM_ELSEWHERE)
+        end_dead(node, rows, delivered, statuses.LOST_WITH_ANOTHER_SERVICE)
     ask_again(node, rows)
 
 
 def end_dead(node: Node, rows: records.StatusRecords,
              moment: datetime.datetime,
-             statuses: Collection[str] = volume_rows.MORTAL) -> None:
+             of: Collection[str] = statuses.LOST_WITH_SERVICE) -> None:
     """End what a service was at work on when it died.
 
     Whatever goes on here holds the volume's lock, or was asked for not long
     ago.
 
     :param moment: since before then, by the clock of the database
+    :param of: the statuses of that work
     """
     _forget_asked(node)
-    for volume_id in rows.older(node.host, moment, statuses):
+    for volume_id in rows.older(node.host, moment, of):
         nodes.attempt(
             node, volume_id,
             functools.partial(_end_dead, node, rows, volume_id),

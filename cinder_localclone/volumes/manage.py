@@ -22,6 +22,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
@@ -87,8 +88,7 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
     """
     here = {volume.name: volume.id
             for volume in node.records.volumes_of(node.host)
-            if volume.status not in manageable.UNSETTLED
-            or volume.status in ('unmanaging', 'error_unmanaging')}
+            if volume.status not in statuses.BEING_MANAGED}
     for name, lv in lvs.items():
         volume_id = manageable.id_in(name)
         if (volume_id and name not in here and not names.own_tags(lv.tags)

@@ -13,10 +13,6 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 
 _GIB = 1 << 30
-#: Statuses in which a volume's row says nothing of an LV: it is not managed
-#: yet, or not any more.
-UNSETTLED = ('managing', 'error_managing', 'error_managing_deleting',
-             'unmanaging', 'error_unmanaging')
 MANAGED = 'it is managed already'
 DOOMED = 'the driver is about to overwrite and remove it'
 

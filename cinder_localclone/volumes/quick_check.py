@@ -23,7 +23,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.volumes import manageable
+from cinder_localclone.core import statuses
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def is_being_deleted(volume: objects.Volume,
 
     :param survey: what there is on this node; it is seldom asked for
     """
-    return (volume.status in ('deleting', 'error_deleting')
+    return (volume.status in statuses.BEING_DELETED
             or volume.status == 'error' and not survey().has(
                 volume.id, volume.name))
 
@@ -44,7 +44,7 @@ def is_being_deleted(volume: objects.Volume,
 def is_left_alone(volume: objects.Volume,
                   survey: Callable[[], surveys.Survey]) -> bool:
     """The same of one at rest; or whether it is created, or taken over."""
-    return (volume.status in (*rows.BEING_CREATED, *manageable.UNSETTLED)
+    return (volume.status in statuses.BEING_CREATED | statuses.CHANGING_OWNER
             or is_being_deleted(volume, survey))
 
 

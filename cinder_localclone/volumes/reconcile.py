@@ -21,6 +21,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import reencrypt
@@ -40,7 +41,6 @@ from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import exports
 from cinder_localclone.volumes import homes
-from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import quick_check
 from cinder_localclone.volumes import repair
@@ -186,8 +186,7 @@ class Reconciler:
         if volume is None or not rows.is_home(volume, self.node.host):
             self._remove_stray_handle(volume_id)
             return
-        if volume.status in ('deleting', 'error_deleting',
-                             *manageable.UNSETTLED):
+        if volume.status in statuses.BEING_DELETED | statuses.CHANGING_OWNER:
             return  # delete_volume removes it
         present = self.node.stack.survey()
         if rows.visible_id(volume):

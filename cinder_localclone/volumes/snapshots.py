@@ -376,8 +376,7 @@ def _recognize(node: Node, snapshot: rows.Snapshot,
 
     :param lv: with its tags
     """
-    here, said = names.on(node.host), {
-        tag for tag in lv.tags if tag.startswith('localclone.on=')}
+    here, said = names.on(node.host), names.with_fact(lv.tags, 'on')
     if snapshot.node == node.host:
         if here not in said:
             return  # nobody knows which one it is

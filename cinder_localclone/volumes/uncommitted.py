@@ -22,14 +22,10 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.moves import cleanup
 
 LOG = logging.getLogger(__name__)
-
-#: Statuses of a row that don't say whether its volume was taken.
-UNDECIDED = (*rows.BEING_CREATED, 'reverting', 'error')
-#: Those in which nobody is given it.
-UNTAKEN = (*UNDECIDED, 'deleting')
 
 
 # -- making one
@@ -44,7 +40,7 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
     """
     row = node.records.volume(volume_id)
     if (row is None or not rows.is_home(row, node.host)
-            or row.status not in rows.BEING_CREATED):
+            or row.status not in statuses.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     if row.name in node.stack.lvs():
         raise exceptions.AlreadyThere(
@@ -91,7 +87,7 @@ def accept(node: Node, volume: objects.Volume, present: survey.Survey
     """
     lv = present.lvs.get(volume.name)
     if (lv and names.NEWBORN in lv.tags
-            and volume.status not in UNTAKEN):
+            and volume.status not in statuses.NOT_GIVEN_OUT):
         try:
             node.stack.accept(lv.name)
         except exceptions.LocalCloneError as exc:
@@ -110,7 +106,7 @@ def look(node: Node, present: survey.Survey) -> None:
             recorded = _recorded(node, volume_id, lv.name)
             if (recorded and not recorded.deleted
                     and (recorded.home, recorded.lv) == (node.host, lv.name)
-                    and recorded.status not in UNTAKEN):
+                    and recorded.status not in statuses.NOT_GIVEN_OUT):
                 node.stack.accept(lv.name)
     _each(present.newborns(node.stack.group), accept_taken,
           'could not be accepted')
@@ -202,8 +198,8 @@ def _is_unwanted(node: Node, recorded: rows.Newborn) -> bool:
     if recorded.deleted:
         return True
     if not recorded.home:
-        return recorded.status in UNTAKEN
-    return (recorded.status in rows.BEING_CREATED
+        return recorded.status in statuses.NOT_GIVEN_OUT
+    return (recorded.status in statuses.BEING_CREATED
             and recorded.home != node.host
             and names.same_backend(recorded.home, node.host))
 
@@ -217,7 +213,7 @@ def _is_seen(node: Node, recorded: rows.Newborn,
 
     :raises PeerUnreachable: if the volume's home does not answer
     """
-    if not recorded.home or recorded.status in UNDECIDED:
+    if not recorded.home or recorded.status in statuses.MAYBE_UNCOMMITTED:
         return False  # as of a revert that has not ended
     if recorded.home == node.host:
         return recorded.lv != lv.name and recorded.lv in node.stack.lvs()

@@ -9,7 +9,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 # Without graphviz installed, move_states leaves its drawing out.
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
-              'driver_options', 'kept_runs', 'monitoring', 'peer_methods',
+              'driver_options', 'kept_runs', 'lvm_tags_set', 'monitoring',
+              'peer_methods',
               'privileged_calls',
               'what_works']
 graphviz_output_format = 'svg'

@@ -57,7 +57,8 @@ def in_database(key):
 
     Also of what was deleted.
     """
-    records = importlib.import_module('cinder_localclone.db.moves')
+    records, record = [importlib.import_module(name) for name in (
+        'cinder_localclone.db.moves', 'cinder_localclone.core.move_record')]
     volume, snapshot = records.models.Volume, records.models.Snapshot
     with records.main_context_manager.reader.using(
             records._admin()) as session:
@@ -68,7 +69,7 @@ def in_database(key):
         rows = [session.query(volume).filter_by(id=key).first(),
                 *session.query(volume).filter(volume._name_id == key)]
         return next(filter(None, (
-            moving_volume(row) if row.project_id == records.PROJECT
+            moving_volume(row) if row.project_id == record.PROJECT
             else row.id if row.id != key
             else row.snapshot_id or row.source_volid
             or beside(row.display_name) or row.id

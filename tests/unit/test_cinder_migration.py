@@ -25,6 +25,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types
@@ -144,7 +145,7 @@ class ExclusionTest(Base):
         with mock.patch.object(messages, 'api') as api:
             error = self.assertRaises(exceptions.MoveUnderWay, self.copy)
         self.assertIn('try again', str(error))
-        self.assertEqual(messages.DETAILS['MOVE_BUSY'],
+        self.assertEqual(outcomes.USER_MESSAGES['MOVE_BUSY'].detail,
                          api.API().create.call_args.kwargs['detail'])
 
     @ddt.data(*BEFORE_COMMIT, *COMMITTED)
@@ -154,7 +155,7 @@ class ExclusionTest(Base):
             self.assertRaises(
                 exceptions.MoveUnderWay, self.home().migrate_volume,
                 self.context, self.volume(), ELSEWHERE)
-        self.assertEqual(messages.DETAILS['MOVE_BUSY'],
+        self.assertEqual(outcomes.USER_MESSAGES['MOVE_BUSY'].detail,
                          api.API().create.call_args.kwargs['detail'])
 
     @ddt.data(*REMAINS)

@@ -76,8 +76,9 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual({V1: ['the handle is suspended']},
                          self.differing(found, volumes=[self.row()]))
 
-    @ddt.data('creating', 'deleting', 'error', 'managing')
-    def test_what_is_not_settled_is_left_out(self, status):
+    @ddt.data('creating', 'deleting', 'error', 'managing',
+              'error_managing_deleting')
+    def test_volume_that_has_nothing_yet_or_any_more_is_left_out(self, status):
         self.assertEqual({}, self.differing(
             present(), volumes=[self.row(status=status)]))
 

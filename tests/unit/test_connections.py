@@ -248,14 +248,14 @@ class ServeTest(Base):
     def test_refused_without_an_initiator(self):
         error = self.assertRaises(exceptions.Refused, self.serve,
                                   {'host': 'x'})
-        self.assertEqual('REFUSED', error.user_message)
+        self.assertEqual('REFUSED', error.user_message.key)
         self.assertIn('to x', str(error))
 
     def test_refused_while_another_instance_has_it(self):
         self.volume.volume_attachment = [
             attachment('a', 'other'), attachment(None)]
         error = self.assertRaises(exceptions.Refused, self.serve, ON_B)
-        self.assertEqual('ATTACHED_ELSEWHERE', error.user_message)
+        self.assertEqual('ATTACHED_ELSEWHERE', error.user_message.key)
 
     def test_refused_while_a_live_migration_begins(self):
         self.attach('in-use', 'a', None)
@@ -264,7 +264,7 @@ class ServeTest(Base):
         self.attach('in-use', None)
         error = self.assertRaises(exceptions.Refused, self.serve, ON_A,
                                   self.b)
-        self.assertEqual('MOVE_BUSY', error.user_message)
+        self.assertEqual('MOVE_BUSY', error.user_message.key)
 
     def test_where_it_does_not_live(self):
         self.assertRaises(exceptions.StaleMove, self.serve, ON_B, self.b)

@@ -10,7 +10,7 @@ from cinder.tests.unit import utils
 from cinder.volume.flows.manager import create_volume
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from tests.unit import database
 
 GIB = 1 << 30
@@ -61,7 +61,7 @@ class CreatedAgainTest(database.TestCase):
                                    volume=volume)
         row = objects.Volume.get_by_id(admin, volume.id)
         self.assertEqual('b@l#p', row.host)
-        self.assertIn(row.status, rows.BEING_CREATED)
+        self.assertIn(row.status, statuses.BEING_CREATED)
 
     def test_too_late_takes_no_home_off_a_row(self):
         """Somebody may have been given the volume since."""

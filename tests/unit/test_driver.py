@@ -16,8 +16,9 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import move_record
 from cinder_localclone.core import node
-from cinder_localclone.core import rows
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import driver
@@ -118,7 +119,8 @@ class DriverTest(Case):
             self.assertRaises(type(error), self.driver.extend_volume,
                               volume(), 2)
         told = api.API().create.call_args
-        self.assertEqual(messages.DETAILS[key], told.kwargs['detail'])
+        self.assertEqual(outcomes.USER_MESSAGES[key].detail,
+                         told.kwargs['detail'])
         self.assertEqual(message_field.Action.EXTEND_VOLUME, told.args[1])
 
     @ddt.data(True, False)
@@ -278,7 +280,7 @@ class DriverTest(Case):
             self.assertRaises(
                 type(error), self.driver.initialize_connection, volume(),
                 {'host': 'n2', 'mountpoint': '/dev/vdb'})
-        self.assertEqual(messages.DETAILS['FAILED'],
+        self.assertEqual(outcomes.USER_MESSAGES['FAILED'].detail,
                          api.API().create.call_args.kwargs['detail'])
         self.node.records.drop_attachment.assert_called_once_with('v', 'own')
 
@@ -348,7 +350,7 @@ class DriverTest(Case):
         self.node.snapshots.wanted_encryption.side_effect = found('no')
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(error, self.driver.create_volume, volume())
-        self.assertEqual(messages.DETAILS[told],
+        self.assertEqual(outcomes.USER_MESSAGES[told].detail,
                          api.API().create.call_args.kwargs['detail'])
         self.node.stack.create_lv.assert_not_called()
 
@@ -359,7 +361,7 @@ class DriverTest(Case):
             self.assertRaises(
                 encryption_exceptions.EncryptionChange, self.driver.retype,
                 'context', volume(), mock.Mock(extra_specs={}), {}, {})
-        self.assertEqual(messages.DETAILS['ENCRYPTION_CHANGE'],
+        self.assertEqual(outcomes.USER_MESSAGES['ENCRYPTION_CHANGE'].detail,
                          api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
@@ -413,7 +415,7 @@ class DriverTest(Case):
                                   volume())
             api.return_value.create.assert_called_once_with(
                 'context', messages.DELETE, resource_type='VOLUME',
-                resource_uuid='v', detail=messages.DETAILS[key])
+                resource_uuid='v', detail=outcomes.USER_MESSAGES[key].detail)
 
     def test_delete_when_it_could_not_be_created(self):
         """Cinder has taken the host off the row, and asked another one."""
@@ -445,7 +447,7 @@ class DriverTest(Case):
                 self.driver.initialize_connection, volume(), {'host': 'n2'})
         told = api.API().create.call_args
         self.assertEqual('v', told.kwargs['resource_uuid'])
-        self.assertEqual(messages.DETAILS['PEER_UNREACHABLE'],
+        self.assertEqual(outcomes.USER_MESSAGES['PEER_UNREACHABLE'].detail,
                          told.kwargs['detail'])
 
     def test_forced_detach_ends_all_connections(self):
@@ -456,7 +458,7 @@ class DriverTest(Case):
     def test_shadow_is_never_deleted_by_itself(self):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
-        self.assertTrue(rows.is_shadow(shadow))
+        self.assertTrue(move_record.is_shadow(shadow))
         self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
         self.assertEqual([], self.node.stack.mock_calls)
@@ -583,10 +585,12 @@ class MessagesTest(testtools.TestCase):
         for kind in vars(exceptions).values():
             if isinstance(kind, type) and issubclass(
                     kind, exceptions.LocalCloneError):
-                self.assertIn(kind.user_message, messages.DETAILS)
+                self.assertIs(
+                    kind.user_message,
+                    outcomes.USER_MESSAGES[kind.user_message.key])
 
     def test_ids_are_unique_and_fit(self):
-        ids = [detail[0] for detail in messages.DETAILS.values()]
+        ids = [each.id for each in outcomes.USER_MESSAGES.values()]
         self.assertEqual(len(ids), len(set(ids)))
         self.assertTrue(all(len(each) <= 10 for each in ids))
 
@@ -594,7 +598,8 @@ class MessagesTest(testtools.TestCase):
         from cinder.message import message_field
         messages.load(None)
         messages.load(None)
-        for number, text in messages.DETAILS.values():
+        for number, text in (
+                each.detail for each in outcomes.USER_MESSAGES.values()):
             self.assertEqual(text, message_field.translate_detail(number))
         number, text = messages.MOVE
         self.assertEqual(text, message_field.translate_action(number))

@@ -15,9 +15,9 @@ from cinder.volume import volume_types
 import ddt
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.driver import driver
-from cinder_localclone.service import messages
 from tests.unit import database
 
 
@@ -60,7 +60,8 @@ class EncryptedTypeTest(database.TestCase):
         self.api.create.assert_called_once_with(
             self.owner, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
             resource_type=message_field.Resource.VOLUME,
-            resource_uuid=volume.id, detail=messages.DETAILS['ENCRYPTED'])
+            resource_uuid=volume.id,
+            detail=outcomes.USER_MESSAGES['ENCRYPTED'].detail)
 
     @ddt.data({}, {'encryption_key_id': fake.ENCRYPTION_KEY_ID},
               {'source_volid': fake.VOLUME2_ID})

@@ -13,6 +13,8 @@ from oslo_log import formatters
 import testtools
 
 from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
@@ -131,7 +133,7 @@ class EventsTest(testtools.TestCase):
             json.loads(written.output)['extra']['localclone'])
 
     def test_what_an_owner_is_told_is_counted_by_its_cause(self):
-        error = mock.Mock(user_message='NO_FREE_SPACE')
+        error = exceptions.NoFreeSpace('no')
         before = events.counts()['refusals'].get('no_free_space', 0)
         with mock.patch.object(messages.api, 'API'):
             messages.tell_owner(None, 'v', error)
@@ -161,7 +163,7 @@ class CountedTest(testtools.TestCase):
         self.assertEqual(
             {each.name for each in events.all_events()},
             set(found['events']))
-        self.assertEqual({key.lower() for key in messages.DETAILS},
+        self.assertEqual({key.lower() for key in outcomes.USER_MESSAGES},
                          set(found['refusals']))
         shadow_id, = world.shadows
         self.assertEqual({shadow_id}, set(found['copies']))

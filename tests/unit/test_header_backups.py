@@ -96,10 +96,17 @@ class LookTest(testtools.TestCase):
         self.node.crypt.header.return_value.reencryption = mock.Mock()
         self.assertEqual(([], []), self.look())
 
-    @ddt.data(*header_backups.UNSETTLED)
-    def test_not_made_of_what_is_not_settled(self, status):
+    @ddt.data('creating', 'downloading', 'deleting', 'error_deleting', 'error',
+              'managing', 'error_managing', 'error_managing_deleting',
+              'reverting')
+    def test_not_made_of_a_volume_without_a_header(self, status):
         self.rows[HERE].status = status
         self.assertEqual(([], []), self.look())
+
+    @ddt.data('unmanaging', 'error_unmanaging')
+    def test_made_though_an_unmanage_is_refused(self, status):
+        self.rows[HERE].status = status
+        self.assertEqual(([HERE], []), self.look())
 
     def test_not_made_of_what_moves_or_has_no_handle(self):
         self.moves[HERE] = mock.Mock()

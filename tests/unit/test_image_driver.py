@@ -11,6 +11,7 @@ import fixtures
 from taskflow.types import failure
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import outcomes
 from cinder_localclone.driver import driver
 from cinder_localclone.service import messages
 from tests.unit import test_driver
@@ -53,7 +54,8 @@ class ImageDriverTest(test_driver.Case):
         self.told.assert_called_once_with(
             'context', message_field.Action.SNAPSHOT_CREATE,
             resource_type=message_field.Resource.VOLUME_SNAPSHOT,
-            resource_uuid='s', detail=messages.DETAILS['POOL_FULL'])
+            resource_uuid='s',
+            detail=outcomes.USER_MESSAGES['POOL_FULL'].detail)
 
     @ddt.data(None, FULL)
     def test_backup_that_cannot_begin(self, error):
@@ -72,7 +74,8 @@ class ImageDriverTest(test_driver.Case):
             self.told.assert_called_once_with(
                 'context', message_field.Action.BACKUP_CREATE,
                 resource_type=message_field.Resource.VOLUME_BACKUP,
-                resource_uuid='b', detail=messages.DETAILS['POOL_FULL'])
+                resource_uuid='b',
+                detail=outcomes.USER_MESSAGES['POOL_FULL'].detail)
         else:
             self.assertEqual(('device', True), self.driver.get_backup_device(
                 'context', backup))
@@ -126,7 +129,7 @@ class ImageDriverTest(test_driver.Case):
             None, None, None, None, True)
         self.assertTrue(failure.Failure.from_exception(error).check(
             *task.no_reschedule_types))
-        self.assertEqual(messages.DETAILS['POOL_FULL'],
+        self.assertEqual(outcomes.USER_MESSAGES['POOL_FULL'].detail,
                          self.told.call_args.kwargs['detail'])
         self.assertEqual('v', self.told.call_args.kwargs['resource_uuid'])
 
@@ -145,14 +148,14 @@ class ImageDriverTest(test_driver.Case):
                 'volume_encryption_metadata_get',
                 return_value={'provider': 'luks2'}):
             self.assertRaises(exceptions.BirthFailed, getattr(self, birth))
-        self.assertEqual(messages.DETAILS['ENCRYPTED'],
+        self.assertEqual(outcomes.USER_MESSAGES['ENCRYPTED'].detail,
                          self.told.call_args.kwargs['detail'])
         self.assertEqual([], self.births.mock_calls)
 
     def test_unexpected_errors_are_not_said_to_be_of_a_connection(self):
         self.births.from_snapshot.side_effect = KeyError('x')
         self.assertRaises(exceptions.BirthFailed, self.from_snapshot)
-        self.assertEqual(messages.DETAILS['CREATE_FAILED'],
+        self.assertEqual(outcomes.USER_MESSAGES['CREATE_FAILED'].detail,
                          self.told.call_args.kwargs['detail'])
 
     def test_cached_images_are_used_wherever_they_are(self):

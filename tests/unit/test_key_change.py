@@ -464,7 +464,8 @@ class RotateTest(Case):
         self.volume.migration_status = 'migrating'
         self.refused()
 
-    @ddt.data('creating', 'reverting', 'deleting')
+    @ddt.data('creating', 'reverting', 'deleting', 'error_unmanaging',
+              'error_managing_deleting')
     def test_status(self, status):
         self.volume.status = status
         self.assertIn(

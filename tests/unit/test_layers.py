@@ -10,14 +10,15 @@ ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = 'cinder_localclone'
 #: What core imports of the standard library: nothing of it reads or writes.
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'datetime', 'enum',
-            'functools', 'hashlib', 'heapq', 'json', 're', 'struct', 'types',
-            'typing', 'xml'}
+            'functools', 'hashlib', 'heapq', 'json', 'operator', 're',
+            'struct', 'types', 'typing', 'xml'}
 #: What else single modules of core import, and why.
 MORE = {
     'core.encryption_exceptions': {'cinder'},  # the base of errors; texts
     'core.events': {'oslo_log', 'threading'},  # the log is where events go
     'core.exceptions': {'cinder'},
     'core.iscsi': {'ipaddress'},
+    'core.outcomes': {'cinder'},
     'core.rpc': {'inspect'},  # signatures
     'core.version': {'importlib'},
 }

@@ -8,6 +8,7 @@ import ddt
 import fixtures
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import volume_types
 from cinder_localclone.service import messages
 from tests.unit import test_driver
@@ -40,7 +41,7 @@ class ManageDriverTest(test_driver.Case):
     def assertTold(self, action, key):
         self.told.assert_called_once_with(
             'context', action, resource_type=message_field.Resource.VOLUME,
-            resource_uuid='v', detail=messages.DETAILS[key])
+            resource_uuid='v', detail=outcomes.USER_MESSAGES[key].detail)
         self.told.reset_mock()
 
     def test_volumes(self):

@@ -13,6 +13,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
@@ -240,14 +241,14 @@ class RefusedTest(Base):
         manage.manage(self.a.node, volume.id, DATA)
         before = repr(self.world.snapshot())
         self.world.settle()
-        for status in manageable.UNSETTLED:
+        for status in sorted(statuses.CHANGING_OWNER):
             volume.status = status
             self.world.settle()
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_a_look_does_not_miss_what_could_not_be_managed(self):
         volume = self.managing(self.world)
-        for status in manageable.UNSETTLED:
+        for status in sorted(statuses.CHANGING_OWNER):
             volume.status = status
             self.a.reconciler.converge(volume.id)
             self.world.settle()
@@ -553,7 +554,7 @@ class UnmanagedTest(test_connections.Base):
 @ddt.ddt
 class KnownTest(testtools.TestCase):
 
-    @ddt.data('in-use', *manageable.UNSETTLED)
+    @ddt.data('in-use', *sorted(statuses.CHANGING_OWNER))
     def test_lv_of_a_volume_that_has_moved(self, status):
         """Its name has another id than the volume's, and no tag any more."""
         node = specs.node(host='a@l')

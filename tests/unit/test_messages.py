@@ -9,6 +9,8 @@ import testtools
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import outcomes
+from cinder_localclone.core.outcomes import Outcome
 from cinder_localclone.service import messages
 from cinder_localclone.service import rpc
 
@@ -102,6 +104,15 @@ OF_ENCRYPTION = {
 }
 
 
+def kinds():
+    """The classes of errors that peers may send."""
+    for module in (exceptions, encryption_exceptions):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(
+                    kind, exceptions.LocalCloneError):
+                yield kind
+
+
 def digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
@@ -110,21 +121,22 @@ class MessagesTest(testtools.TestCase):
 
     def test_ids_keep_their_meaning(self):
         self.assertEqual(FROZEN, {
-            number: (key, digest(text))
-            for key, (number, text) in messages.DETAILS.items()})
+            each.id: (each.key, digest(each.text))
+            for each in outcomes.USER_MESSAGES.values()})
 
     def test_what_each_error_tells_the_owner(self):
         for name, kind in vars(exceptions).items():
             if name in TOLD:
                 self.assertEqual(
-                    TOLD[name], messages.DETAILS[kind.user_message][0], name)
+                    TOLD[name], kind.user_message.id, name)
         self.assertTrue(set(TOLD) <= set(vars(exceptions)))
 
     def test_what_each_error_of_encryption_tells_the_owner(self):
         self.assertEqual(OF_ENCRYPTION, {
-            name: messages.DETAILS[kind.user_message][0]
+            name: kind.user_message.id
             for name, kind in vars(encryption_exceptions).items()
-            if isinstance(kind, type)})
+            if isinstance(kind, type) and issubclass(
+                kind, exceptions.LocalCloneError)})
 
     def test_what_keeps_an_owner_from_being_told_hides_nothing(self):
         """A context that was built without a request has no project."""
@@ -148,6 +160,71 @@ class ErrorsTest(testtools.TestCase):
             self, kind, more, named, unnamed):
         self.assertIn(named, str(kind(volume='v', **more)))
         self.assertIn(unnamed, str(kind(**more)))
+
+    def test_an_outcome_is_data_and_no_text_alone(self):
+        """So what says it in a text has it as its class's outcome, too."""
+        for kind in kinds():
+            for outcome in outcomes.Outcome:
+                words = str(outcome.value).rstrip('.')
+                self.assertFalse(words and (
+                    words in kind.problem or words in kind.remedy), kind)
+            self.assertIn(kind.outcome.value.rstrip('.'), kind.message)
+
+    @ddt.data(
+        (exceptions.PoolFull, Outcome.UNCHANGED, 'Extend it'),
+        (exceptions.NoFreeSpace, Outcome.NOT_CREATED, ''),
+        (exceptions.CannotDelete, Outcome.NOT_REMOVED, 'Delete the volume'),
+        (exceptions.HalfDeleted, Outcome.HALF_REMOVED, 'Delete it again'),
+        (exceptions.Busy, Outcome.NOT_COMPLETED, 'try again'),
+        (exceptions.MoveUnderWay, Outcome.UNCHANGED, ''),  # as Refused
+        (exceptions.SourceWritten, Outcome.UNCHANGED, 'Close the volume'),
+        (exceptions.TargetHangs, Outcome.UNKNOWN, 'See the kernel log'),
+        (encryption_exceptions.ForeignHeader, Outcome.NOT_WRITTEN,
+         'Find out'))
+    @ddt.unpack
+    def test_outcome_and_remedy(self, kind, outcome, remedy):
+        self.assertIs(outcome, kind.outcome)
+        self.assertTrue(kind.remedy.startswith(remedy) if remedy
+                        else not kind.remedy, kind.remedy)
+
+    def test_a_class_with_a_problem_inherits_no_remedy(self):
+        self.assertTrue(encryption_exceptions.HeaderDamaged.remedy)
+
+        class Other(encryption_exceptions.HeaderDamaged, of_peers=False):
+            problem = 'other'
+
+        self.assertEqual(('other', '', Outcome.UNKNOWN), (
+            Other.message, Other.remedy, Other.outcome))
+        self.assertIs(encryption_exceptions.HeaderDamaged.user_message,
+                      Other.user_message)
+
+    def test_a_class_has_no_text_beside_these(self):
+        self.assertRaises(TypeError, type, 'Other', (
+            exceptions.LocalCloneError,), {'message': 'other'})
+
+    @ddt.data(('no', Outcome.UNCHANGED, 'Go.', 'no Nothing was changed. Go.'),
+              ('no.', Outcome.UNCHANGED, 'go.',
+               'no. Nothing was changed; go.'),
+              ('no.', Outcome.UNCHANGED, '', 'no. Nothing was changed.'),
+              ('no.', Outcome.UNKNOWN, 'Go.', 'no. Go.'),
+              ('no.', Outcome.UNKNOWN, '', 'no.'))
+    @ddt.unpack
+    def test_text(self, problem, outcome, remedy, text):
+        self.assertEqual(text, outcomes.in_words(problem, outcome, remedy))
+
+    def test_what_is_taken_is_not_registered_again(self):
+        before = dict(outcomes.USER_MESSAGES)
+        for key, number in (('FAILED', 'LC99'), ('OTHER', 'LC00')):
+            self.assertRaises(ValueError, outcomes.owner_reads, key, number,
+                              'text')
+        self.assertEqual(before, outcomes.USER_MESSAGES)
+
+    def test_each_error_is_known_by_its_name(self):
+        for kind in kinds():
+            self.assertIs(kind, exceptions.class_named(kind.__name__))
+        for name in ('', 'str', 'PeerTooOld', 'VolumeIsBusy'):
+            self.assertIs(exceptions.LocalCloneError,
+                          exceptions.class_named(name))
 
     def test_base_says_the_reason(self):
         self.assertEqual('oh', str(exceptions.LocalCloneError(reason='oh')))
@@ -175,7 +252,7 @@ class ErrorsTest(testtools.TestCase):
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):
         self.assertEqual(key, exceptions.PeerUnreachable(
-            host='h', method=method, seconds=1).user_message)
+            host='h', method=method, seconds=1).user_message.key)
 
     def test_lock(self):
         self.assertIn('Volume v is locked by another request on h', str(

@@ -20,6 +20,7 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
@@ -45,7 +46,8 @@ class Base(cinders.Base):
         with mock.patch.object(messages, 'api') as api:
             raised = self.assertRaises(error, call, driver)
         found = api.API().create.call_args
-        self.assertEqual(messages.DETAILS[key], found.kwargs['detail'])
+        self.assertEqual(outcomes.USER_MESSAGES[key].detail,
+                         found.kwargs['detail'])
         self.assertEqual(messages.MOVE, found.args[1])
         self.assertEqual(self.row.id, found.kwargs['resource_uuid'])
         return str(raised)

@@ -10,6 +10,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from tests.unit import database
 from tests.unit import records_bench
@@ -105,7 +106,7 @@ class Contract(records_bench.Contract):
 
     # -- what services were at work on when they died
 
-    @ddt.data(*rows.MORTAL)
+    @ddt.data(*sorted(statuses.LOST_WITH_SERVICE))
     def test_older__work_that_somebody_began(self, status):
         before = self.rows.now()
         self.put(status=status)

@@ -633,7 +633,7 @@ class BusTest(testtools.TestCase):
         self.assertEqual(str(raised), str(error))
         with mock.patch.object(messages, 'api') as api:
             messages.tell_owner(None, 'v', error)
-        self.assertEqual(messages.DETAILS[raised.user_message],
+        self.assertEqual(raised.user_message.detail,
                          api.API().create.call_args.kwargs['detail'])
 
 

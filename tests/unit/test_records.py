@@ -15,6 +15,7 @@ import ddt
 
 from cinder_localclone.cmd import forget
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
@@ -67,7 +68,7 @@ class RecordsTest(Base):
         self.assertEqual(moving, self.records.move_of(self.volume.id))
         self.assertEqual(moving, self.records.get_move(moving.shadow_id))
         self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
-        self.assertTrue(rows.is_shadow(
+        self.assertTrue(move_record.is_shadow(
             self.records.volume(moving.shadow_id)))
         self.assertEqual([self.volume.id], [
             each.id for each in self.records.volumes_of(A)])
@@ -434,7 +435,7 @@ class RecordsTest(Base):
         volume.migration_status = status
         volume.replication_driver_data = data
         self.assertEqual((ours, cinders), (
-            rows.is_shadow(volume),
+            move_record.is_shadow(volume),
             rows.is_migrated_by_cinder(volume)))
 
     def test_a_host_with_its_pool_is_no_node_to_forget(self):

@@ -9,7 +9,8 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone.service import messages
+from cinder_localclone.core import encryption_exceptions  # noqa: F401
+from cinder_localclone.core import outcomes
 from lab.operations import catalogue
 from lab.operations import environment
 from lab.operations import plan
@@ -95,8 +96,8 @@ class ListTest(testtools.TestCase):
 
     def test_every_code_is_one_that_owners_are_told(self):
         codes = {each.code for each in self.table.expected.values()}
-        self.assertLessEqual(codes - {''}, set(dict(
-            messages.DETAILS.values())))
+        self.assertLessEqual(codes - {''}, {
+            each.id for each in outcomes.USER_MESSAGES.values()})
 
     def test_every_cell_is_in_one_chain(self):
         cells = self.table.cells()
@@ -107,8 +108,8 @@ class ListTest(testtools.TestCase):
             for cell in chain.cells))
 
     def test_all_of_it_is_documented(self):
-        text = '\n'.join(operations_table.rst(self.table, dict(
-            messages.DETAILS.values())))
+        text = '\n'.join(operations_table.rst(self.table, {
+            each.id: each.text for each in outcomes.USER_MESSAGES.values()}))
         for name in (*self.table.operations, *self.table.notes.values()):
             self.assertIn(name, text)
         self.assertIn('``LC07``: The volume is being moved', text)

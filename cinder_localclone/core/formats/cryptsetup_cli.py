@@ -16,9 +16,9 @@ import re
 import typing
 
 from cinder_localclone.core import names
+from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
-SECTOR = 512
 #: By these a re-encryption outlives a power cut. ("none" does not.)
 RESILIENCES = ('checksum', 'journal')
 #: Of cryptsetup: its progress as JSON, without which no re-encryption goes on.
@@ -97,7 +97,7 @@ class NewHeader(typing.NamedTuple):
                self.offset)
         words = [
             '--type', 'luks2', '--uuid', self.luks_uuid,
-            '--offset', str(self.offset // SECTOR),
+            '--offset', str(self.offset // state.SECTOR),
             '--cipher', self.cipher, '--key-size', str(self.key_bits),
             '--sector-size', str(self.sector_size),
             '--key-slot', '0', *derivation_words(self.derivation)]

@@ -22,6 +22,7 @@ import typing
 
 from cinder_localclone.core.formats import luks_ending
 from cinder_localclone.core import pins
+from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.core.volume_types import KeyFormat
 
@@ -32,7 +33,6 @@ _RUNNING = 'in-reencryption'
 _BACKUP = 'backup-'
 #: Hexadecimal digits of a fingerprint: 96 bits.
 _FINGERPRINT = 24
-_SECTOR = 512
 
 #: ("luks2-..." is reserved for cryptsetup's own.)
 TOKEN_TYPE = 'localclone'
@@ -279,7 +279,7 @@ def _odd(metadata: Part, data: Mapping[str, Part], known: Iterable[str]
             return 'segment %s has other keys' % number
         if _how(each) not in hows:
             return 'segment %s is encrypted in another way' % number
-        if int(each['iv_tweak']) * _SECTOR != _offset(each) - begin:
+        if int(each['iv_tweak']) * state.SECTOR != _offset(each) - begin:
             return 'segment %s counts its sectors in another way' % number
     if len(data) > 1 and not _flagged(segments, luks_ending.FINAL):
         return 'its data has %d parts' % len(data)

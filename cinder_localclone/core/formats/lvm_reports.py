@@ -13,6 +13,7 @@ import json
 import typing
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 
@@ -103,14 +104,13 @@ class LogicalVolume:
         """Bytes that users have seen; see :func:`.names.given`."""
         return self._number('given', self.size)
 
-    def _number(self, fact: str, default: int) -> int:
+    def _number(self, fact: lvm_tags.Fact, default: int) -> int:
         """A fact in the tags that is a number of bytes.
 
         :raises UnreadableTag: if it is none, or there are two: whoever can
             write the disk, or calls lvchange, can have set it
         """
-        found = {tag for tag in self.tags
-                 if tag.startswith('localclone.%s=' % fact)}
+        found = names.with_fact(self.tags, fact)
         if not found:
             return default
         value = min(found).partition('=')[2]

@@ -115,7 +115,7 @@ class StatusRecords(typing.Protocol):
         ...
 
     def older(self, host: str, moment: datetime.datetime,
-              statuses: Collection[str]) -> list[str]:
+              of: Collection[str]) -> list[str]:
         ...
 
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]

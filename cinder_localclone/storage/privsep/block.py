@@ -17,12 +17,12 @@ import time
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import state
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import configuration
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 
-SECTOR = 512
 #: BLKDISCARD of include/uapi/linux/fs.h, _IO(0x12, 119): two 64-bit numbers.
 _BLKDISCARD = 0x1277
 
@@ -126,7 +126,7 @@ def size(path: str) -> int:
 def _size(path: str) -> int:
     # In sectors of 512 bytes, whatever the disk's own are (sysfs-block).
     with open(sysfs.of_disk(path, 'size')) as sectors:
-        return int(sectors.read()) * SECTOR
+        return int(sectors.read()) * state.SECTOR
 
 
 @privsep.entrypoint

@@ -17,13 +17,15 @@ class WhatWorks(Directive):
     def run(self):
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
-        from cinder_localclone.service import messages
+        from cinder_localclone.core import encryption_exceptions  # noqa: F401
+        from cinder_localclone.core import outcomes
         from lab.operations import table
         self.state.document.settings.env.note_dependency(str(table.PATH))
         container = nodes.container()
         self.state.nested_parse(
-            StringList(operations_table.rst(table.read(), dict(
-                messages.DETAILS.values())), source=str(table.PATH)),
+            StringList(operations_table.rst(table.read(), {
+                each.id: each.text for each in
+                outcomes.USER_MESSAGES.values()}), source=str(table.PATH)),
             self.content_offset, container)
         return [container]
 

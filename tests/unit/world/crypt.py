@@ -16,6 +16,7 @@ from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import pins
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import pinning
 from tests.unit.world import disks
@@ -233,7 +234,7 @@ class SimCrypt:
         self._insist(
             # Whoever has asked for it may have given up by now.
             (self.world.home(row) is self.node or row.status in (
-                *rows.BEING_CREATED, 'error'))
+                *statuses.BEING_CREATED, 'error'))
             and volume_id not in self.node.passed_handles()
             and not any(move.volume_id == volume_id and not move.is_over
                         for move in self.world.shadows.values()),
@@ -289,7 +290,7 @@ class SimCrypt:
         """Of what is blank, and newly created by the same service."""
         self._insist_at_rest(volume_id, 'format')
         row = self.world.volumes[volume_id]
-        self._insist(row.status in rows.BEING_CREATED and set(
+        self._insist(row.status in statuses.BEING_CREATED and set(
             self.node.lvs[row.name]) == {disks.EMPTY} and key,
             'a format of what may be more than blank')
         self.node.write(volume_id, 0, tops.HEADER)

@@ -13,6 +13,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
 #: What a snapshot has that LVM has not taken yet: that of a later moment.
@@ -163,7 +164,7 @@ class SimSnapshotRecords:
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)
-        if (row is None or row.status not in rows.BEING_CREATED
+        if (row is None or row.status not in statuses.BEING_CREATED
                 or (row.host, row.provider_id) != (
                     volume.host, volume.provider_id)):
             raise exceptions.TooLate(what=volume.id)

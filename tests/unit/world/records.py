@@ -14,10 +14,12 @@ import uuid
 from cinder_localclone.core import attachments
 from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from tests.unit.world import images
 
@@ -133,7 +135,7 @@ class SimRecords(images.SimSnapshotRecords):
             service_uuid=None, provider_id=row.provider_id,
             previous_status=None)
         self._take_service(shadow, host)
-        rows.hold(row, shadow, asked_by)
+        move_record.hold(row, shadow, asked_by)
         self.world.shadow_rows[shadow_id] = shadow
         self.world.shadows[shadow_id] = state.Move(
             volume.id, shadow_id, token, False, _service(row.host),
@@ -159,8 +161,8 @@ class SimRecords(images.SimSnapshotRecords):
         recorded = self._check(move)
         if token.phase is state.Phase.RELEASING:
             self._insist_gone(move)
-        rows.give_back(self.world.volumes.get(move.volume_id),
-                       self.world.shadow_rows[move.shadow_id])
+        move_record.give_back(self.world.volumes.get(move.volume_id),
+                              self.world.shadow_rows[move.shadow_id])
         return self._changed(recorded, token=token)
 
     def relocate(self, move, location):
@@ -183,11 +185,11 @@ class SimRecords(images.SimSnapshotRecords):
         shadow = self.world.shadow_rows[move.shadow_id]
         if (move.committed or volume is None
                 or _service(volume.host) != move.source
-                or rows.has_lost_hold(volume, shadow)):
+                or move_record.has_lost_hold(volume, shadow)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
         self._swap(volume, move.shadow_id, recorded.destination_lv)
-        rows.give_back(volume, shadow)
+        move_record.give_back(volume, shadow)
         return self._changed(recorded, committed=True, source=move.source,
                              source_lv=left)
 
@@ -246,8 +248,8 @@ class SimRecords(images.SimSnapshotRecords):
 
     # -- what services were at work on when they died
 
-    def older(self, host, moment, statuses=rows.MORTAL):
-        return [row.id for row in self._at(host) if row.status in statuses
+    def older(self, host, moment, of=statuses.LOST_WITH_SERVICE):
+        return [row.id for row in self._at(host) if row.status in of
                 and row.updated_at and row.updated_at < moment]
 
     def end_dead(self, volume_id, host, sizes):
@@ -272,7 +274,7 @@ class SimRecords(images.SimSnapshotRecords):
 
     def _end(self, row, host):
         if row.attach_status == 'attached' and (
-                row.status in rows.MIGRATED
+                row.status in statuses.MIGRATED
                 or row.previous_status == 'in-use'):
             return False
         moves = self._of(row.id)
@@ -286,16 +288,16 @@ class SimRecords(images.SimSnapshotRecords):
             row.migration_status = 'error'
         else:
             return False
-        if row.status in rows.MIGRATED and not any(
+        if row.status in statuses.MIGRATED and not any(
                 self.world.shadow_rows[move.shadow_id].previous_status
                 for move in moves):
-            row.status = rows.FREE
+            row.status = statuses.FREE
         return True
 
     def _has_committed(self, row, moves, host):
         committed = [move for move in moves if move.committed]
         ends = len(moves) + sum(
-            each.migration_status == 'target:' + row.id
+            each.migration_status == move_record.target(row.id)
             for each in self.world.volumes.values())
         return any(
             move.source == host and move.asked_by is state.Asked.MIGRATION

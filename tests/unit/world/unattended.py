@@ -11,8 +11,8 @@ import types
 from cinder import exception
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import statuses
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import migrate
 from tests.unit.world import effects
@@ -69,7 +69,7 @@ class World(nodes.World):
     def ask(self):
         """Cinder's API, at this moment."""
         volume, = self.volumes.values()
-        if volume.status == rows.FREE:
+        if volume.status == statuses.FREE:
             volume.status = REQUESTS[self.request]
             self.sent_to = volume.host.partition('#')[0]
 
@@ -90,7 +90,7 @@ class World(nodes.World):
                 self.insist(False, 'nobody uses it')
             del self.volumes[volume.id]
         elif self.request == 'extend':
-            volume.status = rows.FREE
+            volume.status = statuses.FREE
         elif self.request == 'attach':
             volume.volume_attachment = [types.SimpleNamespace(
                 id='of ' + volume.id, instance_uuid='vm', connector=None,

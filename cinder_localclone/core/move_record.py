@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The move record: a move in the columns of a hidden volume row. Pure.
+
+No other module reads or writes these columns, or builds an SQL pattern for
+them:
+
+``migration_status``
+    "target:" and the volume's id, as in Cinder's own migration
+``replication_driver_data``
+    the token (:class:`.state.Token`): version, phase, nonce, geometry. Only
+    compare-and-swap changes it, and the identity swap leaves it alone
+``replication_extended_status``
+    who asked for the move; then, if the copy makes no progress, since when
+``display_description``
+    the initiator that may log in to the source's export
+``provider_location``, ``provider_auth``
+    where, and with which credentials, the source is exported
+``provider_id``
+    how the volume is encrypted; it goes with the volume's data
+``previous_status``
+    the status that the volume gets back from the move that holds it
+``size``, ``host``, ``name_id``
+    what is copied; the node, and the LV, that have to be cleaned up
+
+A move that no attach has asked for *holds* its volume: from the intent to the
+commit, or until it has failed, the status is ``maintenance`` instead of
+``available``. Cinder's API then accepts neither an attach nor a delete, an
+extend or a snapshot, all of which would be sent to the home that it had
+before. Each change of ``previous_status`` is in one transaction with that of
+the volume's status.
+"""
+
+import functools
+import operator
+from typing import Any
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import objects
+from cinder_localclone.core import state
+from cinder_localclone.core import statuses
+from cinder_localclone.core import volume_types
+
+#: The project of move records. Keystone gives no project such an id: so no
+#: tenant sees the rows, not by their ids and not in sums, and none is charged.
+PROJECT = 'cinder-localclone'
+_TARGET = 'target:'
+_STALLED = '; stalled since '
+
+
+def are(volumes: Any, *phases: state.Phase) -> list[Any]:
+    """Return what an SQL query demands of rows that are move records.
+
+    :param volumes: the model of the table, of SQLAlchemy
+    :param phases: in which their moves are; by default all
+    """
+    token = volumes.replication_driver_data
+    found = [token.like('%s:%s:%%' % (state.TOKEN_VERSION, phase.value))
+             for phase in phases] or [token.like(state.TOKEN_VERSION + ':%')]
+    return [functools.reduce(operator.or_, found),
+            volumes.migration_status.like(_TARGET + '%')]
+
+
+def target(volume_id: str) -> str:
+    """Return the ``migration_status`` of the row that a volume moves to.
+
+    Cinder's own migration gives its destination row the same.
+    """
+    return _TARGET + volume_id
+
+
+def target_of(row: Any) -> str | None:
+    """Return the id of the volume that moves to a row; None if none does.
+
+    Whether it is this driver that moves the volume says :func:`is_shadow`.
+    """
+    text = row.migration_status or ''
+    return text[len(_TARGET):] if text.startswith(_TARGET) else None
+
+
+def volume_of(shadow: Any) -> str:
+    """Return the id of the volume that a record is of."""
+    return target_of(shadow) or ''
+
+
+def is_shadow(volume: objects.Volume) -> bool:
+    """Whether a volume is the other end of a move of this driver."""
+    return target_of(volume) is not None and (
+        volume.replication_driver_data or '').startswith(
+            state.TOKEN_VERSION + ':')
+
+
+def encode(volume_id: str, token: state.Token, location: str, auth: str,
+           initiator: str, provider_id: str | None) -> dict[str, Any]:
+    """Return the columns of a new record but those of :func:`hold`.
+
+    :param location: of the source's export, in the form of a
+        provider_location
+    :param auth: its one-time credentials, in the form of a provider_auth
+    :param initiator: the one that may log in to it
+    :param provider_id: as in the row of the volume
+    """
+    return {'project_id': PROJECT, 'migration_status': target(volume_id),
+            'replication_driver_data': str(token),
+            'display_description': initiator,
+            'provider_location': location, 'provider_auth': auth,
+            'provider_id': provider_id}
+
+
+def ended() -> dict[str, Any]:
+    """Return the columns of a record whose move is forgotten."""
+    return {'status': 'deleted', 'migration_status': 'deleting',
+            'provider_auth': None}
+
+
+def decode(shadow: Any, volume: Any | None, own_lv: str) -> state.Move:
+    """Return a move by its record.
+
+    :param volume: the row of the volume; None if that is gone
+    :param own_lv: the name of the LV of the record's own id
+    :raises InvalidToken: if the record can't be understood
+    """
+    committed = is_committed(shadow)
+    here, there, volume_gib = names.service_host(shadow.host), '', 0
+    if volume is not None:
+        there, volume_gib = names.service_host(volume.host), volume.size
+    source, destination = (here, there) if committed else (there, here)
+    if committed:
+        source_lv, destination_lv = shadow.name, own_lv
+    else:
+        source_lv = volume.name if volume is not None else ''
+        destination_lv = shadow.name
+    return state.Move(
+        volume_id=volume_of(shadow), shadow_id=shadow.id,
+        token=state.Token.parse(shadow.replication_driver_data),
+        committed=committed, source=source, destination=destination,
+        source_lv=source_lv, destination_lv=destination_lv,
+        size_gib=shadow.size, extra_bytes=_extra_bytes(shadow),
+        location=shadow.provider_location, auth=shadow.provider_auth,
+        initiator=shadow.display_description, volume_gib=volume_gib,
+        asked_by=asked_by(shadow))
+
+
+def is_committed(shadow: Any) -> bool:
+    """Whether the identities are swapped: the record has the volume's LV."""
+    return bool(shadow.name_id != shadow.id)
+
+
+def is_as_told(shadow: Any, move: state.Move) -> bool:
+    """Whether a record still says what was read of it.
+
+    The identities count as much as the token, which commit leaves as it is:
+    its answer may have been lost.
+    """
+    return bool(shadow.replication_driver_data == str(move.token)
+                and is_committed(shadow) == move.committed)
+
+
+def phase_word(shadow: Any) -> str:
+    """Return the phase in a record's token, as it is written there."""
+    word: str = shadow.replication_driver_data.split(':')[1]
+    return word
+
+
+def enter(shadow: Any, token: state.Token) -> None:
+    """Write the token of the phase that a move enters."""
+    shadow.replication_driver_data = str(token)
+
+
+def _extra_bytes(shadow: Any) -> int:
+    """Return by how much the backing devices are longer than the volume.
+
+    The volume itself may be gone.
+    """
+    try:
+        recorded = volume_types.Recorded.parse(shadow.provider_id)
+    except ValueError:
+        raise exceptions.InvalidToken(
+            token=shadow.provider_id, reason='unknown encryption')
+    return recorded.header_bytes if recorded else 0
+
+
+# -- who asked, and whether the copy makes progress
+
+def asked_by(shadow: Any) -> state.Asked:
+    """Return who asked for a move; an attach if it is not said."""
+    word = (shadow.replication_extended_status or '').partition(';')[0]
+    return state.Asked(word) if word in [each.value for each in state.Asked
+                                         ] else state.Asked.ATTACH
+
+
+def note_stalled(shadow: Any, since: int | None) -> None:
+    """Note that a copy makes no progress; or that it does.
+
+    :param since: when it was seen, in seconds since the epoch; None: it does
+    """
+    shadow.replication_extended_status = asked_by(shadow).value + (
+        '' if since is None else '%s%d' % (_STALLED, since))
+
+
+def stalled_since(shadow: Any) -> float:
+    """Return since when a copy makes no progress; 0 if it does."""
+    return float((shadow.replication_extended_status or '').partition(
+        _STALLED)[2] or 0)
+
+
+# -- what a move holds
+
+def hold(row: Any, shadow: Any, asked_by: state.Asked) -> None:
+    """What the beginning of a move changes on its volume.
+
+    ``migrating`` stays: Cinder's manager takes it away once it has recorded
+    the new home, too. Until then no other move may begin.
+    """
+    shadow.replication_extended_status = asked_by.value
+    if asked_by is not state.Asked.MIGRATION:
+        row.migration_status = None
+    if asked_by is not state.Asked.ATTACH and row.status == statuses.FREE:
+        shadow.previous_status, row.status = statuses.FREE, statuses.HELD
+
+
+def holds(shadow: Any) -> bool:
+    """Whether a move holds its volume."""
+    return bool(shadow.previous_status)
+
+
+def has_lost_hold(row: Any, shadow: Any) -> bool:
+    """Whether someone else has taken a volume that a move holds.
+
+    As an administrator can, who resets its status or deletes it by force.
+    """
+    return holds(shadow) and bool(row.status != statuses.HELD)
+
+
+def give_back(row: Any | None, shadow: Any) -> None:
+    """A move that has come to its commit, or failed, holds nothing."""
+    if holds(shadow) and row is not None and row.status == statuses.HELD:
+        row.status = shadow.previous_status
+    shadow.previous_status = None
