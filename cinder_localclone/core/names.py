@@ -61,6 +61,9 @@ OUTDATED = 'localclone.backups=outdated'
 REENCRYPTED = 'localclone.reencrypted'
 #: LVM tag of the same LV if an operator has said that this is to wait.
 PAUSED = 'localclone.paused=operator'
+#: The fact that says how many MiB of it are re-encrypted at a time, if the
+#: operator has chosen that.
+ZONE = 'zone'
 #: The fact in the tags of the LV of a volume that Nova encrypts, as long as
 #: it has a guard: how many sectors its header has. A boot makes it again.
 GUARDED = 'guarded'
@@ -100,6 +103,11 @@ def given(size_bytes: int) -> str:
     that LVM rounds up by a GiB or more. A boot gives out no more than it says.
     """
     return tags(given=size_bytes)[0]
+
+
+def zone_tag(mib: int | str) -> str:
+    """Return the tag that says how much is re-encrypted at a time."""
+    return tags(**{ZONE: mib})[0]
 
 
 def facts(tags: Iterable[str]) -> dict[str, str]:

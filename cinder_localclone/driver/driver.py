@@ -472,7 +472,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,
-                    'online_extend_support': conf.localclone_online_extend,
+                    'online_extend_support':
+                        conf.localclone_enable_online_extend,
                     'filter_function': self.get_filter_function(),
                     'goodness_function': self.get_goodness_function()},
                 self.service.block))

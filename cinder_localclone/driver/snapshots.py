@@ -64,7 +64,7 @@ class ImageDriver:
             reconciler = self.service.reconciler
             clone.from_volume(
                 self.service.node, reconciler.context, volume.id,
-                src_vref.id, self.configuration.localclone_snapshot_wait,
+                src_vref.id, self.configuration.localclone_snapshot_timeout,
                 reconciler.progress)
 
     # -- images
@@ -130,7 +130,7 @@ class ImageDriver:
             return {'provider_location': snapshots.create(
                 self.service.node, reconciler.context, snapshot.id,
                 snapshot.volume_id,
-                self.configuration.localclone_snapshot_wait,
+                self.configuration.localclone_snapshot_timeout,
                 reconciler.progress)}
         except Exception as exc:
             messages.tell_owner(

@@ -252,11 +252,12 @@ class Handlers:
 
     def encryption_reencrypt(self, context: objects.Context, volume_id: str,
                              cipher: str, key_bits: int, resilience: str,
-                             drops_keys: bool) -> dict[str, typing.Any]:
+                             drops_keys: bool, zone: int
+                             ) -> dict[str, typing.Any]:
         """See :func:`cinder_localclone.encryption.reencrypt.start`."""
         return reencrypt.as_dict(reencrypt.start(
             self._service.node, volume_id, reencrypt.Wish(
-                cipher, key_bits, resilience, drops_keys)))
+                cipher, key_bits, resilience, drops_keys, zone)))
 
     def encryption_pause(self, context: objects.Context, volume_id: str
                          ) -> dict[str, typing.Any]:

@@ -588,13 +588,11 @@ class Runner:
 
     :param backend: section of the backend
     :param timeout: limit of each command, seconds
-    :param resilience: how a run outlives a power cut, unless asked otherwise
     """
 
-    def __init__(self, backend: str, timeout: float, resilience: str):
+    def __init__(self, backend: str, timeout: float):
         self.backend = backend
         self.timeout = timeout
-        self.resilience = resilience
         self._ends = False
 
     def obstacle(self) -> str:

@@ -32,8 +32,7 @@ class Base(test_command.CommandCase):
         self.backend.name, self.backend.host = 'l', A
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.conf = types.SimpleNamespace(
-            localclone_max_copies_in=1, localclone_max_copies_out=2,
-            localclone_max_copies=0)
+            localclone_max_copies_in=1, localclone_max_copies_out=2)
         self.records = self.backend.records
         self.records.all_volumes.return_value = [
             test_metrics.row(V1, A, display_name='one', hosts=('a', '')),

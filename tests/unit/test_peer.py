@@ -322,7 +322,7 @@ class TableTest(testtools.TestCase):
             'encryption_progress': ('1.6', ('volume_id',)),
             'encryption_reencrypt': ('1.6', (
                 'volume_id', 'cipher', 'key_bits', 'resilience',
-                'drops_keys')),
+                'drops_keys', 'zone')),
             'encryption_resume': ('1.6', ('volume_id',)),
             'end_passing': ('1.6', ('volume_id', 'user')),
             'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),

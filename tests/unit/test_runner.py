@@ -53,7 +53,7 @@ class Case(commands.Case):
             reencrypt_process, 'HOSTS_NAMESPACE',
             reencrypt_process._namespace()))
         self.configured = self.useFixture(configured.Configured())
-        self.runner = cryptsetup.Runner('lc', 30, 'checksum')
+        self.runner = cryptsetup.Runner('lc', 30)
 
     def run_as(self, argv, *shown):
         """A process whose command line ends so."""

@@ -293,8 +293,8 @@ def metadata_space(group: str, free: int) -> list[Finding]:
     return [Finding(
         'space for move metadata', FAIL if free < 4 << 20 else WARN,
         '%d MiB free in %s' % (free >> 20, group),
-        'leave some extents of %s free, or set localclone_metadata_group'
-        % group)]
+        'leave some extents of %s free, or set '
+        'localclone_metadata_volume_group' % group)]
 
 
 def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
@@ -304,7 +304,7 @@ def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
         options.geometry(conf)
     except ValueError as exc:
         findings.append(Finding('configuration', FAIL, str(exc),
-                                'localclone_region_size = 64'))
+                                'localclone_region_size_kib = 64'))
     if conf.localclone_peer_timeout >= rpc_timeout:
         findings.append(Finding(
             'time limits', WARN, 'localclone_peer_timeout (%d s) is not '

@@ -174,8 +174,14 @@ class Reencrypt(_Command):
         parser.add_argument(
             '--resilience', default='',
             choices=cryptsetup_cli.RESILIENCES,
-            help='how the re-encryption survives a power cut; default: '
-            'localclone_reencryption_resilience of the node')
+            help='how the re-encryption survives a power cut: by checksums '
+            'of the part at work (the default, and faster), or by a journal '
+            'that writes everything twice')
+        parser.add_argument(
+            '--zone', type=int, default=0, metavar='MIB',
+            help='MiB that are re-encrypted at a time, 1 to 64; default: %d. '
+            'A guest that reads or writes there waits. Applies from the next '
+            'start of the process, on this node' % cryptsetup_cli.ZONE)
         parser.add_argument(
             '--drop-other-keys', action='store_true',
             help='also if the volume has recovery keys, which are lost')
@@ -186,7 +192,8 @@ class Reencrypt(_Command):
     def arguments(self, parsed_args: argparse.Namespace) -> tuple:
         """How it is to be encrypted."""
         return (parsed_args.cipher, parsed_args.key_size,
-                parsed_args.resilience, parsed_args.drop_other_keys)
+                parsed_args.resilience, parsed_args.drop_other_keys,
+                parsed_args.zone)
 
 
 class Pause(_Command):
@@ -213,6 +220,8 @@ class Run(base.VolumeCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
+        from cinder_localclone.core.formats import cryptsetup_cli
+        from cinder_localclone.core import names
         from cinder_localclone.encryption import activate
         from cinder_localclone.encryption import pinning
         from cinder_localclone.encryption import unlock
@@ -224,8 +233,9 @@ class Run(base.VolumeCommand):
         if header.reencryption is None:
             raise errors.CommandError(
                 'Volume %s is not being re-encrypted.' % volume_id)
-        luks, secret = unlock.noted_on_body(
-            backend.stack().survey(), volume_id)
+        present = backend.stack().survey()
+        luks, secret = unlock.noted_on_body(present, volume_id)
+        zone = unlock.facts_on_body(present, volume_id).get(names.ZONE, '')
         # The service has compared the header with the row, and noted the
         # secret, just before it started this.
         key = activate.key_of(
@@ -233,4 +243,4 @@ class Run(base.VolumeCommand):
             pinning.Expected(secret, by_row=False), luks)
         reencrypt_process.become_cryptsetup(
             volume_id, key, header.reencryption.resilience,
-            backend.conf.localclone_reencryption_zone)
+            cryptsetup_cli.zone(zone))

@@ -94,7 +94,7 @@ METRICS = {each.name: each for each in (
     Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
            'node at this moment (1; the others are 0): full speed; yielding '
            'to its guest; at the floor, beside a guest that is never idle; '
-           'limited by localclone_max_rate_in', ('volume', 'pace')),
+           'limited by localclone_max_copy_rate_mib', ('volume', 'pace')),
     Metric('localclone_events_total', 'Events that the volume service has '
            'logged, by name', ('event',), 'counter'),
     Metric('localclone_refusals_total', 'Requests that the volume service did '

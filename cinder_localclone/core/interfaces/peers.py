@@ -209,7 +209,7 @@ class OperatorPeers(Peers, typing.Protocol):
 
     def encryption_reencrypt(self, context: Context, host: str,
                              volume_id: str, cipher: str, key_bits: int,
-                             resilience: str, drops_keys: bool
+                             resilience: str, drops_keys: bool, zone: int
                              ) -> dict[str, typing.Any]:
         """Have a volume encrypted anew; see reencryption_plan.Wish."""
 
