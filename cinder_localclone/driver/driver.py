@@ -33,7 +33,9 @@ from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import version
+from cinder_localclone.core import volume_types
 from cinder_localclone.db import interrupted
+from cinder_localclone.driver import extra_specs
 from cinder_localclone.driver import manage
 from cinder_localclone.driver import snapshots as image_driver
 from cinder_localclone.driver import stats
@@ -453,6 +455,15 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def get_default_goodness_function(self) -> str:
         """The share of the room that is free."""
         return stats.GOODNESS
+
+    def _init_vendor_properties(self) -> tuple[dict[str, typing.Any], str]:
+        """Return the extra specs that the driver reads, and their prefix."""
+        found: dict[str, typing.Any] = {}
+        for name, each in extra_specs.EXTRA_SPECS.items():
+            self._set_property(
+                found, volume_types.PREFIX + name, each.title,
+                each.description, each.type, **each.limits)
+        return found, volume_types.PREFIX.rstrip(':')
 
     def _update_volume_stats(self) -> None:
         """Capacity, and what the scheduler must know, as one pool.
