@@ -6,6 +6,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 import os
+import platform
 import shutil
 import textwrap
 import time
@@ -97,9 +98,9 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
 
 
 def _os_release():
-    with contextlib.suppress(OSError), open('/etc/os-release') as file:
-        return file.read()
-    return ''
+    with contextlib.suppress(OSError):  # there is none
+        return platform.freedesktop_os_release()
+    return {}
 
 
 def _initiator(backend, how):
