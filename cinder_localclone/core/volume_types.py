@@ -27,13 +27,15 @@ import dataclasses
 import enum
 import re
 
+from oslo_utils import units
+
 from cinder_localclone.core import copies
 from cinder_localclone.core import pins
 
 PREFIX = 'localclone:'
 LUKS2 = 'luks2'
 #: Bytes before the data: both headers, and the area of their key slots.
-HEADER_BYTES = 16 << 20
+HEADER_BYTES = 16 * units.Mi
 SECTOR_SIZES = (512, 1024, 2048, 4096)
 #: What a reference may have: a row has room for 255 characters, of which the
 #: pins take up to 160; an LVM tag has the reference, too.

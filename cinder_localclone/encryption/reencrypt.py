@@ -22,6 +22,7 @@ import enum
 import typing
 
 from oslo_log import log as logging
+from oslo_utils import units
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
@@ -287,7 +288,7 @@ def _check_room(node: Node, volume: objects.Volume) -> None:
     free = node.stack.free_space(lvs).volumes
     if free < needed:
         raise encryption_exceptions.NoRoomToReencrypt(
-            volume=volume.id, host=node.host, needed=needed >> 20,
+            volume=volume.id, host=node.host, needed=needed // units.Mi,
             free=max(0, free) >> 20)
 
 

@@ -20,6 +20,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_service import service as oslo_service
+from oslo_utils import units
 from tooz import coordination as tooz
 
 from cinder_localclone.core import events
@@ -346,7 +347,7 @@ def clearing(conf: Configuration, stack: clone.Stack
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
         volume_utils.clear_volume(
-            size_bytes >> 20, stack.device_of(lv),
+            size_bytes // units.Mi, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -13,6 +13,8 @@ import re
 import sys
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
@@ -288,11 +290,11 @@ def metadata_space(group: str, free: int) -> list[Finding]:
 
     :param free: bytes
     """
-    if free >= 64 << 20:
+    if free >= 64 * units.Mi:
         return []
     return [Finding(
-        'space for move metadata', FAIL if free < 4 << 20 else WARN,
-        '%d MiB free in %s' % (free >> 20, group),
+        'space for move metadata', FAIL if free < 4 * units.Mi else WARN,
+        '%d MiB free in %s' % (free // units.Mi, group),
         'leave some extents of %s free, or set '
         'localclone_metadata_volume_group' % group)]
 

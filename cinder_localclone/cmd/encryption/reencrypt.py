@@ -5,6 +5,8 @@ import argparse
 import time
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import errors
@@ -15,7 +17,6 @@ COLUMNS = ('Volume', 'Node', 'Re-encryption', 'Percent', 'MiB/s',
 GOES_ON = ('running', 'waiting', 'interrupted')
 #: Over how many seconds the rate that is shown is that of.
 WINDOW = 10
-MIB = 1 << 20
 
 
 class Rate:
@@ -52,7 +53,7 @@ def row(volume_id: str, host: str, answer: dict[str, typing.Any]) -> tuple:
     return (
         volume_id, host, answer['status'],
         round(percent(answer), 1) if under_way else None,
-        round(rate / MIB, 1) if rate else None,
+        round(rate / units.Mi, 1) if rate else None,
         None if left is None else round(left), answer['cipher'],
         answer['key_bits'])
 
@@ -86,7 +87,7 @@ class Bar:
         rest, rate = answer['status'], self._rate.of(answer['done'])
         if rate:
             rest += '  %.1f MiB/s  %d s left' % (
-                rate / MIB, (answer['total'] - answer['done']) / rate)
+                rate / units.Mi, (answer['total'] - answer['done']) / rate)
         self._shown.update(self._task, completed=percent(answer), rest=rest)
 
     def say(self, text: str) -> None:

@@ -15,6 +15,8 @@ import json
 import re
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
 
@@ -107,7 +109,7 @@ class NewHeader(typing.NamedTuple):
             words += [
                 '--integrity-no-wipe', '--luks2-metadata-size', '16k',
                 '--luks2-keyslots-size',
-                str(volume_types.HEADER_BYTES - (32 << 10)),
+                str(volume_types.HEADER_BYTES - 32 * units.Ki),
                 '--integrity', self.integrity]
         return words
 
