@@ -16,6 +16,8 @@ from lab.core import process
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / 'lab/core/constraints.txt'
 REQUIREMENTS = (ROOT / 'requirements.txt', ROOT / 'doc/requirements.txt')
+#: Has the entry points by which the page of the options finds them.
+PROJECT = ROOT / 'pyproject.toml'
 #: Sources, and where the pages go.
 BOOKS = (('doc/source', 'doc/build/html'),
          ('releasenotes/source', 'releasenotes/build/html'))
@@ -27,6 +29,10 @@ def _fill(venv):
                 '--disable-pip-version-check', '-c', str(CONSTRAINTS),
                 *[word for path in REQUIREMENTS for word in ('-r', str(path))],
                 timeout=1800)
+    # For its entry points: the code is that of this checkout.
+    process.run(str(venv / 'bin/pip'), 'install', '-q',
+                '--disable-pip-version-check', '--no-deps', str(ROOT),
+                timeout=600)
 
 
 def build() -> list[pathlib.Path]:
@@ -37,7 +43,7 @@ def build() -> list[pathlib.Path]:
     """
     install.basics('python3-venv', 'git')  # reno reads notes with git
     venv = install.template('docs', b''.join(
-        path.read_bytes() for path in (CONSTRAINTS, *REQUIREMENTS)),
+        path.read_bytes() for path in (CONSTRAINTS, PROJECT, *REQUIREMENTS)),
         _fill, print)
     for source, target in BOOKS:
         process.run(str(venv / 'bin/python'), '-m', 'sphinx', '-E', '-W', '-q',

@@ -138,7 +138,7 @@ class Backend:
         group = self.conf.volume_group
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
         return clone.Stack(
-            group, pool, self.conf.localclone_metadata_group or group,
+            group, pool, self.conf.localclone_metadata_volume_group or group,
             self.conf.localclone_command_timeout,
             stripes=self.conf.localclone_thick_stripes)
 
@@ -208,8 +208,7 @@ class Backend:
         """The key manager, with the credentials of the service."""
         self.load_cinder()
         from cinder_localclone.encryption import key_manager
-        return key_manager.Keys(self.conf.localclone_key_auth,
-                                self.conf.localclone_key_timeout)
+        return key_manager.Keys(self.conf.localclone_key_auth)
 
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""

@@ -7,6 +7,9 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.encryption import keys
 
+#: Seconds that a boot waits for the key manager before Nova starts guests: it
+#: may be on its way up as well, and a boot without it must still end.
+WAIT = 120
 COLUMNS = ('Volume', 'LV', 'State', 'Problem')
 
 
@@ -53,9 +56,8 @@ class Unlock(base.Command):
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
                             help='the only volume to open; default: all')
         parser.add_argument(
-            '--wait', type=int, metavar='SECONDS',
-            help='how long to wait for the key manager; default: '
-                 'localclone_unlock_timeout')
+            '--wait', type=int, metavar='SECONDS', default=WAIT,
+            help='how long to wait for the key manager; default: %d' % WAIT)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -63,14 +65,11 @@ class Unlock(base.Command):
         from cinder_localclone.encryption import unlock
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        seconds = parsed_args.wait
-        if seconds is None:
-            seconds = backend.conf.localclone_unlock_timeout
         crypt = backend.crypt()
         passed = unlock.noted_of(
             crypt, backend.sessions().recorded_passes())
         outcome = unlock.unlock(
-            backend.stack(), passed, crypt, backend.keys(), seconds,
+            backend.stack(), passed, crypt, backend.keys(), parsed_args.wait,
             parsed_args.volume)
         locked = [each for each in outcome if each.problem]
         self.app.exit_code = int(
@@ -82,9 +81,10 @@ class OpenWanted(base.Command):
     """Open the encrypted volumes that are in use on this node, and locked.
 
     Those that the driver encrypts. What is in use, its attachments say. The
-    volume service does the same every localclone_node_interval; this does it
-    now, and says what keeps a volume locked. Run it as root on the node where
-    the volumes are used. Exits with 1 if one is not open in the end.
+    volume service does the same every localclone_reconcile_interval; this
+    does it now, and says what keeps a volume locked. Run it as root on the
+    node where the volumes are used. Exits with 1 if one is not open in the
+    end.
     """
 
     nothing = 'No encrypted volume is in use on this node.'

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import functools
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.core import copies
@@ -65,7 +67,7 @@ def _row(ask, move, obstacles: Callable[[str], str]):
         100.0 * clone['hydrated'] / max(1, clone['regions']), 1)
     seen = answer['progress']
     if seen and seen['rate']:
-        row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
+        row['MiB/s'] = round(seen['rate'] / units.Mi, 1)
         row['Seconds left'] = round(seen['seconds_left'])
     if seen and seen['pace']:
         row['Pace'] = copies.speed_in_words(seen['pace'])

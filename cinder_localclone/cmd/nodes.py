@@ -6,7 +6,7 @@ import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import names
 from cinder_localclone.moves import queue
 from cinder_localclone.service import options
@@ -42,7 +42,7 @@ class Nodes(base.Command):
             into = [each for each in turns
                     if each.entry.destination == host]
             out_of = [each for each in turns if each.entry.source == host]
-            told = sum(figures.told_by(each.move) == host for each in moves)
+            told = sum(sources.told_by(each.move) == host for each in moves)
             if service and service.disabled:
                 remark = '; '.join(filter(None, (
                     'disabled: gets no new volumes', remark)))

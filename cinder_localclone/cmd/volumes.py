@@ -4,6 +4,8 @@
 import argparse
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import errors
 from cinder_localclone.core import names
@@ -52,7 +54,7 @@ class Volumes(base.Command):
                     encrypted_by(row), _in_words(move, home)))
                 fields.append({
                     'lv': row.lv, 'attached_on': list(row.hosts),
-                    'size_bytes': row.size << 30, 'move': move and {
+                    'size_bytes': row.size * units.Gi, 'move': move and {
                         'source': move.source,
                         'destination': move.destination,
                         'phase': move.display_phase,

@@ -9,9 +9,6 @@ import enum
 
 from cinder_localclone.core import state
 
-#: Seconds between two looks, at most.
-LOOK = 0.2
-
 
 class Pace(str, enum.Enum):
     """How a copy goes beside its guest."""
@@ -47,15 +44,11 @@ def speed_in_words(speed: str) -> str:
 class Settings:
     """What an operator has set for the copies to a node.
 
-    :param floor: bytes a second that a copy makes, if it can, beside a guest
     :param limit: bytes a second of all copies together; 0: none
-    :param prompt: seconds between prompts to go on; 0: there are none
     """
 
     pace: Pace = Pace.YIELD
-    floor: int = 10 << 20
     limit: int = 0
-    prompt: float = 0.05
 
     def of(self, extra_spec: str) -> Pace:
         """The pace of a volume.
@@ -64,11 +57,6 @@ class Settings:
         """
         word = extra_spec.strip()
         return Pace(word) if word in tuple(Pace) else self.pace
-
-    @property
-    def tick(self) -> float:
-        """Seconds between two looks."""
-        return min(self.prompt or LOOK, LOOK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,12 +139,10 @@ class Limits:
 
     :param into: to one node
     :param out_of: from one node
-    :param total: between all nodes of the backend
     """
 
     into: int = 2
     out_of: int = 2
-    total: int = 0
 
 
 def position_in_words(place: int) -> str:

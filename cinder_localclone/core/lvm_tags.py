@@ -217,6 +217,10 @@ PAUSED = Tag(
     'paused=operator', On.VOLUME,
     'An operator has paused the re-encryption.',
     ('encryption.reencrypt',), ('encryption.reencrypt',))
+ZONE = Tag(
+    'zone', On.VOLUME,
+    'An operator has chosen how much of the volume is re-encrypted at a time.',
+    ('encryption.reencrypt',), ('encryption.reencrypt',), 'MiB')
 
 # -- tags of the volume group
 
@@ -240,7 +244,8 @@ TABLE = tuple(each for each in list(globals().values())
 #: other name where a fact is read.
 Fact: typing.TypeAlias = typing.Literal[
     'volume', 'snapshot', 'of', 'on', 'was', 'extra', 'shown', 'given',
-    'guarded', 'geometry', 'source', 'copied', 'key', 'luks', 'backend']
+    'guarded', 'geometry', 'source', 'copied', 'key', 'luks', 'backend',
+    'zone']
 #: They, by name.
 FACTS: dict[str, Tag] = {each.name: each for each in TABLE
                          if each.value and each.on is not On.GROUP}

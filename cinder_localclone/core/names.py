@@ -45,6 +45,7 @@ OUTDATED = lvm_tags.OUTDATED.text
 REENCRYPTED = lvm_tags.REENCRYPTED.text
 PAUSED = lvm_tags.PAUSED.text
 #: Facts: see there, too.
+ZONE: lvm_tags.Fact = 'zone'
 GUARDED: lvm_tags.Fact = 'guarded'
 WAS: lvm_tags.Fact = 'was'
 #: Where the paths are that Nova gets of volumes that it encrypts.
@@ -90,6 +91,11 @@ def given(size_bytes: int) -> str:
     that LVM rounds up by a GiB or more. A boot gives out no more than it says.
     """
     return tags(given=size_bytes)[0]
+
+
+def zone_tag(mib: int | str) -> str:
+    """Return the tag that says how much is re-encrypted at a time."""
+    return tags(**{ZONE: mib})[0]
 
 
 def facts(tags: Iterable[str]) -> dict[lvm_tags.Fact, str]:

@@ -12,11 +12,13 @@ import dataclasses
 import enum
 import types
 
+from oslo_utils import units
+
 from cinder_localclone.core import exceptions
 
 TOKEN_VERSION = 'lc1'
 SECTOR = 512
-GIB = 1 << 30
+GIB: int = units.Gi
 
 
 def body_bytes(size_gib: int, extra_bytes: int = 0) -> int:
@@ -25,7 +27,7 @@ def body_bytes(size_gib: int, extra_bytes: int = 0) -> int:
     :param size_gib: what its user has of it
     :param extra_bytes: what its encryption takes besides
     """
-    return (size_gib << 30) + extra_bytes
+    return size_gib * GIB + extra_bytes
 
 
 class Phase(str, enum.Enum):

@@ -27,13 +27,15 @@ import dataclasses
 import enum
 import re
 
+from oslo_utils import units
+
 from cinder_localclone.core import copies
 from cinder_localclone.core import pins
 
 PREFIX = 'localclone:'
 LUKS2 = 'luks2'
 #: Bytes before the data: both headers, and the area of their key slots.
-HEADER_BYTES = 16 << 20
+HEADER_BYTES = 16 * units.Mi
 SECTOR_SIZES = (512, 1024, 2048, 4096)
 #: What a reference may have: a row has room for 255 characters, of which the
 #: pins take up to 160; an LVM tag has the reference, too.
@@ -41,7 +43,13 @@ _REFERENCE = re.compile(r'[A-Za-z0-9][A-Za-z0-9_+.\-/=!:#&]{0,95}')
 _BOOLEANS = {'true': True, 'yes': True, '1': True, '<is> true': True,
              'false': False, 'no': False, '0': False, '<is> false': False}
 _NONE = 'none'
-_MOVES = ('live', 'cold')
+MOVES = ('live', 'cold')
+#: The extra specs that take effect with ``encryption`` only.
+_OF_ENCRYPTION = frozenset((
+    'cipher', 'key_size', 'sector_size', 'integrity', 'moves', 'discards',
+    'zeroed', 'key', 'key_format'))
+#: All of them, without prefix.
+NAMES = _OF_ENCRYPTION | {'encryption', 'pace'}
 #: What follows the word of moves if a volume shares a secret.
 _SHARES = '+s'
 _VERSION = 'lc2'
@@ -178,7 +186,7 @@ class Recorded:
     def __str__(self) -> str:
         return ':'.join((
             _VERSION, LUKS2, str(self.header_bytes),
-            _MOVES[not self.moves_live] + _SHARES * self.shares_key,
+            MOVES[not self.moves_live] + _SHARES * self.shares_key,
             str(self.pin or ''), self._becoming(), self.key))
 
     def _becoming(self) -> str:
@@ -204,7 +212,7 @@ class Recorded:
              ) = str(text).split(':', _FIELDS)
             shares_key = moves.endswith(_SHARES)
             moves = moves.removesuffix(_SHARES)
-            if (version, how) != (_VERSION, LUKS2) or moves not in _MOVES:
+            if (version, how) != (_VERSION, LUKS2) or moves not in MOVES:
                 raise ValueError
             pinned = pins.parse(pin)
             return cls(int(header_bytes), key, moves == 'live', pinned,
@@ -255,9 +263,7 @@ def parse(extra_specs: Mapping[str, str], new: bool = False
     if new and wanted_pace is not None:
         _check_pace(wanted_pace)
     how = specs.pop('encryption', None)
-    unknown = sorted(set(specs) - {
-        'cipher', 'key_size', 'sector_size', 'integrity', 'moves',
-        'discards', 'zeroed', 'key', 'key_format'})
+    unknown = sorted(set(specs) - _OF_ENCRYPTION)
     if unknown:
         raise InvalidType('there is no extra spec %s' % ', '.join(
             PREFIX + name for name in unknown))
@@ -297,7 +303,7 @@ def _parse(specs: Mapping[str, str]) -> Encryption:
         key_format=KeyFormat(_one_of(
             specs, 'key_format', KeyFormat.HEX.value,
             [each.value for each in KeyFormat])))
-    _check_moves(encryption, _one_of(specs, 'moves', 'live', _MOVES))
+    _check_moves(encryption, _one_of(specs, 'moves', 'live', MOVES))
     return encryption
 
 

@@ -10,6 +10,8 @@ package.
 :mod:`.snapshots`, :mod:`.manage`
     The parts of the class for snapshots and images, and for the management of
     existing LVs.
+:mod:`.extra_specs`
+    Extra specs of volume types, as Cinder's API lists them.
 :mod:`.stats`
     Capabilities and free space, as the scheduler reads them.
 """

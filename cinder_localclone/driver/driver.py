@@ -37,7 +37,9 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core import version
+from cinder_localclone.core import volume_types
 from cinder_localclone.db import interrupted
+from cinder_localclone.driver import extra_specs
 from cinder_localclone.driver import manage
 from cinder_localclone.driver import snapshots as image_driver
 from cinder_localclone.driver import stats
@@ -440,6 +442,15 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         """The share of the room that is free."""
         return stats.GOODNESS
 
+    def _init_vendor_properties(self) -> tuple[dict[str, typing.Any], str]:
+        """Return the extra specs that the driver reads, and their prefix."""
+        found: dict[str, typing.Any] = {}
+        for name, each in extra_specs.EXTRA_SPECS.items():
+            self._set_property(
+                found, volume_types.PREFIX + name, each.title,
+                each.description, each.type, **each.limits)
+        return found, volume_types.PREFIX.rstrip(':')
+
     def _update_volume_stats(self) -> None:
         """Capacity, and what the scheduler must know, as one pool.
 
@@ -458,7 +469,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,
-                    'online_extend_support': conf.localclone_online_extend,
+                    'online_extend_support':
+                        conf.localclone_enable_online_extend,
                     'filter_function': self.get_filter_function(),
                     'goodness_function': self.get_goodness_function()},
                 self.service.block))

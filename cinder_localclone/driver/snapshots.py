@@ -63,7 +63,7 @@ class ImageDriver:
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
             clone.from_volume(
                 self.service.reconciler, volume.id, src_vref.id,
-                self.configuration.localclone_snapshot_wait)
+                self.configuration.localclone_snapshot_timeout)
 
     # -- images
 
@@ -126,7 +126,7 @@ class ImageDriver:
         try:
             return {'provider_location': snapshots.create(
                 self.service.reconciler, snapshot.id, snapshot.volume_id,
-                self.configuration.localclone_snapshot_wait)}
+                self.configuration.localclone_snapshot_timeout)}
         except Exception as exc:
             messages.tell_owner(
                 snapshot._context, snapshot.id, exc,

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from oslo_utils import units
+
 from cinder_localclone.core.formats import lvm_reports
 
-_GIB = 1 << 30
 #: How good a choice this backend is for a new volume, for Cinder's
 #: GoodnessWeigher, unless an operator has set another: the share of its room
 #: that is free; half of that where no volume can move to.
@@ -51,9 +52,9 @@ def pool(name: str, location: str, thin: bool, capacity: lvm_reports.Capacity,
     """
     return {
         'pool_name': name,
-        'total_capacity_gb': capacity.total / _GIB,
-        'free_capacity_gb': capacity.free / _GIB,
-        'provisioned_capacity_gb': capacity.provisioned / _GIB,
+        'total_capacity_gb': capacity.total / units.Gi,
+        'free_capacity_gb': capacity.free / units.Gi,
+        'provisioned_capacity_gb': capacity.provisioned / units.Gi,
         'total_volumes': capacity.volumes,
         'thin_provisioning_support': thin,
         'thick_provisioning_support': not thin,

@@ -42,6 +42,10 @@ from cinder_localclone.core import volume_types
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
+#: Seconds to wait for an answer of the key manager. It has to be well below
+#: localclone_peer_timeout: a node that a volume moves to asks for its key
+#: while the other node waits.
+TIMEOUT = 15
 #: Where the credentials are, by what localclone_key_auth says.
 KEY_MANAGER, AUTHTOKEN = 'key_manager', 'keystone_authtoken'
 #: What a key manager answers that says no, and would say it again.
@@ -133,12 +137,10 @@ class Keys:
     """What this service has in the key manager.
 
     :param auth: whose credentials it uses: those in the section of this name
-    :param timeout: seconds for each of its answers
     """
 
-    def __init__(self, auth: str, timeout: float):
+    def __init__(self, auth: str):
         self._auth = auth
-        self._timeout = timeout
         #: None: the next call logs in.
         self._login: Login | None = None
         self._consumers = True
@@ -370,14 +372,14 @@ class Keys:
         if time.monotonic() < self._silent:
             raise encryption_exceptions.KeyUnavailable(
                 reason='it gave no answer within %s s a moment ago' %
-                self._timeout)
+                TIMEOUT)
         threading.Thread(target=call, daemon=True).start()
-        over.wait(self._timeout)
+        over.wait(TIMEOUT)
         if not done:
             self._login = None
-            self._silent = time.monotonic() + self._timeout
+            self._silent = time.monotonic() + TIMEOUT
             raise encryption_exceptions.KeyUnavailable(
-                reason='no answer within %s s' % self._timeout)
+                reason='no answer within %s s' % TIMEOUT)
         answer, error = done[0]
         if error is not None:
             meaning = _meaning(error, key)

@@ -42,7 +42,7 @@ def wanted(node: Node, volume: objects.Volume
     if found and found.authenticated and not node.authenticates:
         raise encryption_exceptions.InvalidEncryptionType(
             volume=volume.id, reason='%sintegrity is experimental, and '
-            'localclone_authenticated is not set on %s' % (
+            'localclone_enable_integrity is not set on %s' % (
                 volume_types.PREFIX, node.host))
     return found
 

@@ -23,6 +23,7 @@ import functools
 import typing
 
 from oslo_log import log as logging
+from oslo_utils import units
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
@@ -45,6 +46,9 @@ from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
+
+#: How a run outlives a power cut. A journal writes everything twice.
+RESILIENCE = 'checksum'
 
 
 class Status(str, enum.Enum):
@@ -167,14 +171,17 @@ class Wish:
 
     :param cipher: '' for the one that it has
     :param key_bits: of its key; 0: as now, or the most that the cipher takes
-    :param resilience: '' for what the node's configuration says
+    :param resilience: how a run outlives a power cut; '': by checksums
     :param drops_keys: whether keys of others, which are lost, may be
+    :param zone: MiB that are re-encrypted at a time on this node; 0: the
+        default, or as before
     """
 
     cipher: str = ''
     key_bits: int = 0
     resilience: str = ''
     drops_keys: bool = False
+    zone: int = 0
 
 
 def start(node: Node, volume_id: str, wish: Wish) -> State:
@@ -193,6 +200,7 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
     """
     with node.lock(volume_id):
         volume = _volume(node, volume_id)
+        check_zone(volume_id, wish.zone)
         header = node.crypt.header(volume_id, mend=True)
         pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
         if header.reencryption:
@@ -204,6 +212,9 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
                 raise encryption_exceptions.CannotReencrypt(
                     volume=volume.id, reason=problem)
             volume = _begin(node, volume, header, wish)
+        if wish.zone:
+            _forget_zone(node, volume)
+            node.crypt.mark(volume.name, names.zone_tag(wish.zone))
         _go_on(node, volume)
         return state(node, volume)
 
@@ -232,7 +243,7 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
     weak = token.shared and (
         token.key_format is volume_types.KeyFormat.PASSPHRASE)
     node.crypt.begin_reencryption(volume.id, slot, cryptsetup_cli.Reencryption(
-        cipher, key_bits, wish.resilience or node.runner.resilience,
+        cipher, key_bits, wish.resilience or RESILIENCE,
         cryptsetup_cli.PASSPHRASE if weak else cryptsetup_cli.RANDOM_KEY), key)
     events.say(events.REENCRYPTION_BEGINS, volume=volume.id, cipher=cipher,
                bits=key_bits)
@@ -279,7 +290,7 @@ def _check_room(node: Node, volume: objects.Volume) -> None:
     free = node.stack.free_space(lvs).volumes
     if free < needed:
         raise encryption_exceptions.NoRoomToReencrypt(
-            volume=volume.id, host=node.host, needed=needed >> 20,
+            volume=volume.id, host=node.host, needed=needed // units.Mi,
             free=max(0, free) >> 20)
 
 
@@ -316,6 +327,13 @@ def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
     lv = node.stack.lvs().get(volume.name)
     if lv and tag in lv.tags:
         node.crypt.unmark(lv.name, tag)
+
+
+def _forget_zone(node: Node, volume: objects.Volume) -> None:
+    lv = node.stack.lvs().get(volume.name)
+    value = names.facts(lv.tags).get(names.ZONE) if lv else None
+    if value is not None:
+        _take_off(node, volume, names.zone_tag(value))
 
 
 def _ensure_open(node: Node, volume: objects.Volume) -> None:
@@ -464,6 +482,7 @@ def _end(node: Node, volume: objects.Volume) -> None:
         node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
         if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
+    _forget_zone(node, volume)
     _take_off(node, volume, names.REENCRYPTED)
     # Last: as long as the row announces it, the next look does all this.
     _record(node, volume, pinning.settled(recorded, header))
@@ -503,14 +522,14 @@ def progress(node: Node, volume_id: str) -> dict[str, typing.Any]:
 
 @rpc.method('encryption_reencrypt', rpc.HOME)
 def start_as_asked(node: Node, volume_id: str, cipher: str, key_bits: int,
-                   resilience: str, drops_keys: bool
+                   resilience: str, drops_keys: bool, zone: int
                    ) -> dict[str, typing.Any]:
     """Encrypt a volume anew; see :func:`start` and :class:`Wish`.
 
     :raises CannotReencrypt: as :func:`start`, with others
     """
     return as_dict(start(node, volume_id, Wish(
-        cipher, key_bits, resilience, drops_keys)))
+        cipher, key_bits, resilience, drops_keys, zone)))
 
 
 @rpc.method('encryption_pause', rpc.HOME)
@@ -536,6 +555,19 @@ def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish
         raise encryption_exceptions.CannotReencrypt(
             volume=volume_id, reason='a re-encryption with %s and %d bits has '
             'begun and has to end first' % (found.cipher, found.key_bits))
+
+
+def check_zone(volume_id: str, zone: int) -> None:
+    """Refuse a size of parts that cryptsetup would not take.
+
+    :raises CannotReencrypt: if it is neither 0 nor one of
+        :data:`.cryptsetup_cli.ZONES`
+    """
+    if zone and zone not in cryptsetup_cli.ZONES:
+        raise encryption_exceptions.CannotReencrypt(
+            volume=volume_id, reason='%s MiB at a time is neither 0 nor from '
+            '%d to %d' % (zone, cryptsetup_cli.ZONES[0],
+                          cryptsetup_cli.ZONES[-1]))
 
 
 def new_cipher(volume_id: str, header: luks_header.Header, wish: Wish

@@ -24,6 +24,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core.interfaces import storage
+from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import pinning
@@ -99,12 +100,19 @@ def known(present: survey.Survey, passed: Known) -> Known:
 def noted_on_body(present: survey.Survey, volume_id: str
                   ) -> tuple[str, str]:
     """What is noted of a volume on the LV that its handle is on. Pure."""
+    facts = facts_on_body(present, volume_id)
+    return facts.get('luks', ''), facts.get('key', '')
+
+
+def facts_on_body(present: survey.Survey, volume_id: str
+                  ) -> dict[lvm_tags.Fact, str]:
+    """Return all facts in the tags of that LV; none if there is no such LV."""
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         if (facts.get('volume') == volume_id
                 and present.handle_is_on_lv(volume_id, lv.name)):
-            return facts.get('luks', ''), facts.get('key', '')
-    return '', ''
+            return facts
+    return {}
 
 
 def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,

@@ -23,6 +23,11 @@ from cinder_localclone.moves import hydration
 from cinder_localclone.moves import pace
 from cinder_localclone.moves import queue
 
+#: Seconds between two checks of the copies, and between two prompts of the
+#: kernel to go on with them. Left alone the kernel checks once a second
+#: whether guest I/O is over; a guest's pauses are far shorter.
+PROMPT = 0.05
+
 
 class Copies:
     """The copies to one node, from look to look.
@@ -280,7 +285,7 @@ class Waker:
         """
         before = self._copies.get(shadow_id)
         law = before.law if before and before.counters == counters else (
-            pace.Law(geometry, self._settings.floor))
+            pace.Law(geometry))
         self._copies[shadow_id] = _Copy(
             law, self._settings.of(extra_spec), counters, migrating,
             # The clone may have been made again since.
@@ -342,9 +347,7 @@ class Waker:
         """Tell the kernel what is new to it; and now and then all of it that
         is to go on.
         """
-        prompt = self._settings.prompt
-        again = bool(prompt) and (self._prompted is None
-                                  or now - self._prompted >= prompt)
+        again = self._prompted is None or now - self._prompted >= PROMPT
         if again:
             self._prompted = now
         steps = {shadow_id: step for shadow_id, step in steps.items()

@@ -4,6 +4,8 @@
 import collections
 import dataclasses
 
+from oslo_utils import units
+
 from cinder_localclone.core import copies
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import state
@@ -49,7 +51,7 @@ class Progress:
         if not self.rate or self.seconds_left is None:
             return '%.1f %%' % self.percent
         return '%.1f %%, %.0f MiB/s, %.0f s left' % (
-            self.percent, self.rate / (1 << 20), self.seconds_left)
+            self.percent, self.rate / units.Mi, self.seconds_left)
 
 
 class Meter:

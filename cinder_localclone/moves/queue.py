@@ -48,16 +48,14 @@ def turns(entries: Iterable[copies.Entry], limits: copies.Limits,
     found: dict[str, Turn] = {}
     for entry in sorted(entries, key=lambda each: _order(each, dead)):
         if (_has_room(into[entry.destination], limits.into)
-                and _has_room(out_of[entry.source], limits.out_of)
-                and _has_room(len(found) - len(waiting), limits.total)):
+                and _has_room(out_of[entry.source], limits.out_of)):
             into[entry.destination] += 1
             out_of[entry.source] += 1
             found[entry.shadow_id] = Turn(entry, 0)
         else:
             waiting.append(entry)
             found[entry.shadow_id] = Turn(entry, sum(
-                limits.total > 0 or bool(each.ends & entry.ends)
-                for each in waiting))
+                bool(each.ends & entry.ends) for each in waiting))
     return found
 
 

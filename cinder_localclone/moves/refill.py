@@ -18,6 +18,8 @@ import contextlib
 import dataclasses
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import thin_map
@@ -28,7 +30,7 @@ from cinder_localclone.core import state
 from cinder_localclone.moves import holes as never_written
 
 #: Bytes of the smallest block that a thin pool of LVM maps.
-BLOCK = 64 << 10
+BLOCK = 64 * units.Ki
 #: Seconds after which a look that failed before says nothing of the next one.
 AGO = 3600
 #: What keeps something from being seen or copied.

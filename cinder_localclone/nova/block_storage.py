@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder's API says of a server's volumes and of the nodes."""
+"""What Cinder's API says of a server's volumes and of the nodes.
+
+By python-cinderclient, which Nova itself requires.
+"""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
 import functools
 import typing
 
-from keystoneauth1 import adapter
-from keystoneauth1 import exceptions as errors
+from cinderclient import client
+from cinderclient import exceptions as errors
 from keystoneauth1 import loading
 
 from cinder_localclone.nova import options
@@ -42,7 +45,7 @@ class BlockStorage:
         self._conf = conf
 
     @functools.cached_property
-    def _api(self) -> typing.Any:
+    def _client(self) -> typing.Any:
         conf = self._conf
         own = conf[options.GROUP]
         auth = loading.load_auth_from_conf_options(
@@ -55,23 +58,20 @@ class BlockStorage:
         cinder = conf[options.CINDER]
         kind, name, interface = cinder.catalog_info.split(':')
         template = cinder.endpoint_template
-        return adapter.Adapter(
-            session, service_type=kind, service_name=name or None,
-            interface=interface, region_name=cinder.os_region_name,
+        # No retries: scheduling waits.
+        return client.Client(
+            MICROVERSION, session=session, service_type=kind,
+            service_name=name or None, interface=interface,
+            region_name=cinder.os_region_name,
             endpoint_override=template and template % {
                 'project_id': session.get_project_id()},
-            default_microversion=MICROVERSION)
-
-    def _get(self, path: str, **parameters: typing.Any) -> _Record:
-        answer: _Record = self._api.get(
-            path, params=parameters, connect_retries=0).json()
-        return answer
+            connect_retries=0)
 
     def backends(self) -> placement.Backends:
         """The nodes of all backends of this driver."""
         return backends(
-            self._get('/scheduler-stats/get_pools', detail=True)['pools'],
-            self._get('/os-services', binary='cinder-volume')['services'])
+            _records(self._client.pools.list(detailed=True)),
+            _records(self._client.services.list(binary='cinder-volume')))
 
     def volumes(self, server: str, project: str
                 ) -> typing.Iterator[placement.Volume]:
@@ -80,13 +80,18 @@ class BlockStorage:
         Those of its own project: with Cinder anybody can reserve a volume
         for a server of any id, and would have a say in where that goes.
         """
-        for volume_id in attached(self._get(
-                '/attachments', all_tenants=1, project_id=project,
-                instance_id=server)['attachments']):
+        for volume_id in attached(_records(self._client.attachments.list(
+                search_opts={'all_tenants': 1, 'project_id': project,
+                             'instance_id': server}))):
             try:
-                yield volume(self._get('/volumes/' + volume_id)['volume'])
+                yield volume(self._client.volumes.get(volume_id).to_dict())
             except errors.NotFound:
                 pass
+
+
+def _records(resources: Iterable[typing.Any]) -> list[_Record]:
+    """Return what the API has said of them, as it was said."""
+    return [each.to_dict() for each in resources]
 
 
 def attached(attachments: Iterable[_Record]) -> list[str]:

@@ -19,6 +19,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_service import service as oslo_service
+from oslo_utils import units
 from tooz import coordination as tooz
 
 from cinder_localclone.core import events
@@ -54,6 +55,13 @@ from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
+#: Seconds that a request waits for other work on its volume to end: half of
+#: localclone_peer_timeout by default, so that a node that waits for this one
+#: still gets an answer.
+LOCK_TIMEOUT = 20
+#: Seconds between two checks of the moves. Peers prompt each other, so most
+#: moves go on earlier; a check that finds no move costs one query.
+MOVE_INTERVAL = 5
 #: A backend section (``cinder.volume.configuration.Configuration``).
 Configuration: typing.TypeAlias = typing.Any
 
@@ -291,7 +299,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     directory.know(host, addresses)
     stack = clone.Stack(
         conf.volume_group, pool,
-        conf.localclone_metadata_group or conf.volume_group,
+        conf.localclone_metadata_volume_group or conf.volume_group,
         conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
     node = Node(
         host=host, records=rows, snapshots=rows,
@@ -301,22 +309,20 @@ def assemble(conf: Configuration, host: str, backend_name: str,
             conf.volume_group, conf.localclone_command_timeout,
             conf.localclone_header_backup_dir or '', options.sealed_keys(conf),
             conf.localclone_key_cache_dir, names.backend_of(host)),
-        keys=key_manager.Keys(
-            conf.localclone_key_auth, conf.localclone_key_timeout),
+        keys=key_manager.Keys(conf.localclone_key_auth),
         runner=cryptsetup.Runner(
-            names.backend_of(host), conf.localclone_command_timeout,
-            conf.localclone_reencryption_resilience),
+            names.backend_of(host), conf.localclone_command_timeout),
         exports=iscsi_target.Exports(
             conf.target_prefix, conf.target_ip_address, conf.target_port, host,
             iscsi_target.has_address), sessions=iscsi_initiator.Sessions(
                 conf.localclone_command_timeout,
                 conf.localclone_source_timeout, host), peers=peers,
-        geometry=geometry, lock=Lock(host, conf.localclone_lock_timeout),
+        geometry=geometry, lock=Lock(host, LOCK_TIMEOUT),
         try_lock=Lock(host, 0), is_at=directory.is_at,
         clear=clearing(conf, stack), limits=options.limits(conf),
         pacing=options.pacing(conf),
-        compare_wait=conf.localclone_compare_timeout,
-        authenticates=conf.localclone_authenticated,
+        compare_wait=conf.localclone_verify_timeout,
+        authenticates=conf.localclone_enable_integrity,
         tell=notifications.Notices(host, rows).tell)
     reconciler = reconcile.Reconciler(node)
     return Service(
@@ -373,7 +379,7 @@ def clearing(conf: Configuration, stack: clone.Stack
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
         volume_utils.clear_volume(
-            size_bytes >> 20, stack.device_of(lv),
+            size_bytes // units.Mi, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)
@@ -388,18 +394,18 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     reconciler = service.reconciler
     backups = header_backups.Look(service.node)
     loops = [
-        _loop(conf.localclone_move_interval,
+        _loop(MOVE_INTERVAL,
               lambda: look_at_moves(reconciler)),
-        _loop(conf.localclone_node_interval,
+        _loop(conf.localclone_reconcile_interval,
               lambda: look(service, backups)),
-        _loop(conf.localclone_node_interval,
+        _loop(conf.localclone_reconcile_interval,
               lambda: uncommitted.sweep(
                   service.node, reconciler.seen)),
         # It can take hours.
-        _loop(conf.localclone_node_interval,
+        _loop(conf.localclone_reconcile_interval,
               lambda: cleanup.remove_doomed(service.node, reconciler.seen)),
         _loop(1, lambda: wake_copies(
-            reconciler.copying.waker, options.pacing(conf).tick))]
+            reconciler.copying.waker, copying.PROMPT))]
     return loops
 
 

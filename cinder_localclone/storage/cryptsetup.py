@@ -15,6 +15,7 @@ import contextlib
 import os
 
 from oslo_log import log as logging
+from oslo_utils import units
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -499,8 +500,8 @@ class Cryptsetup(HeaderFiles):
             if start % (4 * ZEROED_AT_ONCE) == 0:
                 LOG.info('Volume %(volume)s is being zeroed: %(done)d of '
                          '%(all)d MiB.', {'volume': volume_id,
-                                          'done': start >> 20,
-                                          'all': size >> 20})
+                                          'done': start // units.Mi,
+                                          'all': size // units.Mi})
 
     # -- what is noted on an LV
 
@@ -588,13 +589,11 @@ class Runner:
 
     :param backend: section of the backend
     :param timeout: limit of each command, seconds
-    :param resilience: how a run outlives a power cut, unless asked otherwise
     """
 
-    def __init__(self, backend: str, timeout: float, resilience: str):
+    def __init__(self, backend: str, timeout: float):
         self.backend = backend
         self.timeout = timeout
-        self.resilience = resilience
         self._ends = False
 
     def obstacle(self) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import random
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_ioctl
@@ -27,10 +29,10 @@ from cinder_localclone.storage.privsep import thin_pool
 
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
-HEAD = 1 << 20
+HEAD = units.Mi
 
 #: Sectors that a header has at most: no tool makes one that is longer.
-LONGEST = (32 << 20) // state.SECTOR
+LONGEST = 32 * units.Mi // state.SECTOR
 
 
 class TopDevices(logical_volumes.LogicalVolumes):

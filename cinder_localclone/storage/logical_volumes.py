@@ -12,6 +12,8 @@ import dataclasses
 import socket
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import thin_map
@@ -25,7 +27,7 @@ from cinder_localclone.storage.privsep import thin_pool
 ZEROED_AT_ONCE = 1 << 28
 #: Bytes that LVM needs at least for an archive of a group's metadata: those
 #: of a thousand volumes.
-ARCHIVE = 1 << 20
+ARCHIVE = units.Mi
 
 
 class LogicalVolumes:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import dataclasses
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.core import attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -281,5 +283,5 @@ def _lack(node: Node, lv: lvm_reports.LogicalVolume, missing: int) -> str:
     if lv.thin:
         usage = node.stack.pool_usage()
         return str(usage) if missing > 0 and usage.is_full else ''
-    return ('%d MiB are needed and not free' % (missing >> 20)
+    return ('%d MiB are needed and not free' % (missing // units.Mi)
             if node.stack.free_space().volumes < missing else '')

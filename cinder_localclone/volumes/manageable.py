@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 
-_GIB = 1 << 30
 MANAGED = 'it is managed already'
 DOOMED = 'the driver is about to overwrite and remove it'
 
@@ -32,12 +33,14 @@ def was_not_managed(status: str, size_gib: int) -> bool:
 
 def whole_gib(size_bytes: int) -> int:
     """The GiB that hold so many bytes."""
-    return -(-size_bytes // _GIB)
+    whole: int = -(-size_bytes // units.Gi)
+    return whole
 
 
 def whole_bytes(size_bytes: int) -> int:
     """The same in bytes."""
-    return whole_gib(size_bytes) * _GIB
+    rounded: int = whole_gib(size_bytes) * units.Gi
+    return rounded
 
 
 def find(lvs: LVs, group: str, reference: Mapping[str, str]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib.metadata
 import os
 import sys
 import warnings
@@ -9,8 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 # Without graphviz installed, move_states leaves its drawing out.
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
-              'driver_options', 'kept_runs', 'lvm_tags_set', 'monitoring',
-              'peer_methods',
+              'kept_runs', 'lvm_tags_set', 'monitoring', 'peer_methods',
               'privileged_calls',
               'what_works']
 graphviz_output_format = 'svg'
@@ -25,3 +25,13 @@ man_pages = [('cli/index', 'cinder-localclone', 'node-local Cinder volumes '
               'that follow their instances', 'cinder-localclone developers',
               8)]
 man_make_section_directory = False
+
+
+def setup(app):
+    # show-options finds the options by it, and is quiet if it finds none.
+    if not importlib.metadata.entry_points(group='oslo.config.opts',
+                                           name='cinder_localclone'):
+        from sphinx import errors
+        raise errors.ConfigError(
+            'cinder-localclone is not installed, so its options are not '
+            'found: pip install --no-deps -e .')

@@ -33,16 +33,27 @@ class Copies(base.Base):
                  statistics.median(raw))
         self.add('hydration_over_dd', ours, 'MiB/s',
                  statistics.median(written))
-        self.settings({'localclone_region_size': 4,
-                       'localclone_hydration_batch': 1,
-                       'localclone_hydration_threshold': 1,
-                       'localclone_wake_interval': 0})
+        self.settings({'localclone_region_size_kib': 4})
         attached = self.instance.attach(volume, self.n2)
+        self._leave_to_the_kernel()
         self.add('hydration_over_kernel_defaults', ours, 'MiB/s',
                  self.rate(seconds=20))
+        self.n2.service('start')
+        self.n2.wait_service()
         attached.detach()
         self.delete(volume)
         self.settings({})
+
+    def _leave_to_the_kernel(self):
+        """Have the only copy go as dm-clone does it by default.
+
+        The volume service would set its own pace again: it is stopped.
+        """
+        self.n2.service('stop')
+        clone, = look.clones(self.n2)
+        for message in ('hydration_threshold 1', 'hydration_batch_size 1',
+                        'enable_hydration'):
+            self.n2.run('dmsetup message %s 0 %s' % (clone, message))
 
     def _raw(self, volume, written=0):
         """MiB a second of a sequential read by a host that has no disks of

@@ -156,7 +156,7 @@ class Looks(base.Base):
         :returns: seconds of processor time; processes and threads started on
             the node
         """
-        self.settings({'localclone_node_interval': interval})
+        self.settings({'localclone_reconcile_interval': interval})
         time.sleep(30)  # what it does once
         before = self._processor(), base.started(self.n1)
         time.sleep(seconds)

@@ -38,10 +38,7 @@ _RATES = {'write': 'guest', 'busy': 'busy_guest', 'deep': 'deep_guest'}
 #: Options of the driver by how copies go beside a guest: as they do by
 #: default, at full speed, and hardly at all (MiB a second).
 PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
-         'off': {'localclone_max_rate_in': 1}}
-#: As copies were made before their pace followed the guest.
-FIRST = {'localclone_pace': 'full', 'localclone_hydration_threshold': 32,
-         'localclone_hydration_batch': 8}
+         'off': {'localclone_max_copy_rate_mib': 1}}
 #: Seconds in which a copy has come so far.
 _PATIENCE = 300
 
@@ -158,15 +155,14 @@ class Guests(base.Base):
 
     def writes_lost(self):
         """Writes that a guest which does nothing else could not do because of
-        a copy, to its end: at full speed, and yielding, beside a copy as it
-        was made at first; medians.
+        a copy, to its end: yielding, beside one at full speed; medians.
 
         How many it does alone is taken from all rounds together.
         """
         alone, taken = [], collections.defaultdict(list)
         for _round in range(base.ROUNDS):
-            for how in ('first', 'full', 'yield'):
-                self.settings(FIRST if how == 'first' else PACES[how])
+            for how in ('full', 'yield'):
+                self.settings(PACES[how])
                 seconds, count, rate = self._beside_a_whole_copy()
                 taken[how].append((seconds, count))
                 alone.append(rate)
@@ -174,9 +170,8 @@ class Guests(base.Base):
         lost = {how: statistics.median(
             rate * seconds - count for seconds, count in each)
             for how, each in taken.items()}
-        for how, name in (('full', 'writes_lost_over_a_whole_move'),
-                          ('yield', 'writes_lost_yielding')):
-            self.add(name, lost[how], 'writes', lost['first'])
+        self.add('writes_lost_yielding_over_full', lost['yield'], 'writes',
+                 lost['full'])
         self.settings({})
 
     def _beside_a_whole_copy(self):

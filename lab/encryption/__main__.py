@@ -18,10 +18,7 @@ def main():
         'encrypted volumes promise: those that Nova encrypts, then those '
         'that the driver does.', lab_name='encryption',
         report=table.Steps, nova=True, keys=True,
-        # So small that a re-encryption lasts until all is done that is done
-        # beside it.
-        options={'localclone_header_backup_dir': node.HEADERS,
-                 'localclone_reencryption_zone': 4})
+        options={'localclone_header_backup_dir': node.HEADERS})
     command.parser.add_argument(
         '--only', default='', metavar='REGEX', help='only: ' + ', '.join(
             each.name for each in story.WAYS))

@@ -20,16 +20,12 @@ from lab.faults import encrypted_disk
 from lab.faults import injectors
 from lab.keys import volumes
 
-#: Reconciliation runs often, so that a cell need not wait for it; but each
-#: look costs the more the more volumes a node has; so does prompting copies,
-#: which are small, or held at a step. No cell waits for the copies of others,
-#: one of which may be held at a step. A re-encryption of a small volume has
-#: more than a few parts.
-OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 20,
-           'localclone_wake_interval': 1,
+#: Sweeps come often, so that a cell need not wait for them; but each costs the
+#: more the more volumes a node has. No cell waits for the copies of others,
+#: one of which may be held at a step.
+OPTIONS = {'localclone_reconcile_interval': 20,
            'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0,
-           'localclone_compare_timeout': 20,
-           'localclone_reencryption_zone': 4}
+           'localclone_verify_timeout': 20}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.

@@ -17,7 +17,7 @@ REACH = 240
 #: Seconds without any step after which an operation whose requests are
 #: answered, and of which the database knows no move, has ended: longer than
 #: the nodes' looks are apart.
-QUIET = environments.OPTIONS['localclone_node_interval'] + 5
+QUIET = environments.OPTIONS['localclone_reconcile_interval'] + 5
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.

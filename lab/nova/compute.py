@@ -25,7 +25,7 @@ def service(node, action) -> None:
 
 def _runner(lab):
     """Where volumes are extended in use, Nova has what the guide says."""
-    if not lab.settings['options'].get('localclone_online_extend'):
+    if not lab.settings['options'].get('localclone_enable_online_extend'):
         return ''
     return '%s %s ' % (lab.python, lab.repo / 'lab/nova/online_extend.py')
 

@@ -12,16 +12,17 @@ from lab.faults import environment as environments
 from lab.operations import stale
 from lab.operations import subject as subjects
 
-#: Looks come often, so that cells need not wait for them. Few copies run at a
-#: time, with little in flight: the others wait for their turn, and what is
-#: read on the same slow link is not behind all of that. What waits for a copy
-#: does so longer than a situation ever lasts.
-OPTIONS = {'localclone_snapshot_wait': 1800,
-           'localclone_move_interval': 2, 'localclone_node_interval': 10,
-           'localclone_hydration_threshold': 16,
+#: Sweeps come often, so that cells need not wait for them. Few copies run at a
+#: time, with 2 MiB in flight at most, as with any limit of their rate: the
+#: others wait for their turn, and what is read on the same slow link is not
+#: behind all of that. What waits for a copy does so longer than a situation
+#: ever lasts.
+OPTIONS = {'localclone_snapshot_timeout': 1800,
+           'localclone_reconcile_interval': 10,
+           'localclone_max_copy_rate_mib': 1000,
            'localclone_max_copies_in': 2, 'localclone_max_copies_out': 2,
-           'localclone_compare_timeout': 20,
-           'localclone_online_extend': True}
+           'localclone_verify_timeout': 20,
+           'localclone_enable_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}
 #: What a volume can be retyped to: the driver is asked, nothing is copied.

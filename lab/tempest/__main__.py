@@ -122,7 +122,7 @@ def main():
         'Bring up two real nodes with Nova and run Tempest\'s tests of '
         'volumes, live migration and attached volumes.',
         lab_name='tempest', nova=True, keys=True,
-        options={'localclone_online_extend': True})
+        options={'localclone_enable_online_extend': True})
     command.parser.add_argument('--only', default='', metavar='REGEX',
                                 help='only tests whose names have it')
     command.parser.add_argument('--resume', metavar='FILE',

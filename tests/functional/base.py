@@ -25,15 +25,13 @@ CHECKED = 32
 #: The rate at which the link of the source sends during a test that needs the
 #: copy: it takes more than a minute then.
 BRAKE = '24mbit'
-#: Of the driver, so that tests wait less: more is copied beside a guest that
-#: writes, and moves are checked more often. What must be seen while a
-#: volume moves is held back by its link (:meth:`LabTest.brake`), which copies
-#: at the same speed with any options.
-QUICK = {'localclone_hydration_batch': 64,
-         'localclone_hydration_threshold': 256,
-         'localclone_move_interval': 2,
-         'localclone_compare_timeout': 10,
-         'localclone_online_extend': True}
+#: Of the driver, so that tests wait less. What must be seen while a volume
+#: moves is held back by its link (:meth:`LabTest.brake`), which copies at the
+#: same speed with any options.
+QUICK = {'localclone_verify_timeout': 10,
+         'localclone_enable_online_extend': True}
+#: Seconds between two checks of the moves: MOVE_INTERVAL of service.assembly.
+MOVES = 5
 #: Seconds until nothing is left of the volumes of a test. LVs that are not
 #: thin are overwritten first.
 GONE = 150
@@ -41,7 +39,8 @@ GONE = 150
 #: that volumes with keys need. What is paused goes on by the node's check.
 KEYS = 'keys'
 WITH_KEYS = dict(QUICK, localclone_header_backup_dir=nodes.HEADERS,
-                 localclone_node_interval=5, localclone_authenticated=True)
+                 localclone_reconcile_interval=5,
+                 localclone_enable_integrity=True)
 
 
 def _say(text):
@@ -194,9 +193,7 @@ class LabTest(testtools.TestCase):
 
     def wait_two_checks(self):
         """What the periodic checks have not done by then, they don't."""
-        options = dict({'localclone_move_interval': 5},
-                       **self.lab.settings['options'])
-        time.sleep(2 * float(options['localclone_move_interval']) + 1)
+        time.sleep(2 * MOVES + 1)
 
     def mend(self):
         """Leave the lab as it was found, whatever a test did to it.

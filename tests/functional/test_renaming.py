@@ -35,7 +35,7 @@ class RenamingTest(base.LabTest):
         self.n1.run('ip address add %s/24 dev vec0' % OLD)
         self.write('target_ip_address = %s\n' % OLD)
         self.conf.write_text(self.conf.read_text().replace(
-            'target_ip_address', 'localclone_node_interval = 5\n'
+            'target_ip_address', 'localclone_reconcile_interval = 5\n'
             'target_ip_address'))
         self.restart(self.n1)
         self.lab.wait_for_services()

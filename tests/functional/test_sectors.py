@@ -40,7 +40,7 @@ class SectorsTest(base.LabTest):
                 node, '/dev/vda', DISK, after='losetup --sector-size 4096 '
                 '--direct-io=on --offset 1M %s /dev/vda' % DISK)
         # A node looks after volumes that are to follow this often.
-        self.restart_with(dict(self.options, localclone_node_interval=5))
+        self.restart_with(dict(self.options, localclone_reconcile_interval=5))
 
     def sectors(self, attached):
         """The logical block size of what an instance has, in bytes."""

@@ -83,7 +83,7 @@ class StripedTest(base.LabTest):
     lab_name = ThickTest.lab_name
     options = ThickTest.options
     striped = dict(options, localclone_thick_stripes=2,
-                   localclone_online_extend=True)
+                   localclone_enable_online_extend=True)
 
     def setUp(self):
         # These come last, when no volume is there any more.

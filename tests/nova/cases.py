@@ -204,8 +204,8 @@ class SchedulerTest(testtools.TestCase):
         self.assertEqual(4, len(Cinder.asked), Cinder.asked)
         self.assertEqual({'volume 3.27'}, {each[2] for each in Cinder.asked})
         self.assertIn(
-            ('/v3/attachments', 'all_tenants=1&project_id=p&instance_id='
-             + SERVER, 'volume 3.27'), Cinder.asked)
+            ('/v3/attachments', 'all_tenants=1&instance_id=%s&project_id=p'
+             % SERVER, 'volume 3.27'), Cinder.asked)
 
     def test_no_room(self):
         Cinder.free = 3.5

@@ -22,6 +22,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import copying
 from cinder_localclone.service import assembly
 from cinder_localclone.service import options
 from cinder_localclone.storage import clone
@@ -108,17 +109,17 @@ class AssembleTest(Base):
 
     def test_from_the_configuration(self):
         service = self.assemble(
-            volume_group='g', localclone_metadata_group='fast',
-            target_ip_address='192.0.2.1', localclone_region_size=128,
+            volume_group='g', localclone_metadata_volume_group='fast',
+            target_ip_address='192.0.2.1', localclone_region_size_kib=128,
             localclone_max_copies_in=5, localclone_pace='spare',
-            localclone_pace_floor=3, localclone_max_rate_in=7)
+            localclone_max_copy_rate_mib=7)
         self.assertEqual(('g', 'pool', 'fast', HOST), (
             service.stack.group, service.stack.pool,
             service.stack.metadata_group, service.stack.host))
         self.assertEqual(256, service.node.geometry.region_sectors)
         self.assertEqual(copies.Limits(into=5), service.node.limits)
         self.assertEqual(
-            copies.Settings(copies.Pace.SPARE, 3 << 20, 7 << 20, 0.05),
+            copies.Settings(copies.Pace.SPARE, 7 << 20),
             service.node.pacing)
         self.assertIn('192.0.2.1', service.addresses)
         self.assertIn('fd00::7', self.assemble(
@@ -144,7 +145,7 @@ class AssembleTest(Base):
 
     def test_what_cannot_be_configured(self):
         self.assertRaises(exception.InvalidConfigurationValue, self.assemble,
-                          localclone_region_size=65)
+                          localclone_region_size_kib=65)
 
     @ddt.data('volume', 'volume-%s-%s', 'volume-%.8s', 'a/%s', '-%s', '%(a)s',
               'localclone-%s', '_snapshot-%s', 'x' * 100 + '%s')
@@ -415,9 +416,9 @@ class LoopsTest(Base):
 
     def test_each_at_its_interval(self):
         moves, node, sweep, doomed, wake = self.start(
-            localclone_move_interval=3, localclone_node_interval=60)
+            localclone_reconcile_interval=60)
         self.reconciler.copying.soonest_end.return_value = None
-        self.assertEqual((3, 60), (moves(), node()))
+        self.assertEqual((5, 60), (moves(), node()))
         with mock.patch.object(uncommitted, 'sweep',
                                return_value=None) as swept:
             self.assertEqual(60, sweep())
@@ -448,27 +449,24 @@ class LoopsTest(Base):
         self.assertEqual(['last'] * 2, [
             each.call_args.args[-1] for each in (swept, removed)])
 
-    @ddt.data((7.0, 3), (1.5, 1.5), (0.1, 1), (0.0, 1))
+    @ddt.data((7.0, 5), (1.5, 1.5), (0.1, 1), (0.0, 1))
     @ddt.unpack
     def test_moves_sooner_if_there_is_something_to_do(self, soon, pause):
         self.reconciler.copying.soonest_end.return_value = soon
-        self.assertEqual(pause, self.start(localclone_move_interval=3)[0]())
+        self.assertEqual(pause, self.start()[0]())
 
-    @ddt.data((0.05, 0.05), (0, 0.2), (5, 0.2))
-    @ddt.unpack
-    def test_copies_are_looked_at_however_seldom_they_are_prompted(
-            self, prompt, tick):
+    def test_copies_are_looked_at_as_often_as_they_are_prompted(self):
         with mock.patch.object(assembly, 'wake_copies',
                                return_value=None) as wake:
-            self.start(localclone_wake_interval=prompt)[-1]()
-        wake.assert_called_once_with(self.reconciler.copying.waker, tick)
+            self.start()[-1]()
+        wake.assert_called_once_with(self.reconciler.copying.waker,
+                                     copying.PROMPT)
 
     def test_loops_survive_an_error(self):
         for error in (exceptions.LocalCloneError(reason='x'), KeyError('x')):
             self.reconciler.converge_moves.side_effect = error
             with mock.patch.object(events, 'LOG') as log:
-                self.assertEqual(3, self.start(
-                    localclone_move_interval=3)[0]())
+                self.assertEqual(5, self.start()[0]())
             log.error.assert_called_once()
             self.assertTrue(log.error.call_args.kwargs['exc_info'])
             self.looping.reset_mock()
@@ -476,7 +474,7 @@ class LoopsTest(Base):
     def test_what_nobody_ends_does_not_wait_for_a_look_that_fails(self):
         self.reconciler.converge_node.side_effect = KeyError('x')
         with mock.patch.object(events, 'LOG'):
-            self.start(localclone_node_interval=60)[1]()
+            self.start(localclone_reconcile_interval=60)[1]()
         self.unended.assert_called_once()
 
     def test_copies_are_woken_while_there_are_any(self):

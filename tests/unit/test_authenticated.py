@@ -186,7 +186,7 @@ class CreateTest(Case):
         volume = self.row(**TYPE)
         error = self.assertRaises(
             encryption_exceptions.InvalidEncryptionType, self.create, volume)
-        self.assertIn('localclone_authenticated', str(error))
+        self.assertIn('localclone_enable_integrity', str(error))
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
     def test_create_and_delete(self):

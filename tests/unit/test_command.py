@@ -49,13 +49,13 @@ CONFIGURATION = '''
     connection = sqlite:///%(directory)s/cinder.sqlite
     [backend_defaults]
     volume_group = shared
-    localclone_region_size = 128
+    localclone_region_size_kib = 128
     [other]
     volume_driver = cinder.volume.drivers.lvm.LVMVolumeDriver
     [localclone]
     volume_driver = cinder_localclone.driver.LocalCloneDriver
-    localclone_metadata_group = fast
-    localclone_interval = 9
+    localclone_metadata_volume_group = fast
+    localclone_reconcile_interval = 9
 '''
 SECOND = '''
     [second]
@@ -394,15 +394,16 @@ class SettingsTest(testtools.TestCase):
         section.check()
         self.assertEqual(
             ('shared', 'fast', 128, 9, 'auto', 30),
-            (section.volume_group, section.localclone_metadata_group,
-             section.localclone_region_size, section.localclone_move_interval,
-             section.lvm_type, section.localclone_command_timeout))
+            (section.volume_group, section.localclone_metadata_volume_group,
+             section.localclone_region_size_kib,
+             section.localclone_reconcile_interval, section.lvm_type,
+             section.localclone_command_timeout))
         self.assertEqual(('node1', 60),
                          (settings.host, settings.rpc_timeout))
 
     def test_value_that_cannot_be(self):
         section, = self.settings(
-            more='    localclone_hydration_batch = many\n'
+            more='    localclone_max_copies_in = many\n'
         ).sections().values()
         self.assertRaises(cfg.ConfigFileValueError, section.check)
 

@@ -125,9 +125,9 @@ class DriverTest(Case):
 
     @ddt.data(True, False)
     def test_online_extend(self, wanted):
-        self.driver.configuration.localclone_online_extend = wanted
+        self.driver.configuration.localclone_enable_online_extend = wanted
         self.addCleanup(setattr, self.driver.configuration,
-                        'localclone_online_extend', False)
+                        'localclone_enable_online_extend', False)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertIs(wanted, pool['online_extend_support'])
 
@@ -434,7 +434,7 @@ class DriverTest(Case):
 
     def test_options_are_known_to_cinder(self):
         names = {each.name for each in self.driver.get_driver_options()}
-        self.assertIn('localclone_region_size', names)
+        self.assertIn('localclone_region_size_kib', names)
         self.assertIn('volume_group', names)
 
     def test_owner_is_told_the_cause(self):
@@ -571,7 +571,7 @@ class OptionsTest(testtools.TestCase):
 
     @ddt.data(5, 48, 100)
     def test_region_size_must_be_a_power_of_two(self, kib):
-        self.assertRaises(ValueError, self.geometry, region_size=kib)
+        self.assertRaises(ValueError, self.geometry, region_size_kib=kib)
 
     def test_every_option_has_help(self):
         for _group, found in options.list_opts():

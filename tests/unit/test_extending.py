@@ -18,7 +18,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.service import options
+from cinder_localclone.service import assembly
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import interrupted as unended
 from cinder_localclone.volumes import migrate
@@ -200,8 +200,7 @@ class ExtendingTest(testtools.TestCase):
             'tests.unit.world.stack.SimStack.zero_part', zeroed))
         self.extend()
         self.assertEqual([extend.HELD] * 5, turns)
-        wait, = (each.default for each in options.localclone_opts
-                 if each.name == 'localclone_lock_timeout')
+        wait = assembly.LOCK_TIMEOUT
         self.assertLess(HELD, wait / 5)
         self.assertLess(10 * wait, extend.PATIENCE)
 

@@ -110,7 +110,7 @@ class LoginTest(testtools.TestCase):
                 'pw', auth_url=KEYSTONE, username='cinder',
                 user_domain_name='D', project_name='service',
                 project_domain_name='D')))
-        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER)
 
     @staticmethod
     def _manager(conf):

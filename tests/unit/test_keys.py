@@ -102,7 +102,7 @@ class KeysTest(testtools.TestCase):
             key_manager.key_manager, 'API', return_value=self.manager)).mock
         self.credentials = self.useFixture(fixtures.MockPatchObject(
             key_manager.castellan_utils, 'credential_factory')).mock
-        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER)
 
     def test_nothing_that_castellan_quotes_is_in_a_traceback(self):
         for error in (NotImplementedError('no'),
@@ -366,8 +366,12 @@ class KeysTest(testtools.TestCase):
                     for act, *arguments in acts[1:]:
                         act(*arguments)
 
+    def limit(self, seconds):
+        self.useFixture(fixtures.MockPatchObject(
+            key_manager, 'TIMEOUT', seconds))
+
     def test_time_limit(self):
-        self.keys._timeout = 0.2
+        self.limit(0.2)
         self.manager.wait.clear()
         self.addCleanup(self.manager.wait.set)
         error = self.assertRaises(encryption_exceptions.KeyUnavailable,
@@ -375,7 +379,7 @@ class KeysTest(testtools.TestCase):
         self.assertIn('0.2 s', str(error))
         self.assertEqual(0, self.manager.answers)
         # Nobody else waits; after a while it is asked again.
-        self.keys._timeout = 20
+        self.limit(20)
         error = self.assertRaises(encryption_exceptions.KeyUnavailable,
                                   self.keys.check)
         self.assertIn('a moment ago', str(error))
@@ -400,14 +404,15 @@ class KeysTest(testtools.TestCase):
 
     def test_login_after_a_time_limit(self):
         self.keys.check()
-        self.keys._timeout = 0.1
+        self.limit(0.1)
         self.manager.wait.clear()
         self.addCleanup(self.manager.wait.set)
         self.assertRaises(encryption_exceptions.KeyUnavailable,
                           self.keys.check)
         self.assertEqual(1, self.opened.call_count)
         self.manager.wait.set()
-        self.keys._timeout, self.keys._silent = 20, 0.0
+        self.limit(20)
+        self.keys._silent = 0.0
         self.keys.check()
         self.assertEqual(2, self.opened.call_count)
 
@@ -439,7 +444,7 @@ class KeysTest(testtools.TestCase):
             self.keys.check()
             self.credentials.assert_called_once_with(key_manager.CONF)
             of_authtoken.assert_not_called()
-            key_manager.Keys(key_manager.AUTHTOKEN, 20).check()
+            key_manager.Keys(key_manager.AUTHTOKEN).check()
             of_authtoken.assert_called_once_with()
         self.credentials.assert_called_once_with(key_manager.CONF)
 
@@ -447,7 +452,7 @@ class KeysTest(testtools.TestCase):
         self.credentials.return_value.project_name = 'volume-keys'
         self.assertEqual('volume-keys', self.keys.project())
         self.credentials.return_value = object()  # of another auth_type
-        self.assertEqual('', key_manager.Keys('key_manager', 20).project())
+        self.assertEqual('', key_manager.Keys('key_manager').project())
 
     def test_of_cinders_own_user(self):
         section = types.SimpleNamespace(

@@ -10,6 +10,7 @@ import testtools
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd import errors
@@ -32,8 +33,7 @@ class Base(test_command.CommandCase):
         self.backend.name, self.backend.host = 'l', A
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.conf = types.SimpleNamespace(
-            localclone_max_copies_in=1, localclone_max_copies_out=2,
-            localclone_max_copies=0)
+            localclone_max_copies_in=1, localclone_max_copies_out=2)
         self.records = self.backend.records
         self.records.all_volumes.return_value = [
             test_metrics.row(V1, A, display_name='one', hosts=('a', '')),
@@ -196,15 +196,22 @@ class NamesTest(Base):
 @ddt.ddt
 class PackagesTest(testtools.TestCase):
 
-    @ddt.data(('ID=debian\n', packages.DEB),
-              ('ID=linuxmint\nID_LIKE="ubuntu debian"\n', packages.DEB),
-              ('NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos '
-               'fedora"\n', packages.RPM), ('ID=fedora', packages.RPM),
-              ('ID="opensuse-leap"\nID_LIKE="suse opensuse"', packages.SUSE),
-              ('ID="sles"', packages.SUSE), ('ID=gentoo', ''), ('', ''))
+    @ddt.data(({'ID': 'debian'}, packages.DEB),
+              ({'ID': 'linuxmint', 'ID_LIKE': 'ubuntu debian'}, packages.DEB),
+              ({'ID': 'rocky', 'ID_LIKE': 'rhel centos fedora'},
+               packages.RPM), ({'ID': 'fedora'}, packages.RPM),
+              ({'ID': 'opensuse-leap', 'ID_LIKE': 'suse opensuse'},
+               packages.SUSE),
+              ({'ID': 'sles'}, packages.SUSE), ({'ID': 'gentoo'}, ''),
+              ({}, ''))
     @ddt.unpack
-    def test_family(self, text, how):
-        self.assertEqual(how, packages.family(text))
+    def test_family(self, fields, how):
+        self.assertEqual(how, packages.family(fields))
+
+    def test_host_that_does_not_say_what_it_is(self):
+        with mock.patch.object(doctor.platform, 'freedesktop_os_release',
+                               side_effect=OSError('no os-release')):
+            self.assertEqual('', packages.family(doctor._os_release()))
 
     def test_commands(self):
         for how, said in (

@@ -35,7 +35,7 @@ class LowerTest(testtools.TestCase):
         self.useFixture(configured.Configured(
             {'other': {'volume_driver': 'x', 'volume_group': 'stock'}},
             volume_driver=options.DRIVER, volume_group='my-vg',
-            localclone_metadata_group='fast'))
+            localclone_metadata_volume_group='fast'))
         handle = names.handle(VOLUME)
         for number, name, uuid in (
                 ('253:1', 'my--vg-volume', 'LVM-abc'),

@@ -129,8 +129,8 @@ class MetricRecordsTest(test_records.Base):
             name, host, records = 'l', B, self.records
             nodes = self.records.services
             conf = type('Conf', (), dict.fromkeys((
-                'localclone_max_copies_in', 'localclone_max_copies_out',
-                'localclone_max_copies'), 0))
+                'localclone_max_copies_in',
+                'localclone_max_copies_out'), 0))
 
         def queries():
             del counted[:]

@@ -3,7 +3,6 @@
 
 import argparse
 import dataclasses
-import importlib
 import io
 import json
 import os
@@ -20,13 +19,13 @@ import urllib.request
 
 import ddt
 import fixtures
+from prometheus_client import parser
 import testtools
 
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import command as metrics_command
-from cinder_localclone.cmd.metrics import exposition
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import copies
@@ -95,9 +94,9 @@ def collected(host=B, **values):
     """All values: {(name, label values...): value}."""
     families = figures.Figures(host, 1060.0).collect(
         answers(**values), '1.2')
-    return {(family.metric.name.removeprefix('localclone_'),
-             *labels.values()): value
-            for family in families for labels, value in family.samples}
+    return {(sample.name.removeprefix('localclone_'),
+             *sample.labels.values()): sample.value
+            for family in families for sample in family.samples}
 
 
 @ddt.ddt
@@ -164,10 +163,10 @@ class FiguresTest(testtools.TestCase):
                     moving(phase=phase, committed=committed, shadow=shadow)
                     for shadow in 'st')])), '1.2')
             for family in found:
-                told = [tuple(labels.values())
-                        for labels, _value in family.samples]
+                told = [tuple(sample.labels.values())
+                        for sample in family.samples]
                 self.assertEqual(sorted(set(told)), sorted(told),
-                                 family.metric.name)
+                                 family.name)
 
     def test_the_oldest_of_what_is_left_is_told(self):
         left = [inventory.Under(moving(
@@ -303,56 +302,10 @@ class FiguresTest(testtools.TestCase):
             self.assertTrue(metric.help)
             self.assertFalse(set(metric.labels) & {'backend', 'host'})
 
-
-class ExpositionTest(testtools.TestCase):
-
-    metric = exposition.Metric('m', 'Of \\ two\nlines', ('x',))
-
-    def family(self):
-        family = exposition.Family(self.metric)
-        family.add(3, x='say "hi"\\\n')
-        family.add(0.25, x='b')
-        return family
-
-    def test_text(self):
-        self.assertEqual(
-            '# HELP m Of \\\\ two\\nlines\n# TYPE m gauge\n'
-            'm{host="h",x="say \\"hi\\"\\\\\\n"} 3\nm{host="h",x="b"} 0.25\n',
-            exposition.render([self.family()], host='h'))
-        self.assertEqual('', exposition.render(
-            [exposition.Family(self.metric)]))
-
-    def test_the_library_reads_the_same(self):
-        parser = importlib.import_module('prometheus_client.parser')
-        found, = parser.text_string_to_metric_families(
-            exposition.render([self.family()], host='h'))
-        self.assertEqual(
-            [({'host': 'h', 'x': 'say "hi"\\\n'}, 3.0),
-             ({'host': 'h', 'x': 'b'}, 0.25)],
-            [(each.labels, each.value) for each in found.samples])
-
     def test_labels_are_those_of_the_metric(self):
-        self.assertRaises(ValueError, exposition.Family(
-            self.metric).add, 1, y='z')
-
-    def test_file_is_replaced_whole(self):
-        directory = self.useFixture(fixtures.TempDir()).path
-        path = os.path.join(directory, 'localclone.prom')
-        for text in ('one\n', 'two\n'):
-            exposition.write(path, text)
-            self.assertEqual(text, pathlib.Path(path).read_text())
-        self.assertEqual(['localclone.prom'], os.listdir(directory))
-        self.assertEqual(0o644, stat.S_IMODE(os.stat(path).st_mode))
-
-    def test_a_file_that_cannot_be_written_stays(self):
-        directory = self.useFixture(fixtures.TempDir()).path
-        path = os.path.join(directory, 'localclone.prom')
-        exposition.write(path, 'one\n')
-        self.useFixture(fixtures.MockPatchObject(
-            exposition.os, 'replace', side_effect=OSError))
-        self.assertRaises(OSError, exposition.write, path, 'two\n')
-        self.assertEqual('one\n', pathlib.Path(path).read_text())
-        self.assertEqual(['localclone.prom'], os.listdir(directory))
+        made = figures.Figures(B, 0.0)
+        for labels in ({}, {'label': 'x'}, {'version': '1', 'more': 'x'}):
+            self.assertRaises(ValueError, made._add, 'info', 1, **labels)
 
 
 class SourceTest(testtools.TestCase):
@@ -543,14 +496,6 @@ class CommandTest(testtools.TestCase):
                 '127.0.0.1', taken.getsockname()[1])
         self.assertIn('can\'t be listened on', str(error))
 
-    def test_without_the_library(self):
-        self.useFixture(fixtures.MockPatchObject(
-            metrics_command.importlib, 'import_module',
-            side_effect=ImportError))
-        error = self.assertRaises(errors.CommandError, metrics_command.serve,
-                                  reader(), '127.0.0.1', 1)
-        self.assertIn('cinder-localclone[metrics]', str(error))
-
     def run_command(self, *words):
         app = main.LocalClone()
         app.backend = mock.Mock(return_value=mock.Mock(host=B))
@@ -569,7 +514,8 @@ class CommandTest(testtools.TestCase):
     def test_printed(self):
         text = self.run_command()
         self.assertIn('localclone_moves{backend="l",host="b@l",'
-                      'phase="migrating"} 1\n', text)
+                      'phase="migrating"} 1.0\n', text)
+        self.assertNotIn('localclone_capacity_bytes', text)  # no LVM
         self.assertIn({'Name': 'localclone_volumes', 'Value': 1.0,
                        'Labels': {'backend': 'l', 'host': B}},
                       json.loads(self.run_command('--json')))
@@ -577,8 +523,28 @@ class CommandTest(testtools.TestCase):
     def test_written(self):
         directory = self.useFixture(fixtures.TempDir()).path
         path = os.path.join(directory, 'x.prom')
-        self.assertEqual('', self.run_command('--textfile', path))
-        self.assertIn('localclone_moves{', pathlib.Path(path).read_text())
+        for _time in range(2):
+            self.assertEqual('', self.run_command('--textfile', path))
+            self.assertEqual(
+                [1.0], [sample.value for family in
+                        parser.text_string_to_metric_families(
+                            pathlib.Path(path).read_text())
+                        for sample in family.samples
+                        if sample.name == 'localclone_volumes'])
+        # The node_exporter is another user.
+        self.assertEqual(0o644, stat.S_IMODE(os.stat(path).st_mode))
+        self.assertEqual(['x.prom'], os.listdir(directory))
+
+    def test_a_file_that_cannot_be_replaced_stays(self):
+        directory = self.useFixture(fixtures.TempDir()).path
+        path = os.path.join(directory, 'x.prom')
+        pathlib.Path(path).write_text('before')
+        self.useFixture(fixtures.MockPatch(
+            'prometheus_client.exposition.os.rename', side_effect=OSError))
+        self.assertRaises(errors.CommandError, self.run_command,
+                          '--textfile', path)
+        self.assertEqual('before', pathlib.Path(path).read_text())
+        self.assertEqual(['x.prom'], os.listdir(directory))
 
     def test_where_nothing_can_be_written(self):
         path = os.path.join(
@@ -589,7 +555,8 @@ class CommandTest(testtools.TestCase):
                          % path, str(error))
 
     def test_objects(self):
-        found = list(figures.as_objects(reader().read(), host=B))
+        found = list(figures.as_objects(reader().collect()))
         self.assertIn({'Name': 'localclone_moves',
-                       'Labels': {'host': B, 'phase': 'migrating'},
+                       'Labels': {'backend': 'l', 'host': B,
+                                  'phase': 'migrating'},
                        'Value': 1.0}, json.loads(json.dumps(found)))

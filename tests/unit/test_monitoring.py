@@ -196,7 +196,3 @@ class PackagingTest(testtools.TestCase):
                 capture_output=True, text=True, timeout=60)
             self.assertEqual((0, ''), (
                 done.returncode, done.stdout + done.stderr))
-
-    def test_what_the_exporter_is_made_with_is_an_extra(self):
-        extra, = self.settings['project']['optional-dependencies']['metrics']
-        self.assertTrue(extra.startswith('prometheus_client'))

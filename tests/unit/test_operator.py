@@ -393,10 +393,11 @@ class ChecksTest(testtools.TestCase):
             if group == broken:
                 raise exceptions.CommandFailed(
                     command='vgs', code=5, stderr=message)
-        return checks.groups({'volume_group': 'cinder-volumes',
-                              'localclone_metadata_group': 'fast'}, look)
+        return checks.groups({
+            'volume_group': 'cinder-volumes',
+            'localclone_metadata_volume_group': 'fast'}, look)
 
-    @ddt.data(('fast', 'localclone_metadata_group'),
+    @ddt.data(('fast', 'localclone_metadata_volume_group'),
               ('cinder-volumes', 'volume_group'))
     @ddt.unpack
     def test_missing_group_is_the_one_to_make(self, group, option):
@@ -441,16 +442,15 @@ class ChecksTest(testtools.TestCase):
 
     def conf(self, **more):
         return types.SimpleNamespace(**dict({
-            'localclone_peer_timeout': 40, 'localclone_region_size': 64,
-            'localclone_hydration_batch': 8,
-            'localclone_hydration_threshold': 32}, **more))
+            'localclone_peer_timeout': 40,
+            'localclone_region_size_kib': 64}, **more))
 
     def test_limits(self):
         self.assertEqual(checks.OK, checks.limits(self.conf(), 60)[0].verdict)
         self.assertIn('gives up first', checks.limits(
             self.conf(localclone_peer_timeout=60), 60)[0].details)
         self.assertIn('power of two', checks.limits(
-            self.conf(localclone_region_size=65), 60)[0].details)
+            self.conf(localclone_region_size_kib=65), 60)[0].details)
 
     @ddt.data((64, 512, 32), (1024, 32, 2), (4, 8192, 512))
     @ddt.unpack
@@ -458,11 +458,7 @@ class ChecksTest(testtools.TestCase):
                                                   batch):
         self.assertEqual(
             state.Geometry(2 * kib, threshold, batch), options.geometry(
-                self.conf(localclone_region_size=kib,
-                          localclone_hydration_batch=None,
-                          localclone_hydration_threshold=None)))
-        self.assertEqual(state.Geometry(128, 32, 8),
-                         options.geometry(self.conf()))
+                self.conf(localclone_region_size_kib=kib)))
 
     @ddt.data((100, checks.OK), (104, checks.WARN), (95, checks.WARN))
     @ddt.unpack

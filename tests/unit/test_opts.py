@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the options of a backend section may be, and are by default."""
 
+import textwrap
+
 import ddt
 from oslo_config import cfg
 import testtools
@@ -10,13 +12,8 @@ from cinder_localclone.service import options
 
 #: Name: minimum, maximum.
 BOUNDS = {
-    'localclone_region_size': (4, 1024),
-    # What the defaults come to with the smallest regions is allowed.
-    'localclone_hydration_batch': (1, 512),
-    'localclone_hydration_threshold': (1, 8192),
-    'localclone_pace_floor': (1, 10000),
-    'localclone_max_rate_in': (0, 100000),
-    'localclone_wake_interval': (0, 10),
+    'localclone_region_size_kib': (4, 1024),
+    'localclone_max_copy_rate_mib': (0, 100000),
 }
 
 
@@ -39,14 +36,29 @@ class OptsTest(testtools.TestCase):
             self.assertRaises(ValueError, self.conf.set_override, name, value)
 
     @ddt.data(4, 64, 1024)
-    def test_defaults_are_allowed(self, kib):
-        self.conf.set_override('localclone_region_size', kib)
+    def test_the_kernel_takes_every_region_size(self, kib):
+        """dm-clone demands a power of two from 8 sectors (4 KiB) to 1 GiB."""
+        self.conf.set_override('localclone_region_size_kib', kib)
         geometry = options.geometry(self.conf)
-        self.conf.set_override('localclone_hydration_batch', geometry.batch)
-        self.conf.set_override('localclone_hydration_threshold',
-                               geometry.threshold)
-        self.assertEqual(geometry, options.geometry(self.conf))
+        self.assertEqual(2 * kib, geometry.region_sectors)
+        self.assertTrue(1 <= geometry.batch <= geometry.threshold)
+
+    @ddt.data(*options.localclone_opts)
+    def test_help_fits_five_lines(self, option):
+        """Of the sample configuration, whose generator wraps at 70."""
+        self.assertLessEqual(len(textwrap.wrap(option.help, 70)), 5,
+                             option.help)
+
+    def test_names_and_units(self):
+        for option in options.localclone_opts:
+            self.assertTrue(option.dest.startswith('localclone_'))
+            self.assertEqual([], option.deprecated_opts, option.dest)
+            for unit, words in (('_kib', 'KiB'), ('_mib', 'MiB'),
+                                ('_timeout', 'Seconds'),
+                                ('_interval', 'Seconds')):
+                if option.dest.endswith(unit):
+                    self.assertIn(words, option.help)
 
     def test_pace(self):
-        self.assertEqual(copies.Settings(copies.Pace.YIELD, 10 << 20, 0, 0.05),
+        self.assertEqual(copies.Settings(copies.Pace.YIELD, 0),
                          options.pacing(self.conf))

@@ -36,6 +36,8 @@ MIB = 1 << 20
 TICK = 0.05
 GEOMETRY, MANY = state.Geometry(128, 32, 8), state.Geometry(128, 512, 32)
 FULL, SLOW = Step(32, 8), Step(1, 1)
+#: Seconds between two prompts where none comes during a test.
+SELDOM = 10000
 #: MiB a second that a kernel copies by threshold (facts of the lab: one
 #: processor, regions of 64 KiB). IDLE: no guest. BUSY: a guest that hardly
 #: leaves a gap, worse than any that was measured.
@@ -85,6 +87,16 @@ def run(law, how, lines=None):
     return found
 
 
+class Case(testtools.TestCase):
+
+    def set(self, floor=None, prompt=None):
+        """Have constants of the driver be others during a test."""
+        for module, name, value in ((pace, 'FLOOR', floor),
+                                    (wake, 'PROMPT', prompt)):
+            if value is not None:
+                self.useFixture(fixtures.MockPatchObject(module, name, value))
+
+
 class LadderTest(testtools.TestCase):
 
     def steps(self, *geometry):
@@ -120,12 +132,16 @@ class LadderTest(testtools.TestCase):
 
 
 @ddt.ddt
-class LawTest(testtools.TestCase):
+class LawTest(Case):
     """One copy, on the trace; its kernel copies what it likes."""
 
     def setUp(self):
         super().setUp()
-        self.law = pace.Law(GEOMETRY, 10 * MIB)
+        self.law = pace.Law(GEOMETRY)
+
+    def law_without_floor(self):
+        self.set(floor=0)
+        return pace.Law(MANY)
 
     def test_yields_while_the_guest_works_and_a_moment_after(self):
         found = run(self.law, Pace.YIELD)
@@ -150,7 +166,7 @@ class LawTest(testtools.TestCase):
     @ddt.unpack
     def test_the_longer_it_rests_the_more(self, how, resting, gone):
         """What a guest does next waits for all that is under way."""
-        law, found = pace.Law(MANY, 0), []
+        law, found = self.law_without_floor(), []
         for now, ios in ((0, 0), (2, 1), (1.99 + resting, 1),
                          (2.01 + resting, 1), (1.99 + gone, 1),
                          (2.01 + gone, 1), (3 + gone, 2)):
@@ -166,13 +182,13 @@ class LawTest(testtools.TestCase):
         self.assertEqual(32, law.step(how, now + 1)[0].threshold)
 
     def test_a_guest_that_never_came(self):
-        law = pace.Law(MANY, 0)
+        law = self.law_without_floor()
         for now, threshold in ((0, 32), (0.05, 128), (9, 128)):
             law.take(seen(3), now)
             self.assertEqual(threshold, law.step(Pace.YIELD, now)[0].threshold)
 
     def test_all_that_is_set_whatever_the_guest_does(self):
-        law = pace.Law(MANY, 10 * MIB)
+        law = pace.Law(MANY)
         law.take(seen(in_flight=1), 0)
         self.assertEqual((Step(512, 32), Speed.FULL), law.step(Pace.FULL, 0))
 
@@ -186,7 +202,7 @@ class LawTest(testtools.TestCase):
 
         By design: for the floor's sake as much as beside a guest that rests.
         """
-        law = pace.Law(MANY, 10 * MIB)
+        law = pace.Law(MANY)
         for now in range(60):
             law.take(seen(now), now)
             step = law.step(how, now)
@@ -194,7 +210,7 @@ class LawTest(testtools.TestCase):
 
     def test_a_copy_that_goes_on_beside_a_guest_that_rests(self):
         """A service has started: it knows of no rest before."""
-        law = pace.Law(MANY, 0)
+        law = self.law_without_floor()
         for now, threshold in ((1000, 32), (1000.05, 32), (1029.9, 32),
                                (1030, 128)):
             law.take(seen(1000), now)
@@ -202,7 +218,7 @@ class LawTest(testtools.TestCase):
 
     @ddt.data(*Pace)
     def test_a_limit_is_not_gone_beyond_at_once(self, how):
-        law = pace.Law(MANY, 10 * MIB)
+        law = pace.Law(MANY)
         law.take(seen(), 0)
         law.take(seen(), 1)
         self.assertEqual((Step(32, 8), Speed.FULL), law.step(how, 1, 1.0))
@@ -340,7 +356,8 @@ class LawTest(testtools.TestCase):
 
         By design: a rest that is shorter than what is compared belongs to it.
         """
-        law, copied, ios, speeds = pace.Law(GEOMETRY, 40 * MIB), 0.0, 0, set()
+        self.set(floor=40 * MIB)
+        law, copied, ios, speeds = pace.Law(GEOMETRY), 0.0, 0, set()
         for tick in range(1200):
             now, works = tick * TICK, tick % 40 < 26
             ios += works
@@ -561,14 +578,16 @@ class BudgetTest(testtools.TestCase):
             {'a': 10 * MIB, 'b': 0}, 99))
 
 
-class WakerTest(testtools.TestCase):
+class WakerTest(Case):
 
     def setUp(self):
         super().setUp()
         self.sent, self.gone, self.asked = [], [], []
         self.seen = {}
 
-    def waker(self, **settings):
+    def waker(self, floor=None, prompt=None, **settings):
+        self.set(floor, prompt)
+
         def send(steps):
             self.sent.append(dict(steps))
             return self.gone
@@ -612,7 +631,7 @@ class WakerTest(testtools.TestCase):
 
     def test_a_guest_that_is_live_migrated(self):
         """It stands still for a moment, which is no time to hurry."""
-        waker = self.waker(floor=0, prompt=0)
+        waker = self.waker(floor=0, prompt=SELDOM)
         for name, spec, migrating in (
                 ('a', '', True), ('b', 'full', True), ('c', 'spare', True),
                 ('d', '', False)):
@@ -658,7 +677,7 @@ class WakerTest(testtools.TestCase):
 
     def test_what_could_not_be_told_is_told_again(self):
         """Be it to stand still, or to go on."""
-        waker = self.waker(prompt=0)
+        waker = self.waker(prompt=SELDOM)
         send = waker._send
 
         def fail(steps):
@@ -704,7 +723,7 @@ class WakerTest(testtools.TestCase):
 
     def test_another_check_changes_no_more_than_it_has_to(self):
         """The clone may be another by then, and is told again."""
-        waker = self.waker(prompt=0)
+        waker = self.waker(prompt=SELDOM)
         waker.watch('a', GEOMETRY)
         self.seen = {'a': seen(in_flight=1)}
         waker.wake(0)
@@ -733,13 +752,6 @@ class WakerTest(testtools.TestCase):
         waker.wake(0)
         waker.wake(1)
         self.assertEqual(128, self.sent[-1]['a'].threshold)
-
-    def test_no_prompts(self):
-        waker = self.waker(prompt=0)
-        waker.watch('a', GEOMETRY)
-        for tick in range(100):
-            self.assertTrue(waker.wake(tick))
-        self.assertEqual([{'a': FULL}], self.sent)
 
     def test_all_of_a_budget(self):
         """What is copied at full speed counts, too."""
@@ -792,14 +804,15 @@ class SettingsTest(testtools.TestCase):
 
 
 @ddt.ddt
-class WorldTest(testtools.TestCase):
+class WorldTest(Case):
     """Moves from a to b in the simulated world, to their end."""
 
     #: Seconds between two looks; bytes of a region of the simulated world.
     TICK = 0.1
     REGION = worlds.GIB // worlds.REGIONS
 
-    def begin(self, **settings):
+    def begin(self, floor=None, prompt=None, **settings):
+        self.set(floor, prompt)
         self.now = self.useFixture(fixtures.MockPatch(
             'cinder_localclone.moves.copying.timeutils.now',
             return_value=0.0)).mock
@@ -809,13 +822,14 @@ class WorldTest(testtools.TestCase):
         self.b = self.world.nodes[B]
         self.b.node = dataclasses.replace(
             self.b.node, pacing=copies_module.Settings(**settings),
-            limits=copies_module.Limits(0, 0, 0))
+            limits=copies_module.Limits(0, 0))
         self.b.reconciler = reconcile.Reconciler(self.b.node)
         self.waker = self.b.reconciler.copying.waker
 
     def moving(self, **more):
         volume = self.world.create_volume(A, **more)
         self.world.nodes[A].move(volume, B)
+        self.waker._was_ahead = False  # the copy has given way to "prepare"
         return volume
 
     def clone(self, volume):
@@ -850,7 +864,7 @@ class WorldTest(testtools.TestCase):
             for volume in busy:
                 handle = names.handle(volume.id)
                 self.b.ios[handle] = self.b.ios.get(handle, 0) + 3
-            if not tick % 50:  # localclone_move_interval
+            if not tick % 50:  # MOVE_INTERVAL
                 for node in self.world.nodes.values():
                     node.reconciler.converge_moves()
             self.waker.wake(now)
@@ -874,7 +888,7 @@ class WorldTest(testtools.TestCase):
         self.assertEqual({}, self.world.stalled)
 
     def test_a_move_ends_though_its_guest_never_rests(self):
-        self.begin(floor=10 * MIB)
+        self.begin()
         volume = self.moving()
         expected = [self.b.read(volume.id, n) for n in range(worlds.REGIONS)]
         ended = self.live([volume], BUSY, 300, busy=[volume])
@@ -916,7 +930,7 @@ class WorldTest(testtools.TestCase):
 
     def copied_for_a_while(self):
         """One of which is known when it ends."""
-        self.begin(prompt=0)
+        self.begin(prompt=SELDOM)
         volume = self.moving()
         self.live([volume], IDLE, 7)
         self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
@@ -1039,7 +1053,7 @@ class WorldTest(testtools.TestCase):
         self.live([volume], IDLE, 1)
         if why == 'waits':
             self.b.node = dataclasses.replace(
-                self.b.node, limits=copies_module.Limits(0, 0, 0))
+                self.b.node, limits=copies_module.Limits(0, 0))
             entries = self.b.node.records.copies(B)
             self.useFixture(fixtures.MockPatchObject(
                 queue, 'turns', return_value={volume.name_id: queue.Turn(

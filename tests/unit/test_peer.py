@@ -360,7 +360,7 @@ class MethodsTest(testtools.TestCase):
             'encryption_progress': ('volume_id',),
             'encryption_reencrypt': (
                 'volume_id', 'cipher', 'key_bits', 'resilience',
-                'drops_keys'),
+                'drops_keys', 'zone'),
             'encryption_resume': ('volume_id',),
             'end_passing': ('volume_id', 'user'),
             'has_header_backup': ('volume_id',),

@@ -17,6 +17,7 @@ from cinder.scheduler.evaluator import evaluator
 from cinder.scheduler.filters import instance_locality_filter
 from cinder.tests.unit.api import fakes
 from cinder.tests.unit import utils
+from cinderclient import client
 import ddt
 import fixtures
 from keystoneauth1 import exceptions as errors
@@ -125,6 +126,22 @@ def service(host, state='up'):
     return {'host': host, 'state': state, 'binary': 'cinder-volume'}
 
 
+def ask(storage, get):
+    """Have Cinder's client ask a function.
+
+    :param get: ``get(path, {parameter: values})``; None: there is none
+    """
+    def request(url, method, headers=None, **_more):
+        found = urllib.parse.urlsplit(url)
+        answer = get(found.path, urllib.parse.parse_qs(found.query))
+        return mock.Mock(
+            status_code=404 if answer is None else 200, text='x', headers={},
+            json=lambda: answer or {'itemNotFound': {'message': 'no'}})
+    storage.__dict__['_client'] = client.Client(
+        block_storage.MICROVERSION, session=mock.Mock(request=request),
+        connect_retries=0)
+
+
 class BlockStorageTest(testtools.TestCase):
 
     def setUp(self):
@@ -135,15 +152,11 @@ class BlockStorageTest(testtools.TestCase):
         self.storage = block_storage.BlockStorage(self.conf)
 
     def answering(self, answers):
-        def get(path, params, connect_retries):
-            self.assertEqual(0, connect_retries)
-            self.asked.append((path, params))
-            answer = answers[path]
-            if isinstance(answer, Exception):
-                raise answer
-            return mock.Mock(json=lambda: answer)
+        def get(path, parameters):
+            self.asked.append((path, parameters))
+            return answers[path]
         self.asked = []
-        self.storage.__dict__['_api'] = mock.Mock(get=get)
+        ask(self.storage, get)
 
     def test_volumes(self):
         self.answering({
@@ -159,13 +172,14 @@ class BlockStorageTest(testtools.TestCase):
             '/volumes/b': {'volume': {
                 'id': 'b', 'size': 2, 'os-vol-host-attr:host': None,
                 'encrypted': False, 'group_id': None}},
-            '/volumes/gone': errors.NotFound()})
+            '/volumes/gone': None})
         self.assertEqual(
             [placement.Volume('a', 1, 'n1', 'l', True, True),
              placement.Volume('b', 2, '', '')],
             list(self.storage.volumes('server', 'p')))
         self.assertEqual(('/attachments', {
-            'all_tenants': 1, 'instance_id': 'server', 'project_id': 'p'}),
+            'all_tenants': ['1'], 'instance_id': ['server'],
+            'project_id': ['p']}),
             self.asked[0])
 
     def test_room_that_is_no_number(self):
@@ -198,6 +212,9 @@ class BlockStorageTest(testtools.TestCase):
             'n2': placement.Node(True, 9.5, 'no dm-clone'),
             'old': placement.Node(True, 9.5),
             'off': placement.Node(False)})}, self.storage.backends())
+        self.assertEqual(
+            [('/scheduler-stats/get_pools', {'detail': ['True']}),
+             ('/os-services', {'binary': ['cinder-volume']})], self.asked)
 
     def test_without_a_login(self):
         self.conf.register_opt(cfg.StrOpt('auth_type'), opts.CINDER)
@@ -384,16 +401,16 @@ class AttachmentsTest(database.TestCase):
         conf([])
         opts.register(conf)
         storage = block_storage.BlockStorage(conf)
-        storage.__dict__['_api'] = self
+        ask(storage, self.get)
         self.assertEqual(['p'], [
             each.id for each in storage.volumes(SERVER, 'p')])
 
-    def get(self, path, params, connect_retries):
+    def get(self, path, parameters):
         """As Cinder answers."""
         if path == '/attachments':
             answer = attachments.AttachmentsController().index(
                 fakes.HTTPRequest.blank('/v3/p/attachments?' + (
-                    urllib.parse.urlencode(params)),
+                    urllib.parse.urlencode(parameters, doseq=True)),
                     version=block_storage.MICROVERSION,
                     use_admin_context=True))
         else:
@@ -401,7 +418,7 @@ class AttachmentsTest(database.TestCase):
                 cinder_context.get_admin_context(), path.split('/')[-1])
             answer = {'volume': {
                 'id': row.display_name, 'size': row.size}}
-        return mock.Mock(json=lambda: answer)
+        return answer
 
 
 class NovaTest(testtools.TestCase):

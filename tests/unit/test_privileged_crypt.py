@@ -292,8 +292,8 @@ class LinesTest(commands.Case):
     @ddt.unpack
     def test_looking_beside_a_writer(self, function, times, found):
         """It may meet that at both copies."""
-        sleep = self.useFixture(fixtures.MockPatchObject(
-            cryptsetup.time, 'sleep')).mock
+        sleep = self.useFixture(fixtures.MockPatch(
+            'tenacity.nap.time.sleep')).mock
         self.commands.answer('cryptsetup', '', 1, 'Device %s is not a valid '
                              'LUKS device.' % HANDLE, times=times)
         if found:
@@ -340,7 +340,7 @@ class LinesTest(commands.Case):
                               if 'luksKillSlot' in line])
 
     def test_looking_where_nobody_writes(self):
-        with mock.patch.object(cryptsetup.time, 'sleep') as slept:
+        with mock.patch('tenacity.nap.time.sleep') as slept:
             cryptsetup.dump(HANDLE, 30)
         slept.assert_not_called()
 
@@ -359,7 +359,7 @@ class LinesTest(commands.Case):
         seen = [['damaged']] * times + [[]]
         done = mock.Mock()
         with mock.patch.object(process, 'stream', done.read), \
-                mock.patch.object(cryptsetup.time, 'sleep', done.sleep), \
+                mock.patch('tenacity.nap.time.sleep', done.sleep), \
                 mock.patch.object(cryptsetup.luks_binary, 'problems',
                                   side_effect=seen):
             self.assertEqual(found, cryptsetup.damaged_copies(HANDLE, 30))

@@ -362,7 +362,8 @@ class LockedTest(ProcessTest):
             self.assertGreater(seconds, 0)
             now[0] += seconds
         clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-        with self.locked(), mock.patch.object(process, 'time', clock):
+        with self.locked(), mock.patch('tenacity.time', clock), \
+                mock.patch('tenacity.nap.time', clock):
             error = self.assertRaises(exceptions.Busy,
                                       self.locked(2).__enter__)
         self.assertTrue(102 <= now[0] < 102.5, now)

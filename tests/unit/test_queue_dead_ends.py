@@ -21,7 +21,7 @@ class DeadEndTest(test_queue.Base):
 
     def setUp(self):
         super().setUp()
-        self.begin((A, B, C), copies.Limits(1, 1, 0))
+        self.begin((A, B, C), copies.Limits(1, 1))
         self.now = self.useFixture(fixtures.MockPatchObject(
             copying.timeutils, 'now', return_value=0)).mock
 

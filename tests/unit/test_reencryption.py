@@ -106,6 +106,7 @@ class Case(test_encrypted_guests.Case):
                          (found.pin.digest, found.becoming))
         self.assertEqual(set(), {names.REENCRYPTED, names.PAUSED}
                          & set(self.tags(node)))
+        self.assertNotIn(names.ZONE, names.facts(self.tags(node)))
         self.assertEqual(1, len(self.world.backups[self.volume.id]))
         self.assertEqual([], self.world.wrongs)
 
@@ -632,6 +633,7 @@ class LookTest(Case):
         self.assertEqual({}, self.world.backups)
 
 
+@ddt.ddt
 class PauseTest(Case):
 
     def test_pause_and_resume(self):
@@ -682,6 +684,31 @@ class PauseTest(Case):
         reencrypt.pause(self.node, self.volume.id)
         self.assertEqual(Status.RUNNING, self.start().status)
         self.assertNotIn(names.PAUSED, self.tags())
+
+    def zone(self):
+        return names.facts(self.tags()).get(names.ZONE)
+
+    def test_size_of_its_parts(self):
+        """The LV has it, for each start of the process on this node."""
+        self.start(zone=4)
+        self.assertEqual('4', self.zone())
+        self.start()
+        self.assertEqual('4', self.zone())
+        self.start(zone=64)
+        self.assertEqual('64', self.zone())
+        self.end()
+        self.look()
+        self.assertWhole()
+        self.start()
+        self.assertIsNone(self.zone())
+
+    @ddt.data(-1, 65)
+    def test_size_that_cryptsetup_does_not_take(self, zone):
+        for _begun in range(2):
+            self.assertRaises(encryption_exceptions.CannotReencrypt,
+                              self.start, zone=zone)
+            self.assertIsNone(self.zone())
+            self.start()
 
     def test_resumed_after_it_was_killed(self):
         """What it has left is put together first, unless a guest has it."""

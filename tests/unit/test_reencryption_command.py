@@ -7,6 +7,7 @@ import json
 import types
 from unittest import mock
 
+import ddt
 import fixtures
 import testtools
 
@@ -91,9 +92,9 @@ class CommandTest(Case):
             done=GIB // 2, rate=1 << 20)
         found = self.run_command(
             'reencrypt', VOLUME, '--cipher', 'serpent-xts-plain64',
-            '--key-size', '256', '--resilience', 'journal')
+            '--key-size', '256', '--resilience', 'journal', '--zone', '4')
         self.peers.encryption_reencrypt.assert_called_once_with(
-            N1, VOLUME, 'serpent-xts-plain64', 256, 'journal', False)
+            N1, VOLUME, 'serpent-xts-plain64', 256, 'journal', False, 4)
         self.assertEqual({
             'Volume': VOLUME, 'Node': N1, 'Re-encryption': 'running',
             'Percent': 50.0, 'MiB/s': 1.0, 'Seconds left': 512,
@@ -140,14 +141,13 @@ class CommandTest(Case):
         self.peers.encryption_pause.assert_not_called()
 
 
+@ddt.ddt
 class RunTest(Case):
 
     def setUp(self):
         super().setUp()
         self.crypt, self.keys = specs.port('crypt'), specs.port('keys')
         self.backend.settings = None
-        self.backend.conf = types.SimpleNamespace(
-            localclone_reencryption_zone=16)
         self.backend.crypt = lambda: self.crypt
         self.backend.keys = lambda: self.keys
         self.keys.get.return_value = b'key'
@@ -157,12 +157,12 @@ class RunTest(Case):
         self.become = self.useFixture(fixtures.MockPatchObject(
             reencrypt_process, 'become_cryptsetup')).mock
 
-    def note(self, key):
+    def note(self, key, **more):
         """What the LV says that the handle is on."""
         body = test_stack.lv('volume-' + VOLUME, '253:5', tags=names.tags(
-            volume=VOLUME, luks=LUKS, key=key))
+            volume=VOLUME, luks=LUKS, key=key, **more))
         left = test_stack.lv('volume-left', '253:6', tags=names.tags(
-            volume=VOLUME, luks='another', key='another'))
+            volume=VOLUME, luks='another', key='another', zone=2))
         handle = test_stack.device(names.handle(VOLUME), '253:7',
                                    '0 8 linear 253:5 0')
         self.backend.stack = lambda: types.SimpleNamespace(
@@ -179,6 +179,14 @@ class RunTest(Case):
     def test_it_becomes_cryptsetup(self):
         self.run_it(luks_headers.STARTED)
         self.become.assert_called_once_with(VOLUME, b'key', 'journal', 16)
+
+    @ddt.data((4, 4), (1, 1), (64, 64), (0, 16), (65, 16), ('x', 16))
+    @ddt.unpack
+    def test_parts_are_as_large_as_is_noted(self, noted, zone):
+        """Nonsense on a disk is not believed."""
+        self.note('0f1e2d3c-0000-4000-8000-000000000002', zone=noted)
+        self.run_it(luks_headers.STARTED)
+        self.become.assert_called_once_with(VOLUME, b'key', 'journal', zone)
 
     def test_only_by_the_secret_that_is_noted(self):
         for key in ('0f1e2d3c-0000-4000-8000-00000000000f', ''):

@@ -11,6 +11,7 @@ from unittest import mock
 import uuid
 
 import fixtures
+import psutil
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -53,7 +54,17 @@ class Case(commands.Case):
             reencrypt_process, 'HOSTS_NAMESPACE',
             reencrypt_process._namespace()))
         self.configured = self.useFixture(configured.Configured())
-        self.runner = cryptsetup.Runner('lc', 30, 'checksum')
+        self.runner = cryptsetup.Runner('lc', 30)
+
+    def own_proc(self):
+        """A directory in place of /proc, from now on."""
+        directory = pathlib.Path(self.directory, 'proc')
+        directory.mkdir(exist_ok=True)
+        self.useFixture(fixtures.MockPatchObject(
+            psutil, 'PROCFS_PATH', str(directory)))
+        psutil.process_iter.cache_clear()  # it keeps where they were found
+        self.addCleanup(psutil.process_iter.cache_clear)
+        return directory
 
     def run_as(self, argv, *shown):
         """A process whose command line ends so."""
@@ -65,7 +76,7 @@ class Case(commands.Case):
         if argv is not SLEEPS:
             process.stdout.readline()
         deadline = time.monotonic() + 10
-        while not reencrypt_process._argv(str(process.pid)):
+        while not reencrypt_process._argv(psutil.Process(process.pid)):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
         return process
@@ -114,10 +125,10 @@ class ProcessTest(Case):
 
     def proc(self, pid, **files):
         """A process as the kernel shows it, and no other."""
-        directory = pathlib.Path(self.directory, 'proc')
-        self.useFixture(fixtures.MockPatchObject(
-            reencrypt_process, 'PROC', str(directory)))
+        directory = self.own_proc()
         (directory / pid).mkdir(parents=True, exist_ok=True)
+        # What psutil tells processes of one id apart by.
+        files.setdefault('stat', '%s (x) S 1 %s\n' % (pid, '0 ' * 48))
         for name, text in files.items():
             (directory / pid / name).write_text(text)
 
@@ -130,10 +141,10 @@ class ProcessTest(Case):
         os.mkdir(reencrypt_process.SYSTEMD)
         self.useFixture(fixtures.MockPatchObject(
             reencrypt_process.shutil, 'which', return_value='/x'))
-        self.proc('1', comm='systemd\n')
+        self.proc('1', stat='1 (systemd) S 0 %s\n' % ('0 ' * 48))
 
     def found(self):
-        return reencrypt_process.processes(VOLUME) == ['7'] and (
+        return reencrypt_process.processes(VOLUME) == [7] and (
             reencrypt_process.running() == [VOLUME])
 
     def test_of_root_alone(self):
@@ -147,7 +158,7 @@ class ProcessTest(Case):
             self.assertEqual(owned, self.found(), uids)
             self.assertEqual(
                 owned, bool(reencrypt_process.processes(VOLUME)), uids)
-        self.proc('7', cmdline=self.RUN, status='')
+        (self.own_proc() / '7/status').unlink()  # it ends meanwhile
         self.assertEqual([], reencrypt_process.processes(VOLUME))
 
     def test_of_its_unit_alone(self):
@@ -172,13 +183,13 @@ class ProcessTest(Case):
         process = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
         with mock.patch.object(reencrypt_process.signal,
                                'pidfd_send_signal') as sent:
-            reencrypt_process._terminate(str(process.pid), VOLUME)
+            reencrypt_process._terminate(process.pid, VOLUME)
             sent.assert_not_called()
             with mock.patch.object(
                     reencrypt_process, 'OWNER', os.getuid() + 1):
-                reencrypt_process._terminate(str(process.pid), OTHER)
+                reencrypt_process._terminate(process.pid, OTHER)
             sent.assert_not_called()
-            reencrypt_process._terminate(str(process.pid), OTHER)
+            reencrypt_process._terminate(process.pid, OTHER)
             sent.assert_called_once()
 
 
@@ -243,7 +254,7 @@ class StartTest(Case):
 
     def test_is_seen_once_it_was_started(self):
         """Before, whoever is to stop it would find none."""
-        later = iter([[], [], [], ['1']])
+        later = iter([[], [], [], [1]])
         with mock.patch.object(subprocess, 'Popen'), mock.patch.object(
                 reencrypt_process, 'processes', lambda _volume: next(later)), \
                 mock.patch.object(reencrypt_process, 'SEEN', 10), \
@@ -283,16 +294,14 @@ class ContainerTest(Case):
         with mock.patch.object(reencrypt_process.shutil, 'which',
                                return_value='/x'):
             for first, by_systemd in (('dumb-init', False), ('systemd', True)):
-                directory = pathlib.Path(self.directory, 'proc')
+                directory = self.own_proc()
                 (directory / '1').mkdir(parents=True, exist_ok=True)
-                (directory / '1/comm').write_text(first + '\n')
+                (directory / '1/stat').write_text('1 (%s) S 0 %s\n' % (
+                    first, '0 ' * 48))
                 (directory / 'self/ns/pid').mkdir(parents=True, exist_ok=True)
-                with mock.patch.object(reencrypt_process, 'PROC',
-                                       str(directory)):
-                    self.assertEqual(
-                        by_systemd, reencrypt_process.is_by_systemd())
-                    self.assertEqual(by_systemd,
-                                     not self.runner.obstacle())
+                self.assertEqual(
+                    by_systemd, reencrypt_process.is_by_systemd())
+                self.assertEqual(by_systemd, not self.runner.obstacle())
 
     def test_all_pause_when_the_service_ends(self):
         ready = [self.run_as(PAUSES, 'encryption', 'run', each)
@@ -360,7 +369,7 @@ class StopTest(Case):
     def test_the_daemon_keeps_no_descriptor(self):
         process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
         before = len(os.listdir('/proc/self/fd'))
-        reencrypt_process._terminate(str(process.pid), VOLUME)
+        reencrypt_process._terminate(process.pid, VOLUME)
         self.assertEqual(before, len(os.listdir('/proc/self/fd')))
 
     def test_end_of_what_it_says(self):

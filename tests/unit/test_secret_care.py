@@ -66,7 +66,7 @@ class KeysTest(testtools.TestCase):
             key_manager.key_manager, 'API', return_value=self.manager))
         self.useFixture(fixtures.MockPatchObject(
             key_manager.castellan_utils, 'credential_factory'))
-        self.keys = key_manager.Keys(key_manager.KEY_MANAGER, 20)
+        self.keys = key_manager.Keys(key_manager.KEY_MANAGER)
 
     def test_only_what_is_named_after_volumes(self):
         mine = sorted((self.keys.create(each), each) for each in (GONE, HERE))

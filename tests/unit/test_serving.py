@@ -77,7 +77,7 @@ class SettleTest(Base):
         self.assertIn((self.volume_id, 'iqn.x'), self.a.remote)
 
     def test_tried_again_by_the_next_look_at_moves(self):
-        """A guest waits for it: not only every localclone_node_interval."""
+        """A guest waits for it: not only a sweep tries."""
         self.fail_once()
         with mock.patch.object(iscsi.SimExports, 'offer_again',
                                side_effect=OSError('no such address')):

@@ -284,6 +284,6 @@ class OnlineExtendTest(testtools.TestCase):
         lab = mock.Mock(settings={'options': {}}, python='python',
                         repo=pathlib.Path('/repo'))
         self.assertEqual('', compute._runner(lab))
-        lab.settings['options']['localclone_online_extend'] = True
+        lab.settings['options']['localclone_enable_online_extend'] = True
         self.assertEqual('python /repo/lab/nova/online_extend.py ',
                          compute._runner(lab))

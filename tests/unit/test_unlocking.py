@@ -523,7 +523,6 @@ class CommandTest(Case):
     def run_command(self, outcome, *words):
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         app = mock.Mock(exit_code=None)
-        app.backend.return_value.conf.localclone_unlock_timeout = 120
         app.backend().sessions().recorded_passes.return_value = {'p': 'iqn'}
         app.backend().crypt().passed.return_value = {
             'p': ('l', 'k'), 'left': ('m', 'k')}

@@ -13,6 +13,8 @@ import re
 import sys
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
@@ -288,13 +290,13 @@ def metadata_space(group: str, free: int) -> list[Finding]:
 
     :param free: bytes
     """
-    if free >= 64 << 20:
+    if free >= 64 * units.Mi:
         return []
     return [Finding(
-        'space for move metadata', FAIL if free < 4 << 20 else WARN,
-        '%d MiB free in %s' % (free >> 20, group),
-        'leave some extents of %s free, or set localclone_metadata_group'
-        % group)]
+        'space for move metadata', FAIL if free < 4 * units.Mi else WARN,
+        '%d MiB free in %s' % (free // units.Mi, group),
+        'leave some extents of %s free, or set '
+        'localclone_metadata_volume_group' % group)]
 
 
 def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
@@ -304,7 +306,7 @@ def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
         options.geometry(conf)
     except ValueError as exc:
         findings.append(Finding('configuration', FAIL, str(exc),
-                                'localclone_region_size = 64'))
+                                'localclone_region_size_kib = 64'))
     if conf.localclone_peer_timeout >= rpc_timeout:
         findings.append(Finding(
             'time limits', WARN, 'localclone_peer_timeout (%d s) is not '

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 import os
+import platform
 import shutil
 import textwrap
 import time
@@ -83,7 +84,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     findings += examine('kernel: iSCSI', checks.modules, available)
     findings += examine(
         'kernel: encryption', encryption.modules, available,
-        bool(backend and backend.conf.localclone_authenticated))
+        bool(backend and backend.conf.localclone_enable_integrity))
     findings += examine('cryptsetup', lambda: encryption.version(
         cryptsetup(), how))
     if backend:
@@ -97,9 +98,9 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
 
 
 def _os_release():
-    with contextlib.suppress(OSError), open('/etc/os-release') as file:
-        return file.read()
-    return ''
+    with contextlib.suppress(OSError):  # there is none
+        return platform.freedesktop_os_release()
+    return {}
 
 
 def _initiator(backend, how):
@@ -113,7 +114,7 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
     stack = backend.stack()
     wanted = {'volume_group': stack.group}
     if stack.metadata_group != stack.group:
-        wanted['localclone_metadata_group'] = stack.metadata_group
+        wanted['localclone_metadata_volume_group'] = stack.metadata_group
     findings = checks.groups(wanted, lambda group: lvm.free(
         [group], backend.conf.localclone_command_timeout))
     if any(each.verdict == checks.FAIL for each in findings):

@@ -5,6 +5,7 @@ For what ``doctor`` advises: Debian and its kin, Fedora and Red Hat's, SUSE.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 
 DEB, RPM, SUSE = 'apt install', 'dnf install', 'zypper install'
 #: By the ids in os-release(5).
@@ -31,15 +32,13 @@ INITIATORS = {DEB: 'iqn.1993-08.org.debian:01',
               RPM: 'iqn.1994-05.com.redhat', SUSE: 'iqn.1996-04.de.suse:01'}
 
 
-def family(os_release: str) -> str:
+def family(os_release: Mapping[str, str]) -> str:
     """How packages are installed, by os-release(5); '' if it says nothing.
 
-    :param os_release: its text
+    :param os_release: its fields
     """
-    facts = dict(line.partition('=')[::2]
-                 for line in os_release.splitlines())
     ids = [word.partition('-')[0] for name in ('ID', 'ID_LIKE')
-           for word in facts.get(name, '').strip('"\'').split()]
+           for word in os_release.get(name, '').split()]
     return next((FAMILIES[each] for each in ids if each in FAMILIES), '')
 
 

@@ -5,6 +5,8 @@ import argparse
 import time
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import errors
@@ -15,7 +17,6 @@ COLUMNS = ('Volume', 'Node', 'Re-encryption', 'Percent', 'MiB/s',
 GOES_ON = ('running', 'waiting', 'interrupted')
 #: Over how many seconds the rate that is shown is that of.
 WINDOW = 10
-MIB = 1 << 20
 
 
 class Rate:
@@ -52,7 +53,7 @@ def row(volume_id: str, host: str, answer: dict[str, typing.Any]) -> tuple:
     return (
         volume_id, host, answer['status'],
         round(percent(answer), 1) if under_way else None,
-        round(rate / MIB, 1) if rate else None,
+        round(rate / units.Mi, 1) if rate else None,
         None if left is None else round(left), answer['cipher'],
         answer['key_bits'])
 
@@ -86,7 +87,7 @@ class Bar:
         rest, rate = answer['status'], self._rate.of(answer['done'])
         if rate:
             rest += '  %.1f MiB/s  %d s left' % (
-                rate / MIB, (answer['total'] - answer['done']) / rate)
+                rate / units.Mi, (answer['total'] - answer['done']) / rate)
         self._shown.update(self._task, completed=percent(answer), rest=rest)
 
     def say(self, text: str) -> None:
@@ -174,8 +175,14 @@ class Reencrypt(_Command):
         parser.add_argument(
             '--resilience', default='',
             choices=cryptsetup_cli.RESILIENCES,
-            help='how the re-encryption survives a power cut; default: '
-            'localclone_reencryption_resilience of the node')
+            help='how the re-encryption survives a power cut: by checksums '
+            'of the part at work (the default, and faster), or by a journal '
+            'that writes everything twice')
+        parser.add_argument(
+            '--zone', type=int, default=0, metavar='MIB',
+            help='MiB that are re-encrypted at a time, 1 to 64; default: %d. '
+            'A guest that reads or writes there waits. Applies from the next '
+            'start of the process, on this node' % cryptsetup_cli.ZONE)
         parser.add_argument(
             '--drop-other-keys', action='store_true',
             help='also if the volume has recovery keys, which are lost')
@@ -186,7 +193,8 @@ class Reencrypt(_Command):
     def arguments(self, parsed_args: argparse.Namespace) -> tuple:
         """How it is to be encrypted."""
         return (parsed_args.cipher, parsed_args.key_size,
-                parsed_args.resilience, parsed_args.drop_other_keys)
+                parsed_args.resilience, parsed_args.drop_other_keys,
+                parsed_args.zone)
 
 
 class Pause(_Command):
@@ -213,6 +221,8 @@ class Run(base.VolumeCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
+        from cinder_localclone.core.formats import cryptsetup_cli
+        from cinder_localclone.core import names
         from cinder_localclone.encryption import activate
         from cinder_localclone.encryption import pinning
         from cinder_localclone.encryption import unlock
@@ -224,8 +234,9 @@ class Run(base.VolumeCommand):
         if header.reencryption is None:
             raise errors.CommandError(
                 'Volume %s is not being re-encrypted.' % volume_id)
-        luks, secret = unlock.noted_on_body(
-            backend.stack().survey(), volume_id)
+        present = backend.stack().survey()
+        luks, secret = unlock.noted_on_body(present, volume_id)
+        zone = unlock.facts_on_body(present, volume_id).get(names.ZONE, '')
         # The service has compared the header with the row, and noted the
         # secret, just before it started this.
         key = activate.key_of(
@@ -233,4 +244,4 @@ class Run(base.VolumeCommand):
             pinning.Expected(secret, by_row=False), luks)
         reencrypt_process.become_cryptsetup(
             volume_id, key, header.reencryption.resilience,
-            backend.conf.localclone_reencryption_zone)
+            cryptsetup_cli.zone(zone))

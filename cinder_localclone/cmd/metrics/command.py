@@ -2,54 +2,48 @@
 """``cinder-localclone metrics``: this node as Prometheus reads it."""
 
 import argparse
-from collections.abc import Iterator
-import importlib
 import json
 import threading
 import time
 import typing
 
 from cliff import command
+import prometheus_client
 
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import errors
-from cinder_localclone.cmd.metrics import exposition
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import version
 
-#: What the exporter is made with, if there is to be one.
-LIBRARY = 'prometheus_client'
 #: How long sources are waited for. Prometheus gives up after 10 s unless it
 #: is told otherwise, and then has nothing of a node of which one part hangs.
 SECONDS = 8
 
 
 class Reader:
-    """Reads all metrics of one backend on this node."""
+    """Reads all metrics of one backend on this node.
+
+    It is what prometheus_client calls a collector.
+    """
 
     def __init__(self, watch: sources.Watch):
         self._watch = watch
-        #: Labels that all values have.
-        self.common = {'backend': watch.backend.name,
-                       'host': watch.backend.host}
 
-    def read(self) -> list[exposition.Family]:
+    def collect(self) -> list[figures.Family]:
         """All of them, as they are now."""
-        return figures.Figures(self.common['host'], time.time()).collect(
-            self._watch.read(), version.version_string())
+        backend = self._watch.backend
+        return figures.Figures(
+            backend.host, time.time(),
+            {'backend': backend.name, 'host': backend.host}).collect(
+                self._watch.read(), version.version_string())
 
-    def collect(self) -> Iterator[typing.Any]:
-        """The same for prometheus_client, whose interface this is."""
-        core = importlib.import_module(LIBRARY + '.core')
-        for family in self.read():
-            metric = core.Metric(
-                family.metric.name.removesuffix('_total'),
-                family.metric.help, family.metric.kind)
-            for labels, value in family.samples:
-                metric.add_sample(family.metric.name,
-                                  {**self.common, **labels}, value)
-            yield metric
+
+def registry(reader: Reader) -> typing.Any:
+    """A registry of prometheus_client with these metrics and no others."""
+    found = prometheus_client.CollectorRegistry()
+    found.register(reader)
+    return found
 
 
 def address(text: str) -> tuple[str, int]:
@@ -66,18 +60,11 @@ def address(text: str) -> tuple[str, int]:
 def serve(reader: Reader, where: str, port: int) -> None:
     """Answer scrapes until this process is ended.
 
-    :raises CommandError: if the library is not there, or the port is taken
+    :raises CommandError: if the port is taken
     """
     try:
-        client = importlib.import_module(LIBRARY)
-    except ImportError:
-        raise errors.CommandError(
-            '--listen needs %s: pip install cinder-localclone[metrics]'
-            % LIBRARY)
-    registry = client.CollectorRegistry()
-    registry.register(reader)
-    try:
-        client.start_http_server(port, addr=where, registry=registry)
+        prometheus_client.start_http_server(
+            port, addr=where, registry=registry(reader))
     except OSError as exc:
         raise errors.CommandError('%s:%d can\'t be listened on: %s' % (
             where, port, exc.strerror or exc))
@@ -127,22 +114,23 @@ class Metrics(base.Words, command.Command):
         if parsed_args.listen:
             serve(reader, *parsed_args.listen)
             return
-        families = reader.read()
         if parsed_args.textfile:
-            _write(parsed_args.textfile, exposition.render(
-                families, **reader.common))
+            _write(parsed_args.textfile, reader)
         elif self.app.options.json:
-            print(json.dumps(list(figures.as_objects(
-                families, **reader.common)), indent=2),
-                file=self.app.stdout)
+            print(json.dumps(list(figures.as_objects(reader.collect())),
+                             indent=2), file=self.app.stdout)
         else:
-            self.app.stdout.write(exposition.render(
-                families, **reader.common))
+            self.app.stdout.write(prometheus_client.generate_latest(
+                registry(reader)).decode())
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, reader: Reader) -> None:
+    """Replace a file, whole.
+
+    :raises CommandError: if it can't be written
+    """
     try:
-        exposition.write(path, text)
+        prometheus_client.write_to_textfile(path, registry(reader))
     except OSError as exc:
         raise errors.CommandError('%s can\'t be written: %s' % (
             path, exc.strerror or exc))

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The metrics of a node, made of what the sources have said. Pure.
 
+prometheus_client writes them, as text or over HTTP.
 Each move is told by one node, so that sums over all nodes are right: by the
 destination as long as there is something to copy, then by who cleans up.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import typing
 
+from oslo_utils import units
+from prometheus_client import core
+
 from cinder_localclone.cmd.doctor import checks
-from cinder_localclone.cmd.metrics import exposition
-from cinder_localclone.cmd.metrics.exposition import Metric
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import copies
 from cinder_localclone.core.formats import lvm_reports
@@ -28,6 +31,22 @@ PHASES = ('preparing', *(
     phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
 VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
 _MOVE = ('volume', 'source', 'destination')
+#: A metric with its values (``prometheus_client.core.Metric``).
+Family: typing.TypeAlias = typing.Any
+
+
+class Metric(typing.NamedTuple):
+    """A metric that the node reports.
+
+    :param labels: their names, besides those that all metrics have
+    :param kind: gauge or counter
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: str = 'gauge'
+
 
 METRICS = {each.name: each for each in (
     Metric('localclone_info', 'Always 1; the installed version', ('version',)),
@@ -94,7 +113,7 @@ METRICS = {each.name: each for each in (
     Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
            'node at this moment (1; the others are 0): full speed; yielding '
            'to its guest; at the floor, beside a guest that is never idle; '
-           'limited by localclone_max_rate_in', ('volume', 'pace')),
+           'limited by localclone_max_copy_rate_mib', ('volume', 'pace')),
     Metric('localclone_events_total', 'Events that the volume service has '
            'logged, by name', ('event',), 'counter'),
     Metric('localclone_refusals_total', 'Requests that the volume service did '
@@ -107,25 +126,43 @@ METRICS = {each.name: each for each in (
 )}
 
 
+FAMILIES = {'gauge': core.GaugeMetricFamily,
+            'counter': core.CounterMetricFamily}
+
+
 class Figures:
     """The families of one reading.
 
     :param host: service host of this node
     :param now: seconds since the epoch
+    :param common: labels that all values get
     """
 
-    def __init__(self, host: str, now: float):
+    def __init__(self, host: str, now: float,
+                 common: Mapping[str, str] | None = None):
         self._host = host
         self._now = now
-        self._families = {name: exposition.Family(metric)
-                          for name, metric in METRICS.items()}
+        self._common = common or {}
+        self._families: dict[str, Family] = {
+            name: FAMILIES[metric.kind](
+                name, metric.help, labels=(*self._common, *metric.labels))
+            for name, metric in METRICS.items()}
 
     def _add(self, name: str, value: float, **labels: str) -> None:
-        self._families['localclone_' + name].add(value, **labels)
+        """Add a value.
+
+        :raises ValueError: if the labels are not those of the metric
+        """
+        wanted = METRICS['localclone_' + name].labels
+        if set(labels) != set(wanted):
+            raise ValueError('%s has no labels %s' % (name, sorted(labels)))
+        self._families['localclone_' + name].add_metric(
+            [*self._common.values(), *(labels[each] for each in wanted)],
+            float(value))
 
     def collect(self, answers: Mapping[str, sources.Answer], version: str
-                ) -> list[exposition.Family]:
-        """All of them; empty where the source has not answered."""
+                ) -> list[Family]:
+        """Return those that have a value: a source may not have answered."""
         self._add('info', 1, version=version)
         for name, each in answers.items():
             self._add('collector_seconds', each.seconds, collector=name)
@@ -138,7 +175,7 @@ class Figures:
         self._part('doctor', self._of_doctor, findings)
         if storage and database:
             self._part('comparison', self._of_both, storage, database)
-        return list(self._families.values())
+        return [each for each in self._families.values() if each.samples]
 
     def _part(self, name: str, make: Callable[..., None],
               said: typing.Any, *more: typing.Any) -> None:
@@ -157,10 +194,10 @@ class Figures:
         own = [row for row in said.volumes
                if rows.is_home(row, self._host)]
         self._add('volumes', len(own))
-        self._add('volumes_bytes', sum(row.size for row in own) << 30)
+        self._add('volumes_bytes', units.Gi * sum(row.size for row in own))
         self._add('moves_unreadable', said.unreadable)
         told = [each for each in said.moves
-                if told_by(each.move) == self._host]
+                if sources.told_by(each.move) == self._host]
         for phase in PHASES:
             self._add('moves', sum(
                 each.move.display_phase == phase for each in told),
@@ -275,11 +312,6 @@ class Figures:
             self._add('doctor_check', verdict_number, check=check)
 
 
-def told_by(move: state.Move) -> str:
-    """The node that tells of a move."""
-    return move.cleanup_node if move.is_over else move.destination
-
-
 def _ends(move: state.Move) -> dict[str, str]:
     return dict(zip(_MOVE, (move.volume_id, move.source, move.destination),
                     strict=True))
@@ -307,10 +339,10 @@ def record_of(host: str, said: sources.Database) -> inspect.Record:
         {shadow_id: turn.place for shadow_id, turn in said.turns.items()})
 
 
-def as_objects(families: list[exposition.Family], **common: str
+def as_objects(families: Iterable[Family]
                ) -> Iterator[dict[str, typing.Any]]:
     """All values, as ``--json`` has them."""
     for family in families:
-        for labels, value in family.samples:
-            yield {'Name': family.metric.name, 'Labels': {**common, **labels},
-                   'Value': value}
+        for sample in family.samples:
+            yield {'Name': sample.name, 'Labels': sample.labels,
+                   'Value': sample.value}

@@ -23,6 +23,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
+from cinder_localclone.core import state
 from cinder_localclone.moves import queue
 from cinder_localclone.service import options
 
@@ -97,6 +98,11 @@ class Source:
 
 
 # -- what they say
+
+def told_by(move: state.Move) -> str:
+    """The node that tells of a move."""
+    return move.cleanup_node if move.is_over else move.destination
+
 
 @dataclasses.dataclass(frozen=True)
 class Storage:

@@ -9,8 +9,10 @@ import dataclasses
 import hashlib
 import struct
 
+from oslo_utils import units
+
 #: How much of a device has both, of a header as the driver makes it.
-READ_BYTES = 1 << 20
+READ_BYTES = units.Mi
 #: Magic, version, size, sequence number; checksum's algorithm; UUID.
 _BEGIN = struct.Struct('>6sHQQ')
 _ALGORITHM, _UUID = slice(72, 104), slice(168, 208)

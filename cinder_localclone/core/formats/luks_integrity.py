@@ -14,10 +14,12 @@ All lengths are in 512-byte sectors, unless they say bytes.
 
 import dataclasses
 
+from oslo_utils import units
+
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
-_MIB = (1 << 20) // state.SECTOR
+_MIB = units.Mi // state.SECTOR
 #: Where data may begin: at whole blocks of 4096 bytes (cryptsetup).
 _ALIGNED = 8
 _SUPERBLOCK = 8

@@ -12,6 +12,8 @@ import dataclasses
 import json
 import typing
 
+from oslo_utils import units
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
@@ -158,7 +160,7 @@ class FreeSpace:
                        size + metadata)]
         return '; '.join(
             '%d MiB free for %s, %d MiB needed' % (
-                free >> 20, what, needed >> 20)
+                free // units.Mi, what, needed // units.Mi)
             for what, free, needed in wanted if free < needed)
 
 
@@ -270,7 +272,7 @@ def metadata_limit(size: int) -> float:
 
     :param size: of the pool's metadata LV, in bytes
     """
-    reserve = min(25.0, 100.0 * (4 << 20) / size) if size else 25.0
+    reserve = min(25.0, 100.0 * 4 * units.Mi / size) if size else 25.0
     return min(FULL_METADATA, 100.0 - reserve)
 
 

@@ -227,10 +227,6 @@ class Crypt(typing.Protocol):
 class Runner(typing.Protocol):
     """What re-encrypts volumes; see :mod:`.cryptsetup`."""
 
-    @property
-    def resilience(self) -> str:
-        """How a run outlives a power cut, unless asked otherwise."""
-
     def obstacle(self) -> str:
         """Say why nothing can be re-encrypted on this node; '' if it can."""
 

@@ -15,6 +15,8 @@ import os
 import struct
 import time
 
+from oslo_utils import units
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
@@ -35,8 +37,8 @@ def read_head(path: str, length: int, timeout: float) -> None:
     works, and no byte.
     """
     process.run('dd', 'if=' + path, 'of=/dev/null', 'iflag=direct',
-                'bs=%d' % min(length, 1 << 20),
-                'count=%d' % max(1, length >> 20), 'status=none',
+                'bs=%d' % min(length, units.Mi),
+                'count=%d' % max(1, length // units.Mi), 'status=none',
                 timeout=timeout)
 
 

@@ -21,11 +21,11 @@ SEALED_KEYS = 'localclone_key_cache_dir'
 _SHARED = 'backend_defaults'
 _OPTIONS = [each for each in options.localclone_opts
             if each.dest in (HEADER_BACKUPS, SEALED_KEYS,
-                             'localclone_metadata_group')]
+                             'localclone_metadata_volume_group')]
 #: Of Cinder, which the daemons do not import.
 _OF_CINDER = (cfg.StrOpt('volume_driver'),
               cfg.StrOpt('volume_group', default='cinder-volumes'))
-_GROUPS = 'volume_group', 'localclone_metadata_group'
+_GROUPS = 'volume_group', 'localclone_metadata_volume_group'
 _read: cfg.ConfigOpts | None = None
 #: The groups of these options; found once.
 _groups: tuple[cfg.ConfigOpts | None, frozenset[str]] = None, frozenset()

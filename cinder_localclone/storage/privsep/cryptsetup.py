@@ -12,11 +12,11 @@ seconds.
 """
 
 from collections.abc import Callable
-import contextlib
 import os
 import re
-import time
 import typing
+
+import tenacity
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -87,11 +87,12 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
 
     :param look: raises HeaderDamaged if it has met him
     """
-    for _time in range(LOOKS - 1):
-        with contextlib.suppress(encryption_exceptions.HeaderDamaged):
-            return look()
-        time.sleep(BETWEEN)
-    return look()
+    seen: _Seen = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(
+            encryption_exceptions.HeaderDamaged),
+        stop=tenacity.stop_after_attempt(LOOKS),
+        wait=tenacity.wait_fixed(BETWEEN), reraise=True)(look)
+    return seen
 
 
 def _look(path: str, *argv: str, timeout: float) -> str:
@@ -150,11 +151,12 @@ def damaged_copies(path: str, timeout: float) -> list[str]:
     cryptsetup does not say it, as long as one of them is whole.
     """
     require_handle(path)
-    found = _damaged_copies(path, timeout)
-    for _time in range(LOOKS - 1):
-        if found:  # or being written
-            time.sleep(BETWEEN)
-            found = _damaged_copies(path, timeout)
+    found: list[str] = tenacity.Retrying(  # a copy may be being written
+        retry=tenacity.retry_if_result(bool),
+        stop=tenacity.stop_after_attempt(LOOKS),
+        wait=tenacity.wait_fixed(BETWEEN),
+        retry_error_callback=lambda state: state.outcome.result())(
+            _damaged_copies, path, timeout)
     return found
 
 

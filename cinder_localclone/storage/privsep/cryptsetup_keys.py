@@ -23,6 +23,7 @@ import typing
 from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
+from oslo_utils import units
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -66,7 +67,7 @@ _PROOF = '--test-passphrase', '--type', 'luks', '--disable-locks'
 _EXISTS = 'already exists'
 #: How much of a device has to be blank before it is formatted: more than the
 #: small headers of any version have.
-_BLANK = 1 << 20
+_BLANK = units.Mi
 
 
 def entrypoint(function: Callable[_Parameters, None]

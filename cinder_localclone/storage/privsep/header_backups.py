@@ -14,6 +14,8 @@ import os
 import re
 import shutil
 
+from oslo_utils import units
+
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
@@ -196,7 +198,8 @@ def save_beginning(path: str, backend: str, size: int, timeout: float
             folder.file(name + _PARTIAL, 'xb').close()  # for root alone
             process.run(
                 'dd', 'if=' + path, 'of=' + partial, 'bs=1M', 'iflag=direct',
-                'count=%d' % (size >> 20), 'status=none', timeout=timeout,
+                'count=%d' % (size // units.Mi), 'status=none',
+                timeout=timeout,
                 pass_fds=(folder.descriptor,))
 
 

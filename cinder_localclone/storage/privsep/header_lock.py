@@ -10,8 +10,9 @@ import contextlib
 import fcntl
 import os
 import stat
-import time
 import typing
+
+import tenacity
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.storage.privsep import process
@@ -66,21 +67,31 @@ def held(path: str, timeout: float) -> Iterator[Held]:
 
 @contextlib.contextmanager
 def _taken(path: str, file: str, timeout: float) -> Iterator[int]:
-    deadline = time.monotonic() + timeout
-    while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                             0o600)
-        try:
-            if _is_taken(descriptor, file):
-                yield descriptor
-                return
-        finally:
+    try:
+        descriptor = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda found: found is None),
+            stop=tenacity.stop_after_delay(timeout),
+            wait=tenacity.wait_fixed(0.05))(_take, file)
+    except tenacity.RetryError:
+        raise encryption_exceptions.HeaderInUse(
+            path=path, reason='other processes have locked it for %s s'
+            % timeout) from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(file: str) -> int | None:
+    """Return the descriptor that has the lock; None if others have it."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    taken = False
+    try:
+        taken = _is_taken(descriptor, file)
+    finally:
+        if not taken:
             os.close(descriptor)
-        if time.monotonic() >= deadline:
-            raise encryption_exceptions.HeaderInUse(
-                path=path, reason='other processes have locked it for %s s'
-                % timeout)
-        time.sleep(0.05)
+    return descriptor if taken else None
 
 
 def _is_taken(descriptor: int, file: str) -> bool:

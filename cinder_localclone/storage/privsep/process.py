@@ -17,6 +17,8 @@ import threading
 import time
 import typing
 
+import tenacity
+
 from cinder_localclone.core import exceptions
 
 _Result = typing.TypeVar('_Result')
@@ -182,17 +184,15 @@ def locked(path: str, what: str, timeout: float) -> Iterator[int]:
     """
     device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise exceptions.Busy(
-                        what=what, host=socket.gethostname(),
-                        seconds=timeout) from None
-            time.sleep(0.05)
+        try:
+            tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(BlockingIOError),
+                stop=tenacity.stop_after_delay(timeout),
+                wait=tenacity.wait_fixed(0.05))(
+                    fcntl.flock, device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except tenacity.RetryError:
+            raise exceptions.Busy(what=what, host=socket.gethostname(),
+                                  seconds=timeout) from None
         yield device
     finally:
         os.close(device)

@@ -22,6 +22,9 @@ import sys
 import time
 import typing
 
+import psutil
+import tenacity
+
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core import names
@@ -31,7 +34,6 @@ from cinder_localclone.storage.privsep import process
 
 #: Where systemd has its sockets if it runs the node.
 SYSTEMD = '/run/systemd/system'
-PROC = '/proc'
 #: Whose these processes are.
 OWNER = 0
 #: The inode of the first PID namespace (PROC_PID_INIT_INO of the kernel).
@@ -67,19 +69,6 @@ def volume_of(argv: Sequence[str]) -> str | None:
     return next((word for word in words if word and names.is_id(word)), None)
 
 
-def is_owned(status: str, owner: int) -> bool:
-    """Whether a process is of one user alone. Pure.
-
-    The owner of its directory does not tell: that is root as well for any
-    process that has made itself undumpable.
-
-    :param status: /proc/<pid>/status: real, effective, saved and file
-        system's user id
-    """
-    return any(line.split()[1:] == [str(owner)] * 4
-               for line in status.splitlines() if line.startswith('Uid:'))
-
-
 def is_in_unit(cgroups: str, volume_id: str) -> bool:
     """Whether a process is in the unit of a volume's re-encryption. Pure.
 
@@ -92,7 +81,7 @@ def is_in_unit(cgroups: str, volume_id: str) -> bool:
 def is_by_systemd() -> bool:
     """Whether systemd runs what this process can see, and starts units."""
     return bool(os.path.isdir(SYSTEMD) and shutil.which('systemd-run')
-                and _read('1', 'comm').strip() == 'systemd')
+                and psutil.Process(1).name() == 'systemd')
 
 
 @privsep.entrypoint
@@ -113,40 +102,50 @@ def obstacle() -> str:
 
 
 def _namespace() -> int:
-    return os.stat(os.path.join(PROC, 'self/ns/pid')).st_ino
+    return os.stat(os.path.join(psutil.PROCFS_PATH, 'self/ns/pid')).st_ino
 
 
-def _read(pid: str, name: str) -> str:
-    """What the kernel says of a process; nothing of one that has ended."""
+def _argv(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; none of one that has ended."""
     try:
-        return pathlib.Path(PROC, pid, name).read_bytes().decode(
-            errors='replace')
-    except OSError:
-        return ''
+        return list(process.cmdline())
+    except (psutil.Error, OSError):
+        return []
 
 
-def _argv(pid: str) -> list[str]:
-    """The command line of a process; none of one that has ended."""
-    return _read(pid, 'cmdline').split('\0')[:-1]
+def _is_owned(process: psutil.Process) -> bool:
+    """Return whether a process is of one user alone.
+
+    The owner of its directory does not tell: that is root as well for any
+    process that has made itself undumpable.
+    """
+    return set(process.uids()) == {OWNER}
 
 
-def _runs(pid: str, volume_id: str, by_systemd: bool) -> bool:
+def _cgroups(pid: int) -> str:
+    """Return /proc/<pid>/cgroup, which psutil does not read."""
+    return pathlib.Path(psutil.PROCFS_PATH, str(pid), 'cgroup').read_text()
+
+
+def _runs(process: psutil.Process, volume_id: str, by_systemd: bool) -> bool:
     """Whether a process is what re-encrypts a volume, or is about to."""
-    return (is_run(_argv(pid), volume_id)
-            and is_owned(_read(pid, 'status'), OWNER)
-            and (not by_systemd or is_in_unit(_read(pid, 'cgroup'),
-                                              volume_id)))
+    try:
+        return (is_run(_argv(process), volume_id) and _is_owned(process)
+                and (not by_systemd
+                     or is_in_unit(_cgroups(process.pid), volume_id)))
+    except (psutil.Error, OSError):  # it has ended
+        return False
 
 
-def _all() -> list[str]:
-    return [pid for pid in os.listdir(PROC) if pid.isdecimal()]
+def processes(volume_id: str) -> list[int]:
+    """The ids of those that re-encrypt a volume, or are about to.
 
-
-def processes(volume_id: str) -> list[str]:
-    """The ids of those that re-encrypt a volume, or are about to."""
+    Only those of the PID namespace of this process are seen.
+    """
     privsep.require(names.is_id(volume_id), volume_id)
     by_systemd = is_by_systemd()
-    return [pid for pid in _all() if _runs(pid, volume_id, by_systemd)]
+    return [each.pid for each in psutil.process_iter()
+            if _runs(each, volume_id, by_systemd)]
 
 
 def _file(volume_id: str, kind: str) -> str:
@@ -185,9 +184,10 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
         _start_session(volume_id, argv)
     # The kernel tells that a program was begun before its command line is to
     # be seen: who looks for the process in between would find none.
-    deadline = time.monotonic() + SEEN
-    while not processes(volume_id) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda found: not found),
+        stop=tenacity.stop_after_delay(SEEN), wait=tenacity.wait_fixed(0.02),
+        retry_error_callback=lambda _state: None)(processes, volume_id)
 
 
 def command(volume_id: str, config_files: Iterable[str], backend: str
@@ -279,9 +279,9 @@ def stop_sessions(seconds: float) -> list[str]:
 def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
     """Have some pause, and return those that have not in time."""
     deadline = time.monotonic() + seconds
-    told: set[str] = set()
-    left = list(volume_ids)
-    while True:
+    told: set[int] = set()
+
+    def stop_some(left: list[str]) -> list[str]:
         for volume_id in list(left):
             found = processes(volume_id)
             if not found:
@@ -291,17 +291,22 @@ def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
                 if pid not in told and time.monotonic() <= deadline:
                     _terminate(pid, volume_id)
                     told.add(pid)
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.1)
+        return left
+    left: list[str] = tenacity.Retrying(
+        retry=tenacity.retry_if_result(bool),
+        stop=tenacity.stop_after_delay(seconds),
+        wait=tenacity.wait_fixed(0.1),
+        retry_error_callback=lambda state: state.outcome.result())(
+            stop_some, list(volume_ids))
+    return left
 
 
-def _terminate(pid: str, volume_id: str) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(int(pid))
+def _terminate(pid: int, volume_id: str) -> None:
+    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+        descriptor = os.pidfd_open(pid)
         try:
             # Not another one of its id.
-            if _runs(pid, volume_id, is_by_systemd()):
+            if _runs(psutil.Process(pid), volume_id, is_by_systemd()):
                 signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         finally:
             os.close(descriptor)
@@ -323,9 +328,9 @@ def running() -> list[str]:
     Allows: lists the volumes that are being re-encrypted.
     """
     by_systemd = is_by_systemd()
-    found = ((pid, volume_of(_argv(pid))) for pid in _all())
-    return sorted({volume_id for pid, volume_id in found
-                   if volume_id and _runs(pid, volume_id, by_systemd)})
+    found = ((each, volume_of(_argv(each))) for each in psutil.process_iter())
+    return sorted({volume_id for each, volume_id in found
+                   if volume_id and _runs(each, volume_id, by_systemd)})
 
 
 @privsep.entrypoint

@@ -5,6 +5,8 @@ dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
 as local, so what is written to the LV is what the handle reads.
 """
 
+from oslo_utils import units
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_clone_metadata
 from cinder_localclone.core.formats import thin_map
@@ -18,7 +20,7 @@ from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 
 #: Bytes of one call, at most: the guest's I/O waits until they are written.
-AT_ONCE = 4 << 20
+AT_ONCE = 4 * units.Mi
 
 
 @privsep.entrypoint

@@ -100,6 +100,10 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'a copy with 32 regions in flight, 8 in a request'),
         'writes_lost_yielding': (
             'the same at the pace ``yield``', 'the same'),
+        'writes_lost_yielding_over_full': (
+            'synchronous writes, one after the other, that a copy at the pace '
+            '``yield`` has kept a guest from until its end',
+            'a copy at the pace ``full``'),
         'follow_pause_ms': (
             'longest gap of a guest that reads once a millisecond when its '
             'volume begins to follow it', 'of the same reader at rest'),

@@ -82,7 +82,8 @@ class Events:
     def _reencrypt(self, a, b):
         return self._operate(
             a, 'reencrypt', cipher='aes-xts-plain64',
-            key_bits=(512, 256)[b % 2], resilience='', drops_keys=False)
+            key_bits=(512, 256)[b % 2], resilience='', drops_keys=False,
+            zone=(0, 4)[b // 2 % 2])
 
     def _anew(self, a, b):
         """What encrypts a volume anew comes to some point."""

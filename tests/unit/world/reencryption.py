@@ -103,8 +103,6 @@ def insist_on_fences(world):
 class SimRunner:
     """:class:`cinder_localclone.storage.cryptsetup.Runner` of a node."""
 
-    resilience = 'checksum'
-
     def __init__(self, node):
         self.node = node
         #: Whether it does not pause in time.

@@ -439,7 +439,7 @@ class Node(nodes.SimNode):
         self.driver.service = service
         self.driver.host = self.host
         self.driver.configuration = types.SimpleNamespace(
-            localclone_snapshot_wait=300)
+            localclone_snapshot_timeout=300)
 
     @property
     def endpoint(self):
