@@ -6,6 +6,7 @@ else: its volume may be at another home by then. Where a newborn volume is to
 be is in its row before anything of it is made.
 """
 
+from collections.abc import Container
 from collections.abc import Iterable
 
 from cinder.volume import volume_types
@@ -13,6 +14,7 @@ from cinder.volume import volume_utils
 from oslo_utils import timeutils
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows as volume_rows
@@ -182,22 +184,61 @@ class SnapshotRecords(moves.Records):
                 self._give_home(session, row, _with_pool(row, host))
         return self.volume(volume.id)
 
+    def misplaced(self, host: str) -> list[str]:
+        """Return the volumes of a service whose rows name another host.
+
+        Not those that are being created: Cinder's manager notes the service
+        that was asked, wherever the volume is then.
+
+        :param host: its service host
+        """
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            return [row.id for row in self._misplaced(session, host)]
+
     @moves.retried
     def correct_home(self, volume: objects.Volume, host: str) -> bool:
-        """Record which node has the LV that the row of a volume names.
+        """Have a volume's row name the host of the service that it names.
 
         :param volume: as it was read
-        :param host: service host of that node
+        :param host: service host of that service
         :returns: whether the row was as it was read; else nothing is changed
         """
         with moves.main_context_manager.writer.using(
                 moves._admin()) as session:
             row = self._row(session, volume.id, lock=True)
-            if row is None or (row.host, row.name_id) != (
-                    volume.host, volume.name_id):
+            if (row is None or (row.host, row.name_id) != (
+                    volume.host, volume.name_id)
+                    or all(each.id != volume.id for each
+                           in self._misplaced(session, host))):
                 return False
             self._give_home(session, row, _with_pool(row, host))
             return True
+
+    def _misplaced(self, session: moves.Session, host: str
+                   ) -> list[moves.Row]:
+        service = self._service_row(session, host)
+        if service is None:
+            return []
+        return [row for row in session.query(moves.models.Volume).filter_by(
+            deleted=False, service_uuid=service.uuid).filter(
+                moves.models.Volume.status.not_in(statuses.BEING_CREATED))
+            if not volume_rows.is_home(row, host)
+            and names.same_backend(names.service_host(row.host), host)
+            and not volume_rows.is_migrated_by_cinder(row)
+            and not move_record.is_shadow(row)]
+
+    def service_of(self, volume_id: str) -> str | None:
+        """Return the service host of the service that a volume's row names.
+
+        :returns: None if there is no such service, or the volume is gone
+        """
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            row = self._row(session, volume_id)
+            service = row and session.query(moves.models.Service).filter_by(
+                uuid=row.service_uuid, deleted=False).first()
+            return service and service.host
 
     @moves.retried
     def keep(self, volume_id: str, name_id: str) -> None:
@@ -233,11 +274,14 @@ class SnapshotRecords(moves.Records):
             return service and service.availability_zone
 
     @moves.retried
-    def correct_services(self, host: str) -> None:
+    def correct_services(self, host: str, lvs: Container[str]) -> None:
         """The volumes of a service host say that they are that service's.
 
         Cinder's manager notes the service that was asked to create one,
         wherever it is then.
+
+        :param lvs: names of the LVs there; a volume without its LV is left
+            alone, since the service that its row names may have it
         """
         volume = moves.models.Volume
         with moves.main_context_manager.reader.using(
@@ -251,7 +295,7 @@ class SnapshotRecords(moves.Records):
                     volume.host.startswith(host + '#', autoescape=True),
                     volume.status != 'creating',
                     volume.service_uuid != uuid).all()
-                if volume_rows.is_home(row, host)]
+                if volume_rows.is_home(row, host) and row.name in lvs]
         if not wrong:
             return
         with moves.main_context_manager.writer.using(

@@ -295,7 +295,8 @@ def look_at_images(node: Node, present: survey.Survey) -> None:
     """
     for each in (lambda: snapshots.look(node, present),
                  lambda: uncommitted.look(node, present),
-                 lambda: node.snapshots.correct_services(node.host)):
+                 lambda: node.snapshots.correct_services(
+                     node.host, present.lvs)):
         try:
             each()
         except Exception:

@@ -59,28 +59,11 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
             manage.give_back(node, 'volume', volume_id)
         else:
             source.abandon_interrupted(node, volume_id)
-            _check_home(node, volume)
+            reason = homes.why_not_here(node, volume)
+            if reason:
+                raise exceptions.CannotDelete(
+                    volume=volume_id, reason=reason + '.')
             _remove(node, volume, overwrites)
-
-
-def _check_home(node: Node, volume: objects.Volume) -> None:
-    """See that no other node has the LV that the row of a volume names.
-
-    Such a node corrects the row, see :mod:`.homes`. If an earlier delete has
-    removed the LV, no node has it.
-
-    :raises CannotDelete: if another node has it
-    :raises HalfDeleted: if a node does not answer
-    """
-    if volume.name in node.stack.lvs():
-        return
-    with _to_be_tried_again(node, volume.id, exceptions.PeerUnreachable):
-        other = homes.find(node, volume)
-    if other:
-        rpc.cast(other, peers.converge, node, volume.id)
-        raise exceptions.CannotDelete(
-            volume=volume.id, reason='its data is on %s, and Cinder has '
-            'recorded another home. %s corrects that soon.' % (other, other))
 
 
 def _at_home(node: Node, volume_id: str) -> objects.Volume | None:

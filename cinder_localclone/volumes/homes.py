@@ -1,46 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correct the home in a volume's row that Cinder has written too late.
 
-A move changes the home and the name of the LV in one transaction. Cinder
-writes a home, too: at the end of a retype the one with which it began
-(``retype`` in cinder/volume/manager.py), without looking, and without asking
-the driver if both types have the same contents. A move that is committed, or
-rolled back, meanwhile is overwritten: the row names a node that does not have
-the volume. No status keeps that from happening; a detach overwrites
-"retyping" (``volume_detached`` in cinder/db/api.py).
+A move changes the home, the service and the name of the LV in a volume's row
+in one transaction. Cinder's retype writes a home, too: when it ends, the one
+with which it began (``retype`` in cinder/volume/manager.py), without looking,
+and without asking the driver if both types have the same contents. A move that
+is committed, or rolled back, meanwhile is overwritten: the row names a node
+that does not have the volume. No status keeps that from happening; a detach
+overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
-The name of the LV tells the home: each move gives it a new one, and only one
-node has it. That node corrects the row.
+A retype leaves ``service_uuid`` alone. So a node corrects the rows that name
+its service and another host, if it has the LV that the row names. A copy of an
+LV on another node, as after the copy of a disk, takes no home: no row names
+that node's service.
 """
 
 from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
-from cinder_localclone.core import statuses
 
 
 def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
-    """See that a volume's row names this node, if its LV is here.
+    """See that a volume's row names this node, if it is the home.
 
-    The caller holds the volume's lock.
+    The caller holds the volume's lock. No other node is asked.
 
-    :param volume: its row, as it is now
+    :param volume: its row, as it is now; it names another node
     :returns: the row afterwards
-    :raises PeerUnreachable: if the node that the row names does not answer;
-        it may have an LV of the same name, as after the copy of a disk
     """
-    home = names.service_host(volume.host)
-    if (home == node.host or not names.same_backend(home, node.host)
-            or volume.status in statuses.WITHOUT_LV
-            or rows.is_migrated_by_cinder(volume)
-            or not has_lv(node, volume.id, volume.name)
-            or rpc.at(home, has_lv, node, volume.id, volume.name)):
+    if (volume.id not in node.snapshots.misplaced(node.host)
+            or not has_lv(node, volume.id, volume.name)):
         return volume
     if node.snapshots.correct_home(volume, node.host):
-        events.say(events.HOME_CORRECTED, volume=volume.id, host=home)
+        events.say(events.HOME_CORRECTED, volume=volume.id,
+                   host=names.service_host(volume.host))
     return node.records.volume(volume.id)
 
 
@@ -55,11 +51,31 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
             and names.facts(found.tags).get('volume') == volume_id)
 
 
-def find(node: Node, volume: objects.Volume) -> str | None:
-    """Return which other node has the LV that the row of a volume names.
+def elsewhere(node: Node, volume: objects.Volume) -> str:
+    """Return which other node has the data of a volume that is at home here.
 
-    :raises PeerUnreachable: if a node that is up does not answer
+    :returns: '' if no other has, as far as its row tells
+    :raises LocalCloneError: if that node does not say whether it has
     """
-    return next((host for host, is_up in sorted(node.other_nodes().items())
-                 if is_up and rpc.at(host, has_lv, node, volume.id,
-                                     volume.name)), None)
+    if has_lv(node, volume.id, volume.name):
+        return ''
+    other = node.snapshots.service_of(volume.id)
+    if (not other or other == node.host
+            or not names.same_backend(other, node.host)):
+        return ''
+    return other if rpc.at(
+        other, has_lv, node, volume.id, volume.name) else ''
+
+
+def why_not_here(node: Node, volume: objects.Volume) -> str:
+    """Return why a volume can't be given up here, its home by its row.
+
+    :returns: '' if no other node has its data
+    """
+    try:
+        other = elsewhere(node, volume)
+    except exceptions.LocalCloneError as exc:
+        return ('its LV is not on %s, and the node that may have it does not '
+                'answer (%s)' % (node.host, exc))
+    return ('its data is on %s, which has yet to correct the home that Cinder '
+            'has recorded' % other if other else '')

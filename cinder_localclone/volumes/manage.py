@@ -27,6 +27,7 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manageable
 
 CONF = cfg.CONF
@@ -185,6 +186,9 @@ def unmanage(node: Node, volume_id: str) -> None:
 
 
 def _leave(node: Node, volume: objects.Volume) -> None:
+    reason = homes.why_not_here(node, volume)
+    if reason:
+        raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
     _check_free(node, volume)
     cleanup.stop_serving(node, volume.id, None)
     if devices.users(node, volume.id):

@@ -136,9 +136,7 @@ class Reconciler:
     def _converge_present(self, volume_id: str, volume: objects.Volume | None
                           ) -> None:
         move = self.node.records.move_of(volume_id)
-        ends = (move.source, move.destination) if move else ()
-        if (volume is not None and self.node.host not in ends
-                and not rows.is_home(volume, self.node.host)):
+        if volume is not None and not rows.is_home(volume, self.node.host):
             volume = homes.correct(self.node, volume)
             move = self.node.records.move_of(volume_id)
         if move is None:
@@ -373,9 +371,10 @@ class Reconciler:
         cleanup.remove_stray_metadata(self.node, survey, shadows)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
-        here = survey.volumes_above(group) | survey.volumes_in(group)
-        self._attempt_all(here - known - waiting - set(
-            survey.snapshots(group)))
+        self._attempt_all({
+            *survey.volumes_above(group),
+            *self.node.snapshots.misplaced(self.node.host),
+        } - known - waiting - set(survey.snapshots(group)))
         devices.look(self.node, survey, links)
         self._reencryptions.look(home.values(), survey)
         clone.look_at_images(self.node, survey)

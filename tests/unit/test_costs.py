@@ -171,7 +171,7 @@ class LookTest(Case):
                 world.create_volume()
             counts.append(machines.sums(world.look(A, False)))
         self.assertEqual(counts[0], counts[1])
-        self.assertEqual((3, 4), (counts[0][A, 'process'],
+        self.assertEqual((3, 5), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
         self.assertEqual(['lvs', 'iscsiadm'],  # the group has not changed
                          self.processes(world.look(A, False), A))

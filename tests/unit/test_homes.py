@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder has written a home that it had read before a move."""
 
+from unittest import mock
+
 import ddt
 import fixtures
 
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
@@ -87,8 +90,10 @@ class HomesTest(test_connections.Base):
             type(self.a.node.peers), 'has_lv', autospec=True,
             side_effect=exceptions.PeerUnreachable(
                 host=B, method='has_lv', seconds=8)))
-        self.assertRaises(exceptions.HalfDeleted, callers.delete,
-                          self.a.node, self.volume)
+        error = self.assertRaises(exceptions.CannotDelete, callers.delete,
+                                  self.a.node, self.volume)
+        self.assertIn('does not answer', str(error))
+        self.assertIn(self.volume.name, self.b.lvs)
 
     def test_deleted_again(self):
         self.attach('deleting')
@@ -96,22 +101,27 @@ class HomesTest(test_connections.Base):
             callers.delete(self.a.node, self.volume)
         self.assertEqual({}, dict(self.a.lvs))
 
-    def test_an_lv_of_that_name_on_both(self):
-        """A disk was copied: the row says which of them counts."""
+    def copied(self):
+        """Another node has a copy of the disk."""
         self.b.disk.lvs[self.volume.name] = list(self.a.lvs[self.volume.name])
         self.b.disk.tags[self.volume.name] = self.a.disk.tags[
             self.volume.name]
+
+    def test_an_lv_of_that_name_on_both(self):
+        self.copied()
         self.world.reconcile()
         self.is_at(A)
 
-    def test_the_other_node_does_not_answer(self):
+    @ddt.data('in-use', 'error', 'deleting', 'reverting')
+    def test_nobody_is_asked(self, status):
+        """The node that the row names may be lost."""
         self.committed()
-        self.a.dead = True
-        self.assertRaises(exceptions.PeerUnreachable, homes.correct,
-                          self.b.node, self.volume)
-        self.assertEqual(A + '#p', self.volume.host)
+        self.a.dead, self.volume.status = True, status
+        with self.b.lock(self.volume.id):
+            homes.correct(self.b.node, self.volume)
+        self.is_at(B)
 
-    @ddt.data({'status': 'error'}, {'status': 'creating'},
+    @ddt.data({'status': 'creating'}, {'status': 'downloading'},
               {'migration_status': 'migrating'}, {'host': 'c@other#p'})
     def test_left_alone(self, values):
         self.committed()
@@ -143,6 +153,51 @@ class HomesTest(test_connections.Base):
         self.committed()
         volume = self.b.node.records.volume(self.volume.id)
         self.volume.host = B + '#p'
-        self.assertEqual(B + '#p', homes.correct(
-            self.b.node, volume).host)
+        with mock.patch.object(events, 'say') as said:
+            homes.correct(self.b.node, volume)
+            self.assertFalse(self.b.node.snapshots.correct_home(volume, B))
+        said.assert_not_called()
+        self.is_at(B)
         self.assertIs(state.Phase.MIGRATING, self.move().phase)
+
+    def test_lv_of_another_volume(self):
+        self.committed()
+        name = self.volume.name
+        self.b.disk.tags[name] = frozenset(
+            tag.replace(self.volume.id, self.volume.id[::-1])
+            for tag in self.b.disk.tags[name])
+        homes.correct(self.b.node, self.volume)
+        self.assertEqual(A + '#p', self.volume.host)
+
+    def test_by_the_sweep_without_a_handle(self):
+        self.committed()
+        self.b.opened.clear()
+        with self.b.lock(self.volume.id):
+            self.b.node.stack.remove_handle(self.volume.id)
+        self.b.reconciler.converge_node()
+        self.is_at(B)
+
+    def test_a_copy_while_the_volume_is_deleted(self):
+        """No home is taken by a copied disk, whatever its home has left."""
+        self.copied()
+        self.volume.status = 'error_deleting'
+        del self.a.disk.lvs[self.volume.name]
+        self.world.reconcile()
+        self.is_at(A)
+
+    def test_a_copy_while_the_volume_is_reverted(self):
+        self.copied()
+        self.volume.status = 'reverting'
+        with self.a.lock(self.volume.id):
+            self.a.node.stack.mark_newborn(self.volume.name)
+        self.world.reconcile()
+        self.is_at(A)
+
+    def test_unmanaged_before(self):
+        self.committed()
+        self.attach('unmanaging')
+        error = self.assertRaises(exceptions.CannotUnmanage,
+                                  callers.unmanage, self.a.node,
+                                  self.volume.id)
+        self.assertIn(B, str(error))
+        self.assertIn(self.volume.name, self.b.lvs)

@@ -634,29 +634,68 @@ class Contract(records_bench.Contract):
                            ('x@l', None)):
             self.assertEqual(zone, self.records.zone_of(host))
 
-    def test_correct_home__with_its_zone(self):
-        volume = self.row()
-        self.assertTrue(self.records.correct_home(volume, B))
+    def late(self, **values):
+        """Cinder has written a home over that of a move."""
+        self.put(host=B + '#p', service_uuid=self.rows.services[A], **values)
+        return self.row()
+
+    def test_misplaced__a_home_that_was_written_late(self):
+        self.assertEqual([], self.nothing('misplaced', A))
+        self.late()
+        self.assertEqual([self.volume], self.nothing('misplaced', A))
+        for host in (B, C, 'x@l'):
+            self.assertEqual([], self.nothing('misplaced', host))
+
+    @ddt.data({'status': 'creating'}, {'status': 'downloading'},
+              {'migration_status': 'migrating'})
+    def test_misplaced__not_while_cinder_is_at_work(self, values):
+        self.late(**values)
+        self.assertEqual([], self.nothing('misplaced', A))
+
+    def test_misplaced__not_of_another_backend(self):
+        self.put(host='b@other#p', service_uuid=self.rows.services[A])
+        self.assertEqual([], self.nothing('misplaced', A))
+
+    def test_misplaced__neither_end_of_a_move(self):
+        self.records.commit(self.begin())
+        for host in (A, B):
+            self.assertEqual([], self.nothing('misplaced', host))
+
+    def test_correct_home__with_its_pool(self):
+        volume = self.late()
+        self.assertTrue(self.records.correct_home(volume, A))
         self.assertEqual(
-            (B + '#p', 'there', self.rows.services[B], volume.name),
-            self.told('host', 'availability_zone', 'service_uuid', 'name'))
-        self.assertFalse(self.nothing('correct_home', volume, C))
+            (A + '#p', self.rows.services[A], volume.name),
+            self.told('host', 'service_uuid', 'name'))
+        self.assertFalse(self.nothing('correct_home', self.row(), A))
+
+    def test_correct_home__only_by_its_service(self):
+        self.assertFalse(self.nothing('correct_home', self.late(), C))
 
     def test_correct_home__moved_or_gone(self):
-        volume = self.row()
-        self.records.commit(self.begin())
-        self.put(host=A + '#p')  # as it was, but for its LV
-        self.assertFalse(self.nothing('correct_home', volume, C))
+        volume = self.late()
+        self.put(host=C + '#p')
+        self.assertFalse(self.nothing('correct_home', volume, A))
         self.rows.destroy(self.volume)
-        self.assertFalse(self.nothing('correct_home', volume, C))
+        self.assertFalse(self.nothing('correct_home', volume, A))
+
+    def test_service_of__a_volume(self):
+        self.late()
+        self.assertEqual(A, self.nothing('service_of', self.volume))
+        self.records.forget_service(A)
+        self.assertIsNone(self.nothing('service_of', self.volume))
+        self.assertIsNone(self.nothing('service_of', NONE))
 
     def test_correct_services__of_a_home(self):
         self.put(service_uuid=self.rows.services[B])
         other = self.create(B)
         creating = self.create(status='creating',
                                service_uuid=self.rows.services[B])
-        self.nothing('correct_services', 'x@l')
-        self.records.correct_services(A)
+        lvs = {self.told('name', volume=each)
+               for each in (self.volume, creating, other)}
+        self.nothing('correct_services', 'x@l', lvs)
+        self.nothing('correct_services', A, ())  # another node may have it
+        self.records.correct_services(A, lvs)
         self.assertEqual(self.rows.services[A], self.told('service_uuid'))
         self.assertEqual(self.rows.services[B], self.told(
             'service_uuid', volume=creating))

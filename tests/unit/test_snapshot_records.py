@@ -259,15 +259,16 @@ class NewbornTest(Case):
                 self.context, host=host, status=status, service_uuid=uuid,
                 volume_type_id=None)
             expected[row.id] = corrected
-        self.records.correct_services(B)
-        self.records.correct_services(C)
+        lvs = {self.records.volume(each).name for each in expected}
+        self.records.correct_services(B, lvs)
+        self.records.correct_services(C, lvs)
         self.assertEqual(expected, {
             key: self.records.volume(key).service_uuid for key in expected})
         # All nodes look for this every few minutes.
         reading = types.SimpleNamespace(
             reader=moves.main_context_manager.reader)
         with mock.patch.object(moves, 'main_context_manager', reading):
-            self.records.correct_services(B)
+            self.records.correct_services(B, lvs)
 
 
 class ValuesTest(testtools.TestCase):

@@ -132,7 +132,12 @@ class Calls(test_snapshot_records.Case):
 
     def call_volumes__correct_services(self):
         self.put(service_uuid=self.services[B].uuid)
-        return lambda: self.records.correct_services(A)
+        return lambda: self.records.correct_services(
+            A, {self.volume.name})
+
+    def call_volumes__correct_home(self):
+        volume = self.put(host=B + '#p', service_uuid=self.services[A].uuid)
+        return lambda: self.records.correct_home(volume, A)
 
     def call_queue__note_stalled(self):
         moving = self.records.commit(self.begin())

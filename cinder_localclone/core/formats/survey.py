@@ -138,17 +138,6 @@ class Survey:
         return {key: lv for key, lv in found.items()
                 if lv.name == names.snapshot_lv(key)}
 
-    def volumes_in(self, group: str) -> set[str]:
-        """Return the ids of the volumes whose data LVs of a group have.
-
-        An LV counts once Cinder has taken it, whatever its volume's row says.
-        """
-        return {volume_id for lv in self.lvs.values()
-                if (volume_id := names.facts(lv.tags).get('volume'))
-                and lv.group == group and names.NEWBORN not in lv.tags
-                and not names.shadow_of_metadata(lv.name)
-                and not names.is_doomed(lv.name)}
-
     def newborns(self, group: str
                  ) -> list[tuple[str, lvm_reports.LogicalVolume]]:
         """The LVs in a group that nobody was given yet, with volume ids."""

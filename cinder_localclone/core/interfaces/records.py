@@ -6,6 +6,7 @@ As :mod:`.storage`, which has the others.
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
 import datetime
@@ -178,10 +179,16 @@ class SnapshotRecords(typing.Protocol):
     def zone_of(self, host: str) -> str | None:
         """The availability zone of a service host."""
 
-    def correct_home(self, volume: objects.Volume, host: str) -> bool:
-        """Record which node has the LV that the row of a volume names."""
+    def misplaced(self, host: str) -> list[str]:
+        """Return the volumes of a service whose rows name another host."""
 
-    def correct_services(self, host: str) -> None:
+    def correct_home(self, volume: objects.Volume, host: str) -> bool:
+        """Have a volume's row name the host of the service that it names."""
+
+    def service_of(self, volume_id: str) -> str | None:
+        """Return the service host of the service that a volume's row names."""
+
+    def correct_services(self, host: str, lvs: Container[str]) -> None:
         """The volumes of a service host say that they are that service's."""
 
 

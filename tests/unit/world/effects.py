@@ -18,7 +18,7 @@ UNNOTED = frozenset((
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'any_newer', 'pool_usage',
-    'resume',
+    'misplaced', 'service_of', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
     'recorded_passes', 'wanted_encryption', 'number_of',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',

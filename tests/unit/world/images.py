@@ -193,14 +193,31 @@ class SimSnapshotRecords:
             recorded.provider_id = _text(encryption)
         return self.volume(volume.id)
 
+    def misplaced(self, host):
+        return [row.id for row in self.world.volumes.values()
+                if self.world.has_service(host)
+                and row.service_uuid == self.world.service_of(host)
+                and row.status not in statuses.BEING_CREATED
+                and not rows.is_home(row, host)
+                and names.same_backend(names.service_host(row.host), host)
+                and not rows.is_migrated_by_cinder(row)]
+
     def correct_home(self, volume, host):
         row = self.world.volumes.get(volume.id)
         if row is None or (row.host, row.name_id) != (
-                volume.host, volume.name_id):
+                volume.host, volume.name_id) or (
+                volume.id not in self.misplaced(host)):
             return False
         row.host = '%s#%s' % (host, _pool(row.host))
         self._take_service(row, host)
         return True
+
+    def service_of(self, volume_id):
+        row = self.world.volumes.get(volume_id)
+        return next((
+            host for host in self.world.nodes if row is not None
+            and self.world.has_service(host)
+            and self.world.service_of(host) == row.service_uuid), None)
 
     def keep(self, volume_id, name_id):
         recorded = self.world.volumes.get(volume_id)
@@ -220,11 +237,11 @@ class SimSnapshotRecords:
         return self.world.zone_of(host) if (
             self.world.has_service(host)) else None
 
-    def correct_services(self, host):
+    def correct_services(self, host, lvs):
         for row in self.world.volumes.values():
             if (self.world.has_service(host) and row.status != 'creating'
                     and (row.host or '').partition('#')[0] == host
-                    and row.service_uuid not in (
+                    and row.name in lvs and row.service_uuid not in (
                         None, self.world.service_of(host))):
                 row.service_uuid = self.world.service_of(host)
 

@@ -166,7 +166,7 @@ def _settle(cloud):
 def _state(world):
     """What looks change, and whatever encrypts a volume anew."""
     return repr((world.snapshot(),
-                 [(each.provider_id, each.status)
+                 [(each.provider_id, each.status, each.host)
                   for each in world.volumes.values()],
                  [node.reencrypting for node in world.nodes.values()]))
 
