@@ -19,7 +19,7 @@ from lab.core import install
 from lab.core import process
 from lab import lab as labs
 from lab import shares
-from tests import sampling
+from tests.helpers import sampling
 from tests import simulation as simulations
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

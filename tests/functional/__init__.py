@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from tests import running
+from tests.helpers import running
 
 running.install()

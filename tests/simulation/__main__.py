@@ -76,7 +76,7 @@ class Progress:
 
 def outcome(seed, encrypts=False):
     """Return what is wrong with the schedule of a seed; '': nothing."""
-    from tests.unit.world import schedules
+    from tests.world import schedules
     try:
         _run(seed, encrypts)
     except schedules.Broken as exc:
@@ -86,9 +86,9 @@ def outcome(seed, encrypts=False):
 
 def _run(seed, encrypts=False):
     """Return the schedule of a seed and what has happened in it."""
-    from tests.unit.world import drawing
-    from tests.unit.world import scheduler
-    from tests.unit.world import schedules
+    from tests.world import drawing
+    from tests.world import scheduler
+    from tests.world import schedules
     schedule = drawing.draw(seed, encrypts)
     return schedule, schedules.run(schedule, scheduler.Choices(
         seed, schedule.how))
@@ -118,10 +118,10 @@ def run(first, count, until, size, encrypts=False):
 
 def fail(failure, encrypts=False):
     """Shorten a schedule that fails, tell it."""
-    from tests.unit.world import drawing
-    from tests.unit.world import scheduler
-    from tests.unit.world import schedules
-    from tests.unit.world import shrinking
+    from tests.world import drawing
+    from tests.world import scheduler
+    from tests.world import schedules
+    from tests.world import shrinking
     print('\nSEED=%d fails: %s' % (failure.seed, failure.what), flush=True)
     if not failure.ended:
         return
@@ -143,7 +143,7 @@ def fail(failure, encrypts=False):
 
 
 def tell(schedule, trace):
-    from tests.unit.world import shrinking
+    from tests.world import shrinking
     print('\n'.join(['events:', *map(str, schedule.events), 'choices:',
                      *('  %s: %s' % (' '.join(map(str, key)), value)
                        for key, value in schedule.taken.items()),
@@ -158,7 +158,7 @@ def main(arguments):
     import logging
 
     import tests.unit  # noqa: F401 (registers Cinder's objects)
-    from tests.unit.world import schedules
+    from tests.world import schedules
     logging.disable(logging.CRITICAL)
     with schedules.fast():
         size = options.workers or workers.processors()
@@ -191,8 +191,8 @@ def find_planted(options, size):
 
 def run_file(path):
     """Run a schedule that was shortened, tell it."""
-    from tests.unit.world import schedules
-    from tests.unit.world import shrinking
+    from tests.world import schedules
+    from tests.world import shrinking
     with open(path) as file:
         schedule = shrinking.load(file.read())
     try:

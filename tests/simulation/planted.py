@@ -38,7 +38,7 @@ FAULTS = {
         'volumes.extend', 'extend', 'with node.lock(volume_id):',
         'with _contextlib.nullcontext():'),
     'swap weakened: token not compared': (
-        'tests.unit.world.records', 'SimRecords._check',
+        'tests.world.records', 'SimRecords._check',
         '(recorded.token, recorded.committed) != (\n'
         '                move.token, move.committed)', 'False'),
     'swap weakened: may always move': (
@@ -158,7 +158,7 @@ FAULTS = {
         'moves.source', 'abandon_interrupted',
         'if move and not move.committed and', 'if False and'),
     'export ends that was just offered': (
-        'tests.unit.world.iscsi', 'SimExports.withdraw_unnamed',
+        'tests.world.iscsi', 'SimExports.withdraw_unnamed',
         'if not at_once:', 'if False:'),
 }
 

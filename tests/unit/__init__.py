@@ -2,9 +2,9 @@
 from cinder import objects
 from oslo_privsep import priv_context
 
-from tests import complaints
-from tests import running
-from tests import specs
+from tests.helpers import complaints
+from tests.helpers import running
+from tests.helpers import specs
 
 
 def _start(_context, method=None):

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible role; where there is Ansible, on a machine that is a directory.
+"""
+
+import configparser
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import testtools
+import yaml
+
+from lab.core import bare_node
+from lab.core import config
+from tests.lab.devstack import machine
+
+ROLE = machine.REPO / 'ansible/roles/cinder_localclone'
+#: Where Ansible is: beside the interpreter, or wherever a shell finds it.
+PLAYBOOK = shutil.which('ansible-playbook', path='%s:%s' % (
+    pathlib.Path(sys.executable).parent, os.environ.get('PATH', '')))
+
+
+class RoleTest(testtools.TestCase):
+
+    defaults = yaml.safe_load((ROLE / 'defaults/main.yml').read_text())
+    tasks = yaml.safe_load((ROLE / 'tasks/main.yml').read_text())
+
+    def test_every_variable_has_a_default_and_is_used(self):
+        text = ''.join(path.read_text() for path in ROLE.rglob('*')
+                       if path.is_file() and 'defaults' not in path.parts)
+        results = {task['register'] for task in self.tasks
+                   if 'register' in task}
+        used = set(re.findall(r'\blocalclone_\w+', text))
+        used |= set(re.findall(r'\{\{ (localclone_\w+)', str(self.defaults)))
+        self.assertEqual(set(self.defaults), used - results)
+
+    def test_what_it_copies_is_there(self):
+        sources = [task['ansible.builtin.copy']['src'] for task in self.tasks
+                   if 'src' in task.get('ansible.builtin.copy', {})]
+        self.assertEqual(3, len(sources))
+        for source in sources:
+            for unit in ('restore', 'unlock'):
+                path = source.replace('{{ role_path }}', str(ROLE)).replace(
+                    '{{ item }}', unit)
+                self.assertTrue(pathlib.Path(path).exists(), path)
+
+    def test_no_run_shows_the_secrets_of_cinder_conf(self):
+        """With --diff Ansible prints what is around a change."""
+        for task in self.tasks:
+            if 'localclone_cinder_conf' in str(task):
+                self.assertIs(False, task.get('diff'), task['name'])
+
+    def test_every_handler_is_there(self):
+        handlers = {each['name'] for each in yaml.safe_load(
+            (ROLE / 'handlers/main.yml').read_text())}
+        self.assertEqual(handlers, {
+            task['notify'] for task in self.tasks if 'notify' in task})
+
+
+class Plays:
+    """What ansible-playbook makes of a machine; see PlaybookTest below."""
+
+    def setUp(self):
+        super().setUp()
+        self.machine = self.useFixture(machine.Machine('functions'))
+        self.machine.write('hosts', '[hypervisors]\nnode1\n')
+        for name in ('udev/rules.d', 'modules-load.d', 'cinder/rootwrap.d'):
+            (self.machine.path / 'etc' / name).mkdir(parents=True)
+        self.machine.write('etc/cinder/cinder.conf', (
+            '[DEFAULT]\nhost = node1\n\n[database]\nconnection = x\n'))
+
+    def play(self, **variables):
+        """What ansible-playbook said, and how many tasks changed something."""
+        etc = self.machine.path / 'etc'
+        variables = {
+            'ansible_connection': 'local', 'ansible_become': 'false',
+            'ansible_python_interpreter': sys.executable,
+            'localclone_devices': '["/dev/vdb"]',
+            'localclone_storage_address': '192.0.2.11',
+            'localclone_install_packages': 'false',
+            'localclone_enable_units': 'false',
+            'localclone_cinder_conf': etc / 'cinder/cinder.conf',
+            'localclone_rootwrap_directory': etc / 'cinder/rootwrap.d',
+            'localclone_udev_directory': etc / 'udev/rules.d',
+            'localclone_unit_directory': etc / 'systemd/system',
+            'localclone_modules_directory': etc / 'modules-load.d',
+            'localclone_lvm_directory': etc / 'lvm', **variables}
+        done = subprocess.run(
+            [PLAYBOOK, '-i', self.machine.path / 'hosts',
+             machine.REPO / 'ansible/localclone.yml',
+             *[word for name, value in variables.items()
+               for word in ('-e', '{"%s": %s}' % (
+                   name, value if str(value)[0] in '[{' or value in (
+                       'true', 'false') else '"%s"' % value))]],
+            env=dict(self.machine.environment, LC_ALL='C.UTF-8',
+                     ANSIBLE_LOCAL_TEMP=str(self.machine.path / 'tmp'),
+                     ANSIBLE_REMOTE_TEMP=str(self.machine.path / 'tmp'),
+                     ANSIBLE_NOCOLOR='1'),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=self.machine.path, timeout=300)
+        self.assertEqual('', self.machine.read('outside'))
+        counted = re.search(r'changed=(\d+) .*failed=(\d+)', done.stdout)
+        self.assertTrue(counted, done.stdout)
+        return done.stdout, int(counted.group(1)), int(counted.group(2))
+
+    def test_a_node_is_made_ready_and_then_left_alone(self):
+        printed, changed, failed = self.play(
+            localclone_lvm_devices='["/dev/vda3", "/dev/vdb"]',
+            localclone_options='{"localclone_max_copies_in": 3}')
+        self.assertEqual(0, failed, printed)
+        self.assertTrue(changed)
+        self.assertEqual({'cinder-volumes': {'cinder-volumes-pool'}},
+                         self.machine.volume_groups)
+        self.assertIn(
+            '\n# BEGIN cinder-localclone\n[localclone]\n'
+            'volume_driver = cinder_localclone.driver.LocalCloneDriver\n'
+            'volume_backend_name = localclone\n'
+            'volume_group = cinder-volumes\nlvm_type = thin\n'
+            'target_ip_address = 192.0.2.11\nlocalclone_max_copies_in = 3\n'
+            '# END cinder-localclone\n',
+            self.machine.read('etc/cinder/cinder.conf'))
+        self.assertTrue(self.machine.read('etc/cinder/cinder.conf').startswith(
+            '[DEFAULT]\nenabled_backends = localclone\n'))
+        self.assertIn(
+            'global_filter = [ "a|^/dev/vda3$|", "a|^/dev/vdb$|", "r|.*|" ]',
+            self.machine.read('etc/lvm/lvmlocal.conf'))
+        for name in ('udev/rules.d/11-localclone.rules',
+                     'cinder/rootwrap.d/localclone.filters'):
+            self.assertEqual((machine.REPO / 'etc' / name).read_text(),
+                             self.machine.read('etc/' + name))
+        self.assertIn(
+            'ExecStart=/opt/cinder/bin/cinder-localclone --backend localclone '
+            'restore\n', self.machine.read(
+                'etc/systemd/system/cinder-localclone-restore.service.d/'
+                'command.conf'))
+        printed, changed, failed = self.play(
+            localclone_lvm_devices='["/dev/vda3", "/dev/vdb"]',
+            localclone_options='{"localclone_max_copies_in": 3}')
+        self.assertEqual((0, 0), (changed, failed), printed)
+
+    def test_a_kernel_without_dm_clone(self):
+        self.machine.write('no-modules', 'dm-clone\n')
+        printed, _changed, failed = self.play()
+        self.assertEqual(1, failed, printed)
+        self.assertEqual({}, self.machine.volume_groups)
+        printed, _changed, failed = self.play(
+            localclone_require_clone='false')
+        self.assertEqual(0, failed, printed)
+        self.assertNotIn('dm-clone', self.machine.read(
+            'etc/modules-load.d/cinder-localclone.conf'))
+
+
+if PLAYBOOK:
+
+    class PlaybookTest(Plays, testtools.TestCase):
+        pass
+
+
+class LabTest(testtools.TestCase):
+
+    def test_the_node_begins_without_a_backend(self):
+        text = config.cinder_volume('node1', '192.0.2.11',
+                                    pathlib.Path('/venv'), '/x', 'localclone')
+        conf = configparser.RawConfigParser(strict=False)
+        conf.read_string(bare_node.without_backend(text))
+        self.assertNotIn('localclone', conf.sections())
+        self.assertNotIn('enabled_backends', conf['DEFAULT'])
+        self.assertEqual('node1', conf['DEFAULT']['host'])
+        self.assertIn('localclone_privileged', conf.sections())

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages that code makes: the command, the states, monitoring."""
+
+import importlib
+import pathlib
+import re
+import sys
+from unittest import mock
+
+import testtools
+
+from cinder_localclone.cmd import main
+from cinder_localclone.cmd.metrics import figures
+from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import events
+from cinder_localclone.core import rpc
+from cinder_localclone.core import state
+from cinder_localclone.service import endpoint  # noqa: F401, has all methods
+from cinder_localclone.service import notifications
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from tests.unit.storage.privsep import test_privsep as test_privileged
+
+DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
+sys.path.insert(0, str(DOC / '_ext'))
+import monitoring_tables  # noqa: E402
+import peer_table  # noqa: E402
+import privileged_table  # noqa: E402
+import sample_backend  # noqa: E402
+import state_table  # noqa: E402
+
+
+class CommandPageTest(testtools.TestCase):
+
+    page = (DOC / 'cli/index.rst').read_text()
+
+    def test_every_command_has_an_example_that_runs(self):
+        examples = re.findall(r'^\.\. command-output:: (.*)$', self.page,
+                              re.MULTILINE)
+        self.assertEqual(set(main.COMMANDS), {
+            name for words in examples for name in main.COMMANDS
+            if (words + ' ').startswith(name + ' ')})
+        for words in examples:
+            printed, code = sample_backend.run(words.split())
+            self.assertIn(code, (0, 1), printed)
+            self.assertTrue(printed.count('\n') > 1, printed)
+
+    def test_exit_code_of_repair(self):
+        self.assertEqual(1, sample_backend.run(
+            ['repair', '--dry-run', 'MOVING'])[1])
+        self.assertEqual(0, sample_backend.run(['repair', 'MOVING'])[1])
+
+    def test_help_is_of_the_command(self):
+        for words in (['show', '--help'], ['help', 'show']):
+            printed, code = sample_backend.run(words)
+            self.assertIn('what each node has of it', printed)
+            self.assertFalse(code)
+
+    def test_every_command_has_a_section(self):
+        for name in main.COMMANDS:
+            self.assertIn('\n%s\n%s\n' % (name, '=' * len(name)), self.page)
+
+
+class PeerMethodsTest(testtools.TestCase):
+
+    def test_every_method_has_its_row(self):
+        lines = peer_table.rst(rpc.METHODS)
+        self.assertEqual(sorted(rpc.METHODS), [
+            re.fullmatch(r'   \* - ``(\w+)``', line)[1]
+            for line in lines if line.startswith('   * - ``')])
+
+    def test_row(self):
+        text = '\n'.join(peer_table.rst(
+            {name: rpc.METHODS[name] for name in ('converge', 'revert')}))
+        self.assertIn(
+            '''   * - ``converge``
+     - volume_id
+     - call, cast
+     - 8 s
+     - any node
+     - volumes.reconcile.Reconciler.converge
+     - Busy, LocalCloneError
+''', text)
+        self.assertIn(
+            '''   * - ``revert``
+     - volume_id, snapshot_id
+     - call
+     - 2 × work
+     - the home of the volume
+     - volumes.revert.revert
+     - StaleMove, SourceBusy, MissingData, ForeignImage, LocalCloneError
+''', text)
+
+    def test_errors(self):
+        self.assertEqual(  # OddMap is no error of the driver's own
+            ['StaleMove', 'LocalCloneError'],
+            peer_table.errors(rpc.METHODS['holes']))
+        for method in rpc.METHODS.values():
+            self.assertLessEqual(
+                {each.__name__ for each in method.expected},
+                set(peer_table.errors(method)), method.name)
+
+
+class SecurityPageTest(testtools.TestCase):
+
+    def test_every_privileged_entry_point_says_what_it_allows(self):
+        package = pathlib.Path(privsep.__file__).parent
+        found = list(privileged_table.entry_points(package))
+        self.assertEqual(
+            {(module, name) for module in test_privileged.ENTRY_POINTS
+             for name in test_privileged.entry_points(module)},
+            {(module, name) for _daemon, module, name, _allows in found})
+        self.assertEqual([], [each for each in found if not each[-1]])
+        for daemon, context in (('default', privsep.default),
+                                ('secrets', cryptsetup_keys.context)):
+            self.assertIn('.. privileged-calls:: %s\n' % daemon, (
+                DOC / 'admin/security.rst').read_text())
+            rows = '\n'.join(privileged_table.rst(package, daemon))
+            for _daemon, module, name, allows in found:
+                self.assertEqual(
+                    context.is_entrypoint(getattr(importlib.import_module(
+                        'cinder_localclone.storage.privsep.' + module), name)),
+                    '   * - ``%s.%s``\n     - %s\n' % (
+                        module, name, allows) in rows + '\n')
+
+
+class CompletionTest(testtools.TestCase):
+
+    def test_every_command_is_completed(self):
+        printed, code = sample_backend.run(['complete'])
+        self.assertFalse(code)
+        for name in main.COMMANDS:
+            self.assertIn('cmds_%s=' % re.sub('[ -]', '_', name), printed)
+        self.assertIn('--textfile', printed)
+
+
+class MonitoringPageTest(testtools.TestCase):
+
+    page = (DOC / 'admin/monitoring.rst').read_text()
+
+    def test_all_that_there_is_is_listed(self):
+        for lines, wanted in (
+                (monitoring_tables.metrics(), [
+                    '``%s``' % name for name in figures.METRICS]),
+                (monitoring_tables.log_lines(), [
+                    '``%s``' % each.id for each in events.all_events()])):
+            for each in wanted:
+                self.assertEqual(1, '\n'.join(lines).count(each), each)
+        self.assertIn('PoolFull', '\n'.join(monitoring_tables.alerts()))
+
+    def test_every_collector_is_explained(self):
+        for source in sources.Watch(None, 1, 1)._sources:
+            self.assertIn('* - ``%s``' % source.name, self.page)
+
+    def test_every_notification_is_listed(self):
+        for milestone in state.Milestone:
+            self.assertIn('* - ``%s``' % notifications.event_type(milestone),
+                          self.page)
+
+    def test_what_a_notification_says_is_listed(self):
+        token = state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8))
+        for key in notifications.payload(state.Move(
+                'v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1),
+                mock.Mock()):
+            self.assertIn('``%s``' % key, self.page)
+
+
+class ManualTest(testtools.TestCase):
+
+    def test_it_is_the_page_of_the_command(self):
+        found = {}
+        exec(compile((DOC / 'conf.py').read_text(), str(DOC / 'conf.py'),
+                     'exec'), {'__file__': str(DOC / 'conf.py')}, found)
+        (page, name, _about, _authors, section), = found['man_pages']
+        self.assertTrue((DOC / (page + '.rst')).exists())
+        self.assertEqual((main.LocalClone.NAME, 8), (name, section))
+        self.assertIn('man8/%s.8' % name, (
+            DOC / 'install/index.rst').read_text())
+
+
+class StatesPageTest(testtools.TestCase):
+
+    def test_without_graphviz_the_table_says_the_same(self):
+        drawn, not_drawn = state_table.rst(True), state_table.rst(False)
+        self.assertIn('.. graphviz::', drawn)
+        self.assertNotIn('.. graphviz::', not_drawn)
+        self.assertIn('without graphviz', not_drawn[0])
+        for lines in (drawn, not_drawn):
+            self.assertIn('   * - ``starting``', lines)

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pass-through and follow must not do, whatever stops or fails."""
+
+import copy
+import fnmatch
+import pathlib
+import re
+from unittest import mock
+
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi as iscsi_names
+from cinder_localclone.core import names
+from cinder_localclone.moves import deferred
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import operations
+from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
+from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.unit.moves import test_remote_attachment as test_passing
+from tests.unit.storage import test_iscsi_initiator as test_sessions
+from tests.unit.storage import test_logical_volumes as test_stack
+from tests import world as worlds
+from tests.world import iscsi
+from tests.world import nodes
+from tests.world import stack
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+GIB = 1 << 30
+
+
+class Case(test_move.Base):
+    """A guest on C, whose volume is at rest at B and passed through."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
+        self.guest = test_follow.Guest()
+        self.guest.detach(B)
+        self.guest.attach(C)
+        self.world, self.volume = self.guest.world, self.guest.volume
+        self.home, self.there = (self.guest.nodes[each] for each in (B, C))
+        self.volume.group_id = 'g'  # it stays, for now
+        self.guest.live_on()
+        self.assertIs(self.home, self.world.home(self.volume))
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({self.guest.id: B}, self.there.passed)
+
+    def commit(self):
+        """It follows, but its handle is not on the clone yet."""
+        self.volume.group_id = None
+        self.home.reconciler.converge(self.guest.id)
+        move = self.home.node.records.move_of(self.guest.id)
+        self.assertTrue(move.committed and move.follows)
+        self.assertIn(self.guest.id, self.there.passed_handles())
+        return move
+
+    def swap(self):
+        move = self.commit()
+        self.there.reconciler.converge(self.guest.id)
+        self.assertNotIn(self.guest.id, self.there.passed_handles())
+        return move
+
+    def handle(self, node):
+        return node.devices.get(self.guest.handle)
+
+
+class OpenedWithoutSourceTest(Case):
+
+    def test_a_boot_gives_out_what_was_written_since(self):
+        """Not the source's disk, which is older by then."""
+        self.commit()
+        self.there.stop(power=True)
+        self.there.dead = False
+        self.home.stop(power=True)
+        self.home.gone = True
+        operations.open_without_source(self.there.reconciler, self.guest.id)
+        # Whoever has the handle now writes to the clone.
+        self.assertIn(self.guest.id, [
+            local.volume_id for local in boot_plan.plan(survey.Survey(
+                stack.SimStack(self.there).lvs(), {}))])
+
+
+class CopiedFromHereTest(test_follow.Case):
+    """Passed through by the node that it is being copied from."""
+
+    def setUp(self):
+        super().setUp()
+        self.guest = test_follow.Guest()
+        self.guest.detach(B)
+        self.guest.attach(A)
+        self.here = self.guest.nodes[A]
+        self.assertEqual({self.guest.id: B}, self.here.passed)
+        self.shadow_id, = self.guest.world.shadows
+        self.here.stop(power=True)
+        self.here.dead = False
+        self.assertEqual({}, self.here.exports)
+
+    def test_offered_again_before_it_is_passed_through(self):
+        """Else what is read of it, by the kernel for one, waits for that."""
+        begin = remote_attachment.begin
+
+        def checked(*args):
+            self.assertEqual({self.shadow_id: self.guest.id},
+                             self.here.exports)
+            begin(*args)
+        with mock.patch.object(remote_attachment, 'begin', checked):
+            self.assertTrue(remote_attachment.look(self.here.node))
+
+    def test_passed_through_although_the_target_is_in_trouble(self):
+        """What is not copied may not be needed."""
+        with mock.patch.object(iscsi.SimExports, 'offer_source', side_effect=(
+                exceptions.TargetTimeout(seconds=20))), (
+                    mock.patch.object(remote_attachment, 'begin')) as begin:
+            self.assertTrue(remote_attachment.look(self.here.node))
+        begin.assert_called_once()
+
+    def test_passed_through_although_its_old_lv_is_lost(self):
+        move = self.here.node.records.move_of(self.guest.id)
+        self.here.disk.remove(move.source_lv)
+        with mock.patch.object(remote_attachment, 'begin') as begin:
+            self.assertTrue(remote_attachment.look(self.here.node))
+        begin.assert_called_once()
+
+
+class LongerTest(Case):
+
+    def test_nothing_grows_if_the_node_of_the_guest_does_not_answer(self):
+        """The volume can follow its instance as before."""
+        self.there.dead = True
+        self.assertRaises(
+            exceptions.LocalCloneError, worlds.extend, self.home,
+            self.volume, 2)
+        self.there.dead = False
+        self.assertEqual(1, self.volume.size)
+        self.world.reconcile()
+        for node in (self.home, self.there):
+            self.assertNotIn('regions', self.handle(node))
+        self.volume.group_id = None  # and its status is in-use again
+        self.guest.live_on()
+        self.guest.read()
+
+
+class ExtendedWhileItCompletesTest(Case):
+
+    def test_its_handle_is_longer_as_well(self):
+        self.swap()
+        self.there.reconciler.converge(self.guest.id)
+        self.there.hydrate()
+        worlds.extend(self.there, self.volume, 2)
+        self.assertEqual(8, self.handle(self.there).get('regions'))
+
+
+@ddt.ddt
+class FlushedTest(Case):
+
+    @ddt.data('closed', 'rebooted')
+    def test_what_was_written_before_outlives_the_source(self, how):
+        """A guest that flushes after the swap reaches only its own node.
+
+        As for any other move: its home's cache has what was written before,
+        which a process that was killed did not flush.
+        """
+        self.there.write(self.guest.id, 2, 'not flushed', flushed=False)
+        self.there.opened.clear()
+        if how == 'closed':
+            self.swap()
+        else:
+            self.commit()
+            self.there.stop(power=True)
+            self.there.dead = False
+            self.there.reconciler.converge(self.guest.id)
+        self.there.opened.add(self.guest.handle)
+        self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
+        self.there.flush(self.guest.id)
+        self.home.stop(power=True)
+        self.home.dead = False
+        self.home.reconciler.converge(self.guest.id)
+        self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
+
+
+class TwoBackendsTest(Case):
+    """Another backend of this driver has its service on the guest's node."""
+
+    def look(self):
+        other = nodes.SimNode(self.world, 'c@m')
+        for kernel in ('devices', 'exports', 'remote', 'sessions', 'passed',
+                       'opened'):
+            setattr(other, kernel, getattr(self.there, kernel))
+        remote_attachment.look(other.node)
+
+    def test_it_leaves_what_has_just_been_swapped(self):
+        """Its service was killed before the attachment said so."""
+        self.commit()
+        self.there.opened.clear()  # its guest is shut off
+
+        def killed(*_args):
+            raise OSError('killed')
+        with fixtures.MockPatchObject(
+                remote_attachment, 'end_after_swap', killed):
+            self.assertRaises(OSError, self.there.reconciler.converge,
+                              self.guest.id)
+        swapped = dict(self.handle(self.there))
+        self.assertIn('localclone-clone', swapped['below'])
+        self.look()
+        self.assertEqual(swapped, self.handle(self.there))
+
+    def test_it_leaves_the_handle_above_an_lv_of_the_first(self):
+        self.swap()
+        self.guest.live_on()
+        self.there.opened.clear()
+        self.there.passed[self.guest.id] = B  # could not be ended in time
+        self.look()
+        self.assertEqual({'below': self.volume.name},
+                         self.handle(self.there))
+
+
+class ServedMeanwhileTest(Case):
+
+    def test_who_asks_gets_it_from_its_home(self):
+        """What is done before an answer may move the volume away."""
+        self.volume.group_id = None
+        properties = self.home.serve(
+            self.volume, {'host': 'x', 'initiator': 'iqn.x'})
+        self.assertEqual('iscsi', properties['driver_volume_type'])
+        self.assertEqual(
+            self.world.home(self.volume).node.exports.portal,
+            properties['data']['target_portal'])
+
+    def test_back_at_once(self):
+        """A live migration back to where it has just come from."""
+        self.swap()
+        self.volume.volume_attachment.append(self.guest.attachment())
+        properties = self.there.serve(
+            self.volume, {'host': 'b', 'initiator': 'iqn.b'})
+        self.assertEqual('local', properties['driver_volume_type'])
+
+
+@ddt.ddt
+class FenceTest(Case):
+
+    def test_the_second_look_is_at_the_attachments_as_they_are(self):
+        read = self.home.node.records.volume
+
+        def as_a_database(volume_id):
+            volume = copy.copy(read(volume_id))
+            volume.volume_attachment = list(volume.volume_attachment)
+            return volume
+        self.home.node.records._inner.volume = as_a_database
+        prepare = self.home.node.peers.prepare
+
+        def meanwhile(*args):
+            prepare(*args)
+            self.volume.volume_attachment.append(self.guest.attachment())
+        self.home.node.peers.prepare = meanwhile
+        self.stays()
+
+    def stays(self):
+        self.volume.group_id = None
+        self.home.reconciler.converge(self.guest.id)
+        self.assertIs(self.home, self.world.home(self.volume))
+        self.assertEqual({}, self.world.shadows)
+
+    def test_a_host_that_no_attachment_names_yet(self):
+        """It has been given an export, and opens the volume any moment."""
+        self.home.remote.add((self.guest.id, 'iqn.x'))
+        self.home.offered.add((self.guest.id, 'iqn.x'))
+        self.stays()
+
+    @ddt.data('portal', 'status')
+    def test_attachment_that_is_not_by_its_home_and_complete(self, lack):
+        """Another node serves it, or Cinder is in the midst of it."""
+        attachment, = self.volume.volume_attachment
+        if lack == 'portal':
+            attachment.connection_info['target_portal'] = (
+                self.guest.nodes[A].node.exports.portal)
+        else:
+            attachment.attach_status = 'attaching'
+        self.stays()
+
+
+class StartTest(Case):
+
+    def test_a_service_that_starts_waits_for_no_peer(self):
+        """As for moves: what is not served yet can't be asked back."""
+        self.volume.group_id = None
+        self.home.stop(power=True)
+        self.home.dead = False
+        self.home.reconciler.converge_node(moves=False)
+        self.assertEqual({}, self.world.shadows)
+
+    def test_a_guest_does_not_wait_for_the_export_of_its_clones_source(self):
+        """What it writes to meanwhile is served by an export of its own."""
+        self.commit()
+        self.home.stop(power=True)
+        self.home.dead = False
+
+        def hangs(_move):
+            raise exceptions.TargetTimeout(seconds=20)
+        self.home.node.exports._inner.offer_source = hangs
+        self.home.reconciler.converge(self.guest.id)
+        self.assertEqual({(self.guest.id, 'iqn.c')}, self.home.remote)
+
+
+class AwayTest(Case):
+
+    def test_nobody_waits_again_and_again_for_a_disk_that_is_away(self):
+        """Each try leaves a sync behind that can't be killed."""
+        self.commit()
+        self.home.dead = self.home.gone = True
+        tried = []
+
+        def hangs(*_args):
+            tried.append(1)
+            raise exceptions.CommandTimeout(command='sync', seconds=30)
+        self.there.sim_stack._inner.follow_onto_clone = hangs
+        for _look in range(5):
+            self.there.reconciler.converge_node()
+        self.assertLess(len(tried), 2)
+
+
+class ServedTest(test_passing.Passed):
+
+    def test_a_handle_whose_session_has_ended_by_itself(self):
+        """As if the initiator's service was stopped; then it was detached."""
+        self.b.passed.clear()
+        self.b.opened.clear()
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.settle()
+        self.assertEqual({}, self.b.devices)
+
+
+class LookTest(Case):
+
+    def test_whatever_fails_stops_neither_the_others_nor_the_service(self):
+        """sysfs and the database may raise errors of other kinds."""
+        def fails(*_args):
+            raise processutils.ProcessExecutionError('iscsiadm')
+        self.there.node.sessions._inner.attach_passed = fails
+        self.there.reconciler.converge_node(moves=False)  # as at its start
+
+
+class SessionsTest(test_sessions.Case):
+
+    def test_not_mixed_up_with_what_another_home_serves(self):
+        """A session with the last one may still be there: its end was lost."""
+        other = iscsi_names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
+        for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
+            self.called.iscsiadm.end_session.reset_mock()
+            self.disks({test_passing.IQN: ['/dev/sda'], **disks})
+            self.called.iscsiadm.recorded.return_value = [
+                test_passing.IQN, *records]
+            self.sessions.end_other_passes(
+                test_passing.V1, test_passing.IQN)
+            self.called.iscsiadm.end_session.assert_called_once_with(other, 30)
+
+
+class StackTest(test_stack.Case):
+
+    def test_no_handle_is_longer_than_its_disk(self):
+        """One that is not open and on what was left here: none has seen it.
+
+        The kernel refuses the table: nobody could attach the volume.
+        """
+        handle = names.handle(test_passing.V1)
+        self.ran.block.number.return_value = '8:16'
+        self.ran.block.size.return_value = GIB
+        self.devices(test_stack.device(
+            handle, '253:7', '0 4194304 linear 253:5 0'))
+        self.stack.ensure_handle_on_disk(test_passing.V1, '/dev/sdb')
+        tables = [argument for call in self.ran.mock_calls
+                  for argument in call.args
+                  if str(argument).endswith('linear 8:16 0')]
+        self.assertEqual(['0 2097152 linear 8:16 0'], tables)
+
+
+class UdevTest(test_stack.Case):
+
+    def test_nothing_probes_what_is_passed_through(self):
+        """LVM, md and multipath would take the guest's disk.
+
+        While it follows, that and the source have one serial number.
+        """
+        rules = pathlib.Path('etc/udev/rules.d/11-localclone.rules')
+        patterns = '|'.join(re.findall(
+            r'targetname}!="([^"]*)"', rules.read_text())).split('|')
+        for iqn in (iscsi_names.move_iqn('iqn.x:', test_passing.V1),
+                    test_passing.IQN):
+            self.assertTrue(any(fnmatch.fnmatch(iqn, pattern)
+                                for pattern in patterns), iqn)

@@ -1,0 +1,730 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of an encrypted volume, or of a snapshot, has its own key."""
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core import rows
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import reencrypt
+from cinder_localclone.encryption import rotate
+from cinder_localclone.encryption import unlock
+from cinder_localclone.volumes import clone
+from cinder_localclone.volumes import snapshots
+from tests.unit.encryption import test_rotate as test_key_change
+from tests.unit.volumes import test_connect as test_connections
+from tests.unit.volumes import test_revert as test_reverting
+from tests import world as worlds
+from tests.world import crypt
+from tests.world import effects
+from tests.world import reencryption as sim
+
+A, B = test_key_change.A, test_key_change.B
+VOLUME, SNAPSHOT = 'volume', 'snapshot'
+
+
+class Case(test_key_change.Case):
+
+    def of(self, world, **specs):
+        world.pool = 'pool'
+        super().of(world, **specs)
+        self.volume.status = 'available'
+
+    def setUp(self):
+        super().setUp()
+        self.of(self.world)
+
+    def snapshot(self):
+        snapshot_id = self.world.snapshot_row(self.volume)
+        node = self.a.node
+        with node.lock(self.volume.id), node.lock(snapshot_id):
+            node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
+            node.stack.create_snapshot(snapshot_id, self.volume.name,
+                                       self.volume.id)
+        self.world.set_snapshot(snapshot_id, status='available')
+        return snapshot_id
+
+    def bear(self, newborn, snapshot_id=None):
+        node = self.a.node
+        if snapshot_id:
+            clone.from_snapshot(node, newborn.id, snapshot_id)
+        else:
+            clone.from_volume(self.a.reconciler, newborn.id, self.volume.id,
+                              0)
+
+    def born(self, of=VOLUME, **specs):
+        newborn = self.row(**specs)
+        self.bear(newborn, self.snapshot() if of == SNAPSHOT else None)
+        return newborn
+
+    def assert_own(self, newborn, key=None):
+        """Its one secret is its own, or that of its type."""
+        recorded = rows.recorded(newborn).key
+        header = self.world.headers[newborn.id]
+        token, = header.tokens.values()
+        self.assertEqual(key or recorded, recorded)
+        self.assertEqual((recorded, bool(key)), (token.key, token.shared))
+        name, secret = self.world.secrets.kept[recorded]
+        self.assertEqual(
+            'for all' if key else names.secret(newborn.id), name)
+        self.assertEqual({slot: secret for slot in token.keyslots},
+                         header.slots)
+        self.assertEqual(newborn.id, header.uuid)
+        tags = names.facts(self.a.disk.tags[newborn.name])
+        self.assertEqual((recorded, newborn.id), (tags['key'], tags['luks']))
+        self.assertIn((recorded, 'volumes', newborn.id),
+                      self.world.secrets.consumers)
+        self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class OwnKeyTest(Case):
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_own_key(self, of):
+        newborn = self.born(of)
+        self.assert_own(newborn)
+        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+        self.assertWhole(self.volume)
+        newborn.status = 'available'
+        self.delete(newborn)
+        self.assertEqual([self.old], list(self.world.secrets.kept))
+        self.assertEqual({(self.old, 'volumes', self.volume.id)},
+                         self.world.secrets.consumers)
+
+    def test_its_image_goes_meanwhile(self):
+        newborn = self.born()
+        self.delete(self.volume)
+        self.assertEqual([rows.recorded(newborn).key],
+                         list(self.world.secrets.kept))
+
+    def test_keys_of_the_image_do_not_open_it(self):
+        added = recovery_keys.add(self.a.node, self.volume.id)
+        self.header.slots['7'] = b'by hand'
+        newborn = self.born()
+        self.assert_own(newborn)
+        self.assertEqual(3, len(self.header.slots))
+        self.assertIn(added.key.encode(), self.header.slots.values())
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_whose_key_is_being_changed(self, of):
+        """That change goes on, as if there were no newborn."""
+        for stop in range(1, 40):
+            self.of(worlds.World())
+            self.world.stop_at = (self.world.moment + stop,)
+            self.world.faults = ('kill',)
+            try:
+                self.rotate()
+                self.assertGreater(stop, 12)
+                return
+            except effects.Stopped:
+                self.a.dead = False
+            newborn = self.born(of)
+            self.assert_own(newborn)
+            self.assert_opens()
+            newborn.status = 'available'
+            self.delete(newborn)
+            self.assert_opens()
+            for snapshot_id in self.world.snapshots:
+                self.world.set_snapshot(snapshot_id, deleted=True)
+            self.rotate()
+            self.assert_changed()
+        self.fail('it never ends')
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_with_a_header_of_other_data(self, of):
+        """It would be pinned, and given out as that of the newborn."""
+        newborn = self.row()
+        self.header.digest = 'of somebody else'
+        self.assertRaises(
+            encryption_exceptions.ForeignHeader, self.bear, newborn,
+            self.snapshot() if of == SNAPSHOT else None)
+        self.assertNotIn(newborn.name, self.a.lvs)
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_whose_re_encryption_has_ended_unrecorded(self, of):
+        """The newborn has the new pin alone."""
+        reencrypt.start(self.a.node, self.volume.id,
+                        reencrypt.Wish())
+        self.a.reconciler.converge_node()
+        sim.end(self.a, self.volume.id)
+        newborn = self.born(of)
+        self.assert_own(newborn)
+        recorded = rows.recorded(newborn)
+        self.assertEqual(
+            (self.a.node.crypt.header(newborn.id).pin, None),
+            (recorded.pin, recorded.becoming))
+
+    def test_shared_key(self):
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        self.world.secrets.kept['others'] = 'for all', b'O'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        self.header.slots['7'] = b'by hand'
+        self.assert_own(self.born(key='type:ours'), 'ours')
+        self.assert_own(self.born(key='type:others'), 'others')
+        self.assert_own(self.born())
+        self.assertIn('ours', self.world.secrets.kept)
+
+    def image_with_a_shared_key(self):
+        """The next ones are made of it; somebody added a key by hand."""
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        self.header.slots['7'] = b'by hand'
+
+    def test_backup_of_one_with_the_shared_key_of_its_image(self):
+        """Nothing else makes one."""
+        self.image_with_a_shared_key()
+        newborn = self.born(key='type:ours')
+        name, = self.a.node.crypt.backup_names(newborn.id)
+        self.assertEqual({'0': b'K'}, self.world.copies[
+            newborn.id, name].slots)
+
+    @ddt.data(({'key': 'type:ours', 'key_format': 'passphrase'},
+               cryptsetup_cli.PASSPHRASE),
+              ({'key': 'type:ours'}, cryptsetup_cli.RANDOM_KEY),
+              ({'key_format': 'passphrase'}, cryptsetup_cli.RANDOM_KEY))
+    @ddt.unpack
+    def test_guesses_of_a_passphrase_take_long(self, specs, derivation):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        with mock.patch.object(crypt.SimCrypt, 'add_key', autospec=True,
+                               side_effect=crypt.SimCrypt.add_key) as added:
+            self.born(**specs)
+        added.assert_called_once()
+        self.assertEqual(derivation, added.call_args.args[-1])
+
+    def test_from_its_own_to_a_shared_key(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        self.assert_own(self.born(key='type:ours'), 'ours')
+        self.assertIn(self.old, self.world.secrets.kept)
+
+    def reencrypt(self):
+        """The image, and whatever is made of it."""
+        found = crypt.SimCrypt.header
+
+        def under_way(own, volume_id, mend=False):
+            return dataclasses.replace(
+                found(own, volume_id, mend),
+                reencryption=luks_header.Reencryption(
+                    0, 'checksum', False, 'aes-xts-plain64', 512))
+        self.patch(crypt.SimCrypt, 'header', under_way)
+        recorded = rows.recorded(self.volume)
+        self.volume.provider_id = str(dataclasses.replace(
+            recorded, becoming=dataclasses.replace(
+                recorded.pin, digest='')))
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_larger_than_an_image_that_is_re_encrypted(self, of):
+        """Its header says how long its data is: whoever attaches what is
+        made of it would have no more than that.
+        """
+        self.reencrypt()
+        newborn = self.row()
+        newborn.size = 2
+        error = self.assertRaises(
+            encryption_exceptions.Reencrypting, self.bear, newborn,
+            self.snapshot() if of == SNAPSHOT else None)
+        self.assertIn('larger', str(error))
+        self.assertNotIn(newborn.name, self.a.lvs)
+
+    @ddt.data({}, {'key': 'type:ours'})
+    def test_without_a_place_for_backups(self, specs):
+        """As with what is created otherwise, that stops nobody: there is no
+        backup of it that keys of its image would open.
+        """
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(**specs)
+        self.create(volume)
+        volume.status = 'available'
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=full):
+            self.assert_own(self.born(**specs), 'ours' if specs else None)
+            if not specs:  # what there is of it the old key would open
+                self.assertRaises(exceptions.CommandFailed, self.rotate)
+
+    def test_image_that_is_re_encrypted(self):
+        """Its keys can't be changed yet: it shares that of its image."""
+        self.reencrypt()
+        newborn = self.born()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertIn((self.old, 'volumes', newborn.id),
+                      self.world.secrets.consumers)
+
+    def test_boot_of_one_whose_image_is_re_encrypted(self):
+        """The tags name the secret of its image, and so does the key manager.
+
+        Nobody else may have it opened by those.
+        """
+        self.reencrypt()
+        newborn = self.born()
+        thief = self.born()
+        self.world.secrets.consumers.discard(
+            (self.old, 'volumes', thief.id))
+        for each in newborn, thief:
+            self.a.disk.tags[each.name] -= {names.NEWBORN}
+            self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
+                luks=self.a.node.crypt.uuid(each.id), key=self.old)}
+        found = {each.volume_id: each for each in unlock.unlock(
+            self.a.node.stack, {}, self.a.node.crypt._inner,
+            self.a.node.keys, 9)}
+        self.assertEqual('', found[newborn.id].problem)
+        self.assertEqual({newborn.id: 'opened', thief.id: 'locked'}, {
+            volume_id: each.state for volume_id, each in found.items()})
+        self.assertIn('its name', found[thief.id].problem)
+
+    def test_secret_of_the_type_that_is_a_volumes(self):
+        newborn = self.row(key='type:' + self.old)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.bear, newborn)
+        self.assertNotIn(newborn.name, self.a.lvs)
+
+    def test_snapshots_that_the_old_key_opens(self):
+        """Whoever rotates because a key has leaked is told of them."""
+        of_plain = self.world.snapshot_row(self.volume)
+        self.world.set_snapshot(of_plain, status='available')
+        snapshot_id = self.snapshot()
+        self.assertEqual(
+            ['secret %s still opens snapshot %s' % (self.old, snapshot_id)],
+            rotate.rotate(self.a.node, self.volume.id))
+        added = recovery_keys.add(self.a.node, self.volume.id)
+        self.assertEqual(
+            recovery_keys.Removed(added.slot, (
+                'it may still open snapshot %s' % snapshot_id,)),
+            recovery_keys.remove(self.a.node, self.volume.id))
+        for each in snapshot_id, of_plain:
+            self.world.set_snapshot(each, deleted=True)
+        self.a.former_directories = ['/before']
+        remark, = rotate.rotate(self.a.node, self.volume.id)
+        self.assertIn('/before', remark)
+        self.a.former_directories = []
+        self.assertEqual([], rotate.rotate(
+            self.a.node, self.volume.id))
+
+    def test_revert_after_a_change(self):
+        """The header is of before, and so is the secret that it names."""
+        snapshot_id = self.snapshot()
+        self.rotate()
+        new = self.key()
+        self.volume.status = 'reverting'
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.assertIn('secret %s, which was replaced' % self.old, log.output)
+        self.assertIn(snapshot_id, log.output)
+        self.assertEqual(self.old, self.key())
+        self.assert_opens()
+        self.volume.status = 'available'
+        self.world.set_snapshot(snapshot_id, deleted=True)
+        self.rotate()
+        self.assertNotIn(new, self.world.secrets.kept)
+        self.assert_changed()
+
+    def test_re_encryption_after_a_revert(self):
+        """The process has no row: the LV says which secret opens it."""
+        snapshot_id = self.snapshot()
+        self.rotate()
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.volume.status = 'available'
+        self.world.set_snapshot(snapshot_id, deleted=True)
+        node = self.a.node
+        reencrypt.start(node, self.volume.id, reencrypt.Wish())
+        self.assertEqual((self.volume.id, self.old), unlock.noted_on_body(
+            node.stack.survey(), self.volume.id))
+
+    def test_backup_while_the_key_manager_is_away(self):
+        """By the key that was proven before."""
+        self.image_with_a_shared_key()
+        share = rotate._share
+
+        def then_away(*args):
+            share(*args)
+            self.world.secrets.state = crypt.AWAY
+        with mock.patch.object(rotate, '_share', then_away):
+            newborn = self.born(key='type:ours')
+        self.assertEqual(1, len(self.a.node.crypt.backup_names(newborn.id)))
+
+
+class ReencryptedCase(Case):
+
+    def begun(self, of=VOLUME, **specs):
+        """Return a clone in mid re-encryption."""
+        lv = self.a.lvs[self.volume.name]
+        lv[:] = ['of a guest'] * len(lv)
+        reencrypt.start(self.a.node, self.volume.id,
+                        reencrypt.Wish())
+        newborn = self.born(of, **specs)
+        newborn.status = 'available'
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.assertIsNotNone(self.world.headers[newborn.id].under_way)
+        return newborn
+
+    def ended(self, of=VOLUME, **specs):
+        """Return a clone whose re-encryption has just ended."""
+        newborn = self.begun(of, **specs)
+        for volume in (self.volume, newborn):
+            self.a.reconciler.converge_node()
+            self.assertIn(volume.id, self.a.reencrypting)
+            sim.end(self.a, volume.id)
+        return newborn
+
+
+@ddt.ddt
+class LateKeyTest(ReencryptedCase):
+    """A clone in mid re-encryption gets its own key when that has ended."""
+
+    AWAY = encryption_exceptions.KeyUnavailable(reason='away')
+
+    def look(self):
+        self.a.reconciler.converge_node()
+
+    def shown(self, newborn):
+        """Return what "status" and "verify" say of the shared secret."""
+        node = self.a.node
+        with node.lock(newborn.id):
+            node.stack.ensure_handle_on_lv(
+                newborn.id, newborn.name, rows.body_bytes(newborn))
+        problems = ''.join(
+            each['problem'] for each in headers.verify(node, newborn.id)
+            if each['what'] == 'key')
+        shares = headers.status(node, newborn.id)['shares_key']
+        self.assertEqual(shares, 'gets its own' in problems)
+        return shares
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_own_key(self, of):
+        newborn = self.ended(of)
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertTrue(self.shown(newborn))
+        self.assertFalse(self.shown(self.volume))
+        self.look()
+        self.assert_own(newborn)
+        self.assertFalse(self.shown(newborn))
+        key = rows.recorded(newborn).key
+        self.look()
+        self.assertEqual(key, rows.recorded(newborn).key)
+        self.assertEqual({self.old, key}, set(self.world.secrets.kept))
+
+    @ddt.data((True, True), (True, False), (False, True))
+    @ddt.unpack
+    def test_in_use(self, attached, opened):
+        """Its guest keeps it, open or not; its UUID stays."""
+        newborn = self.begun()
+        newborn.status = 'in-use'
+        newborn.volume_attachment = [types.SimpleNamespace(
+            id='1', connector=test_connections.ON_A, connection_info={
+                'driver_volume_type': 'local'}, attached_host='a',
+            instance_uuid=None, attach_status='attached')]
+        name = names.crypt(newborn.id)
+        self.look()
+        if opened:
+            self.a.opened.add(name)
+        if not attached:  # who has it open is late
+            newborn.status, newborn.volume_attachment = 'available', []
+        sim.end(self.a, newborn.id)
+        self.look()
+        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+        self.assertIn(name, self.a.devices)
+        self.assertEqual(self.volume.id, self.world.headers[newborn.id].uuid)
+        self.assertFalse(self.shown(newborn))
+
+    def test_open_though_nothing_uses_it(self):
+        """What decrypts it has the UUID of its image: it is made again."""
+        newborn, node = self.ended(), self.a.node
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
+            self.look()
+        with node.lock(newborn.id):
+            node.stack.ensure_handle_on_lv(
+                newborn.id, newborn.name, rows.body_bytes(newborn))
+            node.crypt.open(newborn.id, self.world.secrets.kept[self.old][1])
+            rotate.give_own_key_late(node, newborn.id)
+        self.assertNotIn(names.crypt(newborn.id), self.a.devices)
+        self.assert_own(newborn)
+
+    def test_key_manager_is_away(self):
+        """The re-encryption ends; the next check gives the key."""
+        newborn = self.ended()
+        self.world.secrets.state = crypt.AWAY
+        self.look()
+        self.assertIsNone(rows.recorded(newborn).becoming)
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.world.secrets.state = ''
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn)
+
+    def test_new_secret_that_is_refused(self):
+        """The change goes back; the clone still shares the secret."""
+        newborn = self.ended()
+        get = crypt.SimKeys.get_again
+
+        def refusing(own, key, *args):
+            if key != self.old:
+                raise encryption_exceptions.KeyRefused(key=key, reason='no')
+            return get(own, key, *args)
+        with mock.patch.object(crypt.SimKeys, 'get_again', refusing):
+            self.look()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn)
+
+    def test_operator_is_first(self):
+        newborn = self.ended()
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
+            self.look()
+        rotate.rotate(self.a.node, newborn.id)
+        key = rows.recorded(newborn).key
+        self.assertFalse(self.shown(newborn))
+        self.look()
+        self.assertEqual(key, rows.recorded(newborn).key)
+
+    def test_clone_of_the_clone(self):
+        """Made after the end, before the clone has its own key."""
+        newborn = self.ended()
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
+            self.look()
+        self.assertTrue(rows.recorded(newborn).shares_key)
+        self.volume = newborn
+        self.assert_own(self.born())
+
+    def test_shared_key_of_its_type(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        newborn = self.ended(key='type:ours')
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn, 'ours')
+        self.assertFalse(self.shown(newborn))
+
+    def test_image_has_the_shared_key_of_its_type(self):
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        newborn = self.begun(key='type:ours')
+        self.assertFalse(rows.recorded(newborn).shares_key)
+
+    def test_type_takes_the_secret_by_now(self):
+        newborn, kept = self.ended(), self.world.secrets.kept
+        kept[self.old] = 'for all', kept[self.old][1]
+        newborn.extra_specs['localclone:key'] = 'type:' + self.old
+        self.look()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertFalse(self.shown(newborn))
+
+    @ddt.data('kill', 'cut')
+    def test_at_every_step(self, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            newborn = self.ended()
+            node = self.a.node
+            self.look_without_key()
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                with node.lock(newborn.id):
+                    rotate.give_own_key_late(node, newborn.id)
+            except effects.Stopped:
+                self.a.dead = False
+                self.world.stop_at = ()
+                recorded = rows.recorded(newborn).key
+                self.assertIn(self.world.secrets.kept[recorded][1],
+                              self.world.headers[newborn.id].slots.values())
+                for _look in range(2):
+                    self.look()
+                self.assert_own(newborn)
+                self.assertEqual(2, len(self.world.secrets.kept))
+                continue
+            self.assert_own(newborn)
+            self.assertGreater(stop, 12)
+            return
+
+    def look_without_key(self):
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
+            self.look()
+
+
+class CopiesTest(Case):
+    """A copy of a volume in mid re-encryption has both pins, then one."""
+
+    def setUp(self):
+        super().setUp()
+        node = self.a.node
+        reencrypt.start(node, self.volume.id, reencrypt.Wish(
+            cipher='serpent-xts-plain64'))
+        sim.go_on(self.a, self.volume.id)
+        self.before = rows.recorded(self.volume)
+        self.snapshot_id = self.world.snapshot_row(self.volume)
+        snapshots.create(self.a.reconciler, self.snapshot_id,
+                         self.volume.id, 0)
+        self.world.set_snapshot(self.snapshot_id, status='available')
+        self.assertEqual(self.before, rows.recorded(
+            node.snapshots.snapshot(self.snapshot_id)))
+
+    def pins(self, volume):
+        found = rows.recorded(self.world.volumes[volume.id])
+        return found.pin, found.becoming
+
+    def ends(self, volume):
+        self.assertEqual((self.before.pin, self.before.becoming),
+                         self.pins(volume))
+        self.a.reconciler.converge_node()
+        self.assertIn(volume.id, self.a.reencrypting)
+        sim.end(self.a, volume.id)
+        self.a.reconciler.converge_node()
+        self.assertEqual((self.before.becoming, None), self.pins(volume))
+        self.assertEqual([], self.world.wrongs)
+
+    def test_its_own(self):
+        self.ends(self.volume)
+
+    def test_clone(self):
+        newborn = self.row()
+        self.bear(newborn)
+        newborn.status = 'available'
+        self.ends(newborn)
+
+    def test_clone_of_a_snapshot_once_its_volume_is_done(self):
+        self.ends(self.volume)
+        newborn = self.row()
+        self.bear(newborn, self.snapshot_id)
+        newborn.status = 'available'
+        self.ends(newborn)
+
+    def test_revert_once_it_is_done(self):
+        self.ends(self.volume)
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(
+            self.world, self.volume, self.snapshot_id, A)
+        self.volume.status = 'available'
+        self.ends(self.volume)
+
+
+class RoomTest(ReencryptedCase):
+    """A clone in mid re-encryption becomes full: all of it is written."""
+
+    def look_with(self, room):
+        checked = []
+
+        def check(node, volume):
+            self.assertIn(nodes.FREE_SPACE, node.stack._node.held)
+            checked.append(volume.id)
+            if not room:
+                raise encryption_exceptions.NoRoomToReencrypt(
+                    volume=volume.id, host=node.host, needed=1, free=0)
+        with mock.patch.object(reencrypt, '_check_room', check):
+            self.a.reconciler.converge_node()
+        return checked
+
+    def test_goes_on_only_where_there_is_room(self):
+        newborn = self.begun()
+        said = []
+        with mock.patch.object(events, 'say', lambda event, **facts: (
+                said.append((event, facts.get('volume'))))):
+            self.assertEqual([newborn.id], self.look_with(False))
+        self.assertIn((events.REENCRYPTION_STOPPED, newborn.id), said)
+        self.assertNotIn(newborn.id, self.a.reencrypting)
+        self.assertNotIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
+        self.assertEqual([newborn.id], self.look_with(True))
+        # Its room is taken.
+        self.assertIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
+        self.assertIn(newborn.id, self.a.reencrypting)
+        self.assertEqual([], self.look_with(False))  # it has its room
+
+    def test_key_is_pinned_though_there_is_no_room(self):
+        """What its image's row has announced only is not left open."""
+        with mock.patch.object(reencrypt, '_pin_new_key',
+                               autospec=True, side_effect=OSError):
+            self.assertRaises(OSError, reencrypt.start, self.a.node,
+                              self.volume.id, reencrypt.Wish())
+        newborn = self.row()
+        self.bear(newborn)
+        newborn.status = 'available'
+        self.assertEqual('', rows.recorded(newborn).becoming.digest)
+        with mock.patch.object(events, 'say', autospec=True):
+            self.assertIn(newborn.id, self.look_with(False))
+        self.assertNotIn(newborn.id, self.a.reencrypting)
+        self.assertEqual(self.world.headers[newborn.id].under_way.digest,
+                         rows.recorded(newborn).becoming.digest)
+
+
+@ddt.ddt
+class StopsTest(Case):
+
+    @ddt.data(*itertools.product((VOLUME, SNAPSHOT), ('kill', 'cut')))
+    @ddt.unpack
+    def test_at_every_step(self, of, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            newborn = self.row()
+            snapshot_id = self.snapshot() if of == SNAPSHOT else None
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                self.bear(newborn, snapshot_id)
+                self.assertGreater(stop, 20)
+                return
+            except (effects.Stopped, exceptions.PeerUnreachable):
+                self.a.dead = False
+            newborn.status = 'error'  # Cinder's manager says so
+            self.a.reconciler.converge_node()
+            self.delete(newborn)
+            del self.world.volumes[newborn.id]
+            self.assertNotIn(newborn.name, self.a.lvs)
+            self.assertEqual([self.old], list(self.world.secrets.kept))
+            self.assert_opens()
+            self.assertEqual([], self.world.wrongs)
+
+    def test_without_a_key_manager_at_every_step(self):
+        for moment in range(1, 60):
+            self.of(worlds.World())
+            newborn = self.row()
+            world, tick, left = self.world, self.world.tick, [moment]
+
+            def passing(node, what):
+                left[0] -= 1
+                if not left[0]:
+                    world.secrets.state = crypt.AWAY
+                tick(node, what)
+            world.tick = passing
+            done = False
+            with contextlib.suppress(exceptions.LocalCloneError):
+                self.bear(newborn)
+                done = True
+            left[0], world.secrets.state = 0, ''
+            if done:
+                self.assert_own(newborn)
+            else:
+                self.assertNotIn(newborn.name, self.a.lvs)
+                self.create(newborn)  # as Cinder does with an image
+                token, = self.world.headers[newborn.id].tokens.values()
+                self.assertEqual(luks_header.Role.VOLUME, token.role)
+            newborn.status = 'available'
+            self.delete(newborn)
+            self.assertEqual([self.old], list(self.world.secrets.kept))
+            self.assert_opens()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone encryption``: which volumes, whose homes, exit codes."""
+
+import io
+import json
+import os
+import sys
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.cmd.encryption import status
+from cinder_localclone.cmd import errors
+from tests.lab import test_docs
+
+sys.path.insert(0, str(test_docs.DOC / '_ext'))
+import sample_backend as sample  # noqa: E402
+
+DRIVER = {sample.ENCRYPTED, sample.REENCRYPTED}
+
+
+@ddt.ddt
+class CommandsTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
+
+    def run_json(self, *words):
+        printed, code = sample.run([*words, '--format', 'json'])
+        return json.loads(printed.partition('\n')[2]), code
+
+    def test_status(self):
+        rows, code = self.run_json('encryption', 'status')
+        self.assertEqual(0, code)
+        self.assertEqual(
+            [(sample.ENCRYPTED, 'driver', 512, '0, 1', 'slot 1'),
+             (sample.BY_NOVA, 'Nova', 256, '', ''),
+             (sample.REENCRYPTED, 'driver', 512, '0, 1', 'no')],
+            [(row['Volume'], row['Encrypted by'], row['Key bits'],
+              row['Key slots'], row['Recovery key']) for row in rows])
+        self.assertIn('not complete', rows[2]['Remarks'])
+
+    @ddt.data('status', 'verify')
+    def test_row_that_is_not_understood(self, name):
+        """Its home says so; all others are shown."""
+        with mock.patch.object(sample.ENCRYPTED_OF[sample.NODE1][0],
+                               'provider_id', 'lc9:what'):
+            rows, _code = self.run_json('encryption', name)
+        self.assertLessEqual(DRIVER, {row['Volume'] for row in rows})
+
+    def test_re_encryption(self):
+        found = {'done': 1 << 30, 'total': 4 << 30, 'status': 'running',
+                 'cipher': 'c'}
+        self.assertEqual('25.0 % running, to c',
+                         status.reencryption(found))
+        self.assertEqual('', status.reencryption(
+            dict(found, status='none')))
+
+    def test_unknown_keys(self):
+        answer = dict(sample._status(sample.ENCRYPTED), unknown_keys=['3'],
+                      shares_key=True)
+        self.assertEqual(
+            ['open', 'has the secret of its source',
+             'unknown key in slot 3'], list(status.remarks(answer)))
+
+    @ddt.data('rotate', 'header-backup')
+    def test_all_and_one(self, name):
+        rows, code = self.run_json('encryption', name, '--all')
+        self.assertEqual((DRIVER, 0), ({row['Volume'] for row in rows}, code))
+        rows, _code = self.run_json('encryption', name, sample.ENCRYPTED)
+        self.assertEqual([sample.ENCRYPTED], [row['Volume'] for row in rows])
+        for words in ((), ('--all', sample.ENCRYPTED)):
+            self.assertRaises(SystemExit, sample.run,
+                              ['encryption', name, *words])
+
+    def test_type(self):
+        records = sample._Backend.records
+        with mock.patch.object(records, 'type_id', lambda name: 't1',
+                               create=True), mock.patch.object(
+                sample.ENCRYPTED_OF[sample.NODE2][0], 'volume_type_id', 't1',
+                create=True), mock.patch.object(
+                sample.ENCRYPTED_OF[sample.NODE1][0], 'volume_type_id', 't2',
+                create=True):
+            rows, _code = self.run_json(
+                'encryption', 'rotate', '--type', 'secret')
+        self.assertEqual([sample.REENCRYPTED], [
+            row['Volume'] for row in rows])
+
+    def test_one_that_is_refused_does_not_stop_the_others(self):
+        def ask(own, host, method, volume_id):
+            return (None, 'no') if volume_id == sample.ENCRYPTED else (
+                None, '')
+        with mock.patch.object(sample._Backend, 'ask', ask):
+            rows, code = self.run_json('encryption', 'rotate', '--all')
+        self.assertEqual((['no', 'has another key'], 1), (
+            [row['Result'] for row in rows], code))
+
+    def test_node_that_is_down_is_not_asked(self):
+        with mock.patch.object(sample._Backend, 'nodes', lambda own: {
+                sample.NODE1: False, sample.NODE2: True}):
+            for name in ('status', 'rotate', 'verify'):
+                words = ['--all'] * (name == 'rotate')
+                rows, code = self.run_json('encryption', name, *words)
+                self.assertEqual(1, code)
+                self.assertIn('its service is down', str(rows[0]))
+
+    def test_plain_volume(self):
+        with mock.patch.object(sample._Backend, 'ask') as ask:
+            _printed, code = sample.run(['encryption', 'rotate', 'MOVING'])
+        self.assertEqual(1, code)
+        ask.assert_not_called()
+
+    def test_verify(self):
+        rows, code = self.run_json('encryption', 'verify', sample.ENCRYPTED)
+        self.assertEqual(1, code)
+        self.assertEqual({'ok', 'there is none'},
+                         {row['Result'] for row in rows})
+
+
+@ddt.ddt
+class HereTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
+
+    @ddt.data('add-recovery-key', 'remove-recovery-key', 'header-restore')
+    def test_only_on_the_home(self, name):
+        _printed, code = sample.run(
+            ['encryption', name, sample.REENCRYPTED])
+        self.assertEqual(1, code)
+        _printed, code = sample.run(['encryption', name, sample.ENCRYPTED])
+        self.assertEqual(0, code)
+
+    @ddt.data(keys.Add, keys.Remove, keys.HeaderRestore)
+    def test_only_by_root(self, kind):
+        command = kind(mock.MagicMock(), None)
+        with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
+            self.assertRaises(errors.CommandError, command.here,
+                              sample.ENCRYPTED)
+
+    def test_locks_are_the_services_own(self):
+        """Files of root's would lock it out."""
+        directory = self.useFixture(fixtures.TempDir()).path
+        found = keys.owner_of_locks('file://' + directory)
+        self.assertEqual((os.getuid(), os.getgid()), found)
+        self.assertIsNone(keys.owner_of_locks('etcd3+http://host'))
+        done = []
+        with mock.patch.multiple(
+                keys.os, seteuid=lambda each: done.append(('u', each)),
+                setegid=lambda each: done.append(('g', each))):
+            with keys.acting_as((7, 8)):
+                done.append('made')
+            with keys.acting_as(None), keys.acting_as((0, 0)):
+                done.append('made')
+        self.assertEqual([('g', 8), ('u', 7), 'made', ('u', 0), ('g', 0),
+                          'made'], done)
+
+
+class TypedTest(testtools.TestCase):
+
+    def test_terminal_does_not_show_a_recovery_key(self):
+        typed = mock.Mock(spec=sys.stdin)
+        typed.isatty.return_value = True
+        self.useFixture(fixtures.MockPatchObject(
+            keys.sys, 'stdin', typed))
+        with mock.patch.object(keys.getpass, 'getpass', autospec=True,
+                               return_value='unseen'):
+            self.assertEqual('unseen', keys._read('-'))
+        typed.read.assert_not_called()

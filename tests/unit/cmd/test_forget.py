@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that never comes back is forgotten: volumes, moves, clean-ups."""
+
+import contextlib
+import io
+import json
+import logging
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder_localclone.cmd import forget
+from cinder_localclone.cmd import main
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests.unit import callers
+from tests.unit.volumes import test_snapshots
+from tests import world as worlds
+from tests.world import records
+
+A, B, C = test_remains.A, test_remains.B, test_remains.C
+
+
+@ddt.ddt
+class ForgettingTest(test_remains.Base):
+
+    def plan(self, world, host, percent=None):
+        """What is said of the node: the only step."""
+        return forget.plan(world.nodes[C].node.records._inner, host,
+                           C + '#p', lambda move: percent)
+
+    def forget(self, world, host):
+        self.lose(world.nodes[host])
+        steps = self.plan(world, host)
+        for step in steps:
+            if step.act:
+                step.act()
+        return steps
+
+    def check_forgotten(self, world, host):
+        """Nothing in the records names the node; it is not missed."""
+        self.assertEqual([], self.plan(world, host))
+        world.settle()
+
+    def test_nothing_names_it(self):
+        world, _volume, _expected = self.begin()
+        self.assertEqual([], self.plan(world, B))
+
+    def test_volumes_of_a_node_of_a_similar_name(self):
+        """The database's match is wider than a node's name."""
+        world, _volume, _expected = self.begin()
+        with mock.patch.object(records.SimRecords, 'volumes_of',
+                               lambda _own, _host: [*world.volumes.values()]):
+            self.assertEqual([], self.plan(world, B))
+
+    def test_remains(self):
+        world, volume, expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        self.complete(world, volume, A, C)
+        for host in (A, B):
+            step, = self.forget(world, host)
+            self.assertEqual(forget.NOTHING, step.lost)
+            self.check_forgotten(world, host)
+        self.assertEqual({}, world.shadows)
+        self.verify(world, volume, expected)
+        self.assertEqual('success', volume.migration_status)
+        # What they had is theirs: it is not removed once they are back.
+        for node in world.nodes.values():
+            node.gone = node.dead = False
+        world.settle()
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        self.assertEqual({}, world.nodes[A].devices)
+        self.verify(world, volume, expected)
+
+    def test_destination_that_is_not_committed(self):
+        world, volume, expected = self.begin()
+        world.nodes[A].node.records.begin(
+            volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        step, = self.forget(world, B)
+        self.assertEqual(
+            ('a move to it, not committed', forget.NOTHING),
+            (step.what, step.lost))
+        self.check_forgotten(world, B)
+        self.check(world, volume, expected)
+
+    def test_source_that_is_not_committed(self):
+        """The volume is lost; the destination cleans up by itself."""
+        world, volume, _expected = self.begin()
+        prepare = worlds.SimRecords.commit
+
+        def dies(rows, move):
+            self.lose(world.nodes[A])
+            raise worlds.Stopped(world.nodes[A])
+        with mock.patch.object(worlds.SimRecords, 'commit', dies):
+            self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
+        self.assertIs(prepare, worlds.SimRecords.commit)
+        self.assertEqual([
+            ('a move from it, not committed', 'see the volume'),
+            ('home of the volume (available)', 'the whole volume')], [
+                (step.what, step.lost) for step in self.forget(world, A)])
+        self.check_forgotten(world, A)
+        self.assertEqual(({}, {}), (world.nodes[B].lvs, world.shadows))
+        self.check_lost(world, volume)
+
+    def check_lost(self, world, volume):
+        """It can be deleted where it has been put."""
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+        volume.status = 'deleting'
+        callers.delete(world.nodes[C].node, volume)
+        del world.volumes[volume.id]
+        world.settle()
+        self.assertEqual({}, world.shadows)
+        for node in world.nodes.values():
+            if not node.gone:
+                self.assertEqual([{}] * 4, [
+                    node.lvs, node.devices, node.exports, node.sessions])
+
+    def test_home(self):
+        world, volume, _expected = self.begin()
+        step, = self.forget(world, A)
+        self.assertEqual('the whole volume', step.lost)
+        self.check_forgotten(world, A)
+        self.check_lost(world, volume)
+
+    def test_home_that_a_volume_had_come_to(self):
+        """Its source is kept until the volume is deleted, and goes then."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        step, = self.forget(world, B)
+        self.assertIn('volume-%s on %s' % (volume.id, A), step.lost)
+        self.check_forgotten(world, B)
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        self.check_lost(world, volume)
+
+    @ddt.data(False, True)
+    def test_heir_has_no_trouble_with_what_is_lost(self, copied):
+        """Its owner has to delete it; no look can do anything about it."""
+        world, volume, _expected = self.begin()
+        if copied:
+            world.nodes[A].move(volume, B)
+        self.forget(world, B if copied else A)
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        world.settle()
+        world.nodes[C].reconciler.converge_moves()
+        self.assertEqual('', log.output)
+        # What there is of it is not left alone.
+        volume.status = 'available'
+        world.nodes[C].reconciler.converge_node()
+        self.assertIn(volume.id, log.output)
+        volume.status = 'error'
+        self.check_lost(world, volume)
+
+    def test_source_of_a_copy(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        world.nodes[B].write(volume.id, 1, 'new')
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A, 25.0)
+        self.assertIn('75.0 %', step.lost)
+        step, = self.plan(world, A)
+        self.assertIn('unknown', step.lost)
+        self.assertIsNone(step.act)
+        step, = self.plan(world, A, 100.0)
+        self.assertEqual(forget.NOTHING, step.lost)
+        self.assertEqual('new', world.nodes[B].read(volume.id, 1))
+        world.nodes[C].node.records.advance(
+            self.move(world, volume), Event.HYDRATED)
+        step, = self.plan(world, A)
+        self.assertEqual(forget.NOTHING, step.lost)
+        # Deleted, it leaves a clean-up that nobody will do.
+        volume.status = 'deleting'
+        callers.delete(world.nodes[B].node, volume)
+        del world.volumes[volume.id]
+        self.forget(world, A)
+        self.check_forgotten(world, A)
+        self.assertEqual({}, world.shadows)
+
+    def live(self):
+        world, volume, expected = self.begin()
+        handle = names.handle(volume.id)
+        world.nodes[A].opened.add(handle)
+        self.attach(world, volume, B, live=True)
+        self.assertIs(Phase.STARTING, self.move(world, volume).phase)
+        return world, volume, expected, handle
+
+    def test_destination_of_a_live_migration(self):
+        world, volume, expected, handle = self.live()
+        step, = self.forget(world, B)
+        self.assertIn('writes on the lost node', step.lost)
+        self.assertEqual(A, world.home(volume).host)
+        self.check_forgotten(world, B)
+        self.write(world, volume, expected, 1, 'new')
+        self.attach(world, volume, C, live=True)
+        world.nodes[A].opened.discard(handle)
+        world.settle()
+        self.verify(world, volume, expected)
+
+    def test_source_of_a_live_migration(self):
+        world, volume, expected, _handle = self.live()
+        self.forget(world, A)
+        self.assertIs(Phase.MIGRATING, self.move(world, volume).phase)
+        self.assertEqual(B, world.home(volume).host)
+
+    def test_snapshots(self):
+        """They stay where they were taken, wherever their volume went."""
+        world, volume, expected = self.begin()
+        world.pool = 'pool'
+        kept, doomed = (test_snapshots.Base.take(world, volume)
+                        for _each in range(2))
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.settle()
+        world.set_snapshot(doomed, status='deleting')
+        step, = self.forget(world, A)
+        self.assertEqual((volume.id, 'the whole snapshot'),
+                         (step.volume_id, step.lost))
+        self.assertIn(kept, step.what)
+        self.assertEqual(['error', 'deleting'], [
+            world.snapshots[each].status for each in (kept, doomed)])
+        self.check_forgotten(world, A)
+        self.verify(world, volume, expected)
+        # Deleting it is all that its owner can do.
+        test_snapshots.Base.drop(world, kept, B)
+
+    def test_what_has_changed_meanwhile(self):
+        world, volume, expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        step, = self.plan(world, B)
+        self.bring_back(world)
+        self.assertRaises(exceptions.StaleMove, step.act)
+        self.check(world, volume, expected)
+
+    def test_heir_is_the_source(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        self.lose(world.nodes[B])
+        for step in forget.plan(world.nodes[A].node.records._inner, B,
+                                A + '#p', lambda move: None):
+            step.act and step.act()
+        world.settle()
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        volume.status = 'deleting'
+        callers.delete(world.nodes[A].node, volume)
+        del world.volumes[volume.id]
+        world.settle()
+        self.assertEqual(({}, {}, {}), (
+            world.shadows, world.nodes[A].lvs, world.nodes[A].devices))
+
+
+class CommandTest(test_remains.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.volume, self.expected = self.begin()
+        self.backend = mock.MagicMock(host=C)
+        self.backend.records = self.world.nodes[C].node.records._inner
+        self.backend.name = 'l'
+        self.up = {A: True, B: False, C: True}
+        self.backend.records.services = lambda: self.up
+        self.backend.nodes.return_value = self.up
+        self.backend.ask.return_value = {'host': C + '#p'}, ''
+        self.useFixture(fixtures.MockPatchObject(
+            main.LocalClone, 'backend', return_value=self.backend))
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimRecords, 'end_interrupted', create=True,
+            return_value={}))
+        self.services = self.useFixture(fixtures.MockPatchObject(
+            worlds.SimRecords, 'forget_service', return_value=True)).mock
+
+    def run_command(self, *words):
+        with contextlib.redirect_stdout(io.StringIO()) as out, \
+                contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main.main(['--json', 'forget', *words])
+        return code, (json.loads(out.getvalue()) if out.getvalue()
+                      else err.getvalue())
+
+    def test_first_it_says_what_is_lost(self):
+        self.fail_to_prepare(self.world, self.volume)
+        before = dict(self.world.shadows)
+        code, rows = self.run_command(B)
+        self.assertEqual((1, [self.volume.id, '']), (
+            code, [row['Volume'] for row in rows]))
+        self.assertEqual('nothing', rows[0]['Lost'])
+        self.assertEqual(before, self.world.shadows)
+        self.services.assert_not_called()
+
+    def test_then_it_does_so(self):
+        self.fail_to_prepare(self.world, self.volume)
+        code, rows = self.run_command(B, '--yes')
+        self.assertEqual((0, {}), (code, self.world.shadows))
+        self.services.assert_called_once_with(B)
+        self.assertEqual(['not waited for any more',
+                          'the volume service is forgotten'],
+                         [row['What'] for row in rows])
+        self.services.return_value = False
+        self.assertEqual((0, []), self.run_command(B, '--yes'))
+
+    def test_one_that_fails_keeps_the_service(self):
+        other = self.world.create_volume(B)
+        self.fail_to_prepare(self.world, self.volume)
+        with mock.patch.object(
+                worlds.SimRecords, 'finish',
+                side_effect=exceptions.StaleMove(volume='v')):
+            code, rows = self.run_command(B, '--yes')
+        self.assertEqual((1, 2, C + '#p'), (code, len(rows), other.host))
+        self.assertIn('failed: ', rows[0]['What'])
+        self.services.assert_not_called()
+
+    def test_refused(self):
+        for host, words in ((A, 'is up'), ('d@l', 'Nothing names'),):
+            code, said = self.run_command(host, '--yes')
+            self.assertEqual(1, code)
+            self.assertIn(words, said)
+        self.backend.nodes.return_value[C] = False
+        self.assertIn('this node', self.run_command(C, '--yes')[1])
+        self.backend.ask.return_value = None, 'did not answer'
+        self.assertIn('did not answer', self.run_command(B, '--yes')[1])
+        self.assertEqual(A, self.world.home(self.volume).host)
+        self.services.assert_not_called()
+
+    def test_of_another_backend_that_is_up(self):
+        other = self.world.create_volume(B)
+        other.host = 'ctrl@lvm#p'
+        self.backend.records.services = lambda: {
+            A: True, C: True, 'ctrl@lvm': True}
+        code, _said = self.run_command('ctrl@lvm', '--yes')
+        self.assertEqual(('ctrl@lvm#p', 1), (other.host, code))

@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's command: its faces, exit codes and configuration."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import textwrap
+import types
+from unittest import mock
+
+from cinder.common import config as cinder_config  # noqa: F401
+from cinder.volume.drivers import lvm as cinder_lvm
+import ddt
+import fixtures
+from os_brick import privileged as brick
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_db import options as db_options
+from oslo_privsep import priv_context
+import testtools
+
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd import errors
+from cinder_localclone.cmd import main
+from cinder_localclone.cmd import moves as moves_command
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
+from cinder_localclone.core import version
+from cinder_localclone.driver import driver
+from cinder_localclone.service import options
+from cinder_localclone.storage import privsep
+from cinder_localclone.storage.privsep import cryptsetup_keys
+from cinder_localclone.storage.privsep import memory
+from tests.helpers import specs
+
+ROOT = pathlib.Path(__file__).parents[3]
+CONFIGURATION = '''
+    [DEFAULT]
+    host = node1
+    enabled_backends = other, localclone
+    state_path = %(directory)s
+    transport_url = fake:/
+    [database]
+    connection = sqlite:///%(directory)s/cinder.sqlite
+    [backend_defaults]
+    volume_group = shared
+    localclone_region_size_kib = 128
+    [other]
+    volume_driver = cinder.volume.drivers.lvm.LVMVolumeDriver
+    [localclone]
+    volume_driver = cinder_localclone.driver.LocalCloneDriver
+    localclone_metadata_volume_group = fast
+    localclone_reconcile_interval = 9
+'''
+SECOND = '''
+    [second]
+    volume_driver = cinder_localclone.driver.LocalCloneDriver
+    backend_host = elsewhere
+    lvm_type = default
+'''
+
+
+class ConfigurationFixture(fixtures.Fixture):
+    """A cinder.conf."""
+
+    def __init__(self, text=CONFIGURATION, more=''):
+        self._text = text + more
+
+    def _setUp(self):
+        self.directory = self.useFixture(fixtures.TempDir()).path
+        self.path = os.path.join(self.directory, 'cinder.conf')
+        with open(self.path, 'w') as file:
+            file.write(textwrap.dedent(
+                self._text % {'directory': self.directory}))
+
+
+class ProcessTest(testtools.TestCase):
+    """The real command, as a shell runs it."""
+
+    def run_command(self, *words, path=None):
+        # Without -W or PYTHONWARNINGS: as an operator runs it.
+        environment = {key: value for key, value in os.environ.items()
+                       if key != 'PYTHONWARNINGS'}
+        return subprocess.run(
+            [sys.executable, '-m', 'cinder_localclone.cmd.main', *words],
+            cwd=ROOT, env=dict(environment, PATH=path or os.environ['PATH'],
+                               PYTHONDONTWRITEBYTECODE='1'),
+            capture_output=True, text=True, timeout=120)
+
+    def test_an_error_is_said_once_and_nothing_else(self):
+        conf = self.useFixture(ConfigurationFixture())
+        done = self.run_command('--config-file', conf.path, 'moves')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        line, = done.stderr.splitlines()
+        self.assertIn('Cinder\'s database can\'t be used', line)
+        self.assertIn('no such table', line)
+        self.assertNotIn('SELECT', line)
+
+    def test_nothing_to_show(self):
+        import sqlalchemy
+
+        from cinder_localclone.db import moves
+        conf = self.useFixture(ConfigurationFixture())
+        engine = sqlalchemy.create_engine(
+            'sqlite:///%s/cinder.sqlite' % conf.directory)
+        self.addCleanup(engine.dispose)
+        moves.models.BASE.metadata.create_all(engine)
+        done = self.run_command('--config-file', conf.path, 'moves')
+        self.assertEqual((0, '', 'No volume is moving.\n'), (
+            done.returncode, done.stdout, done.stderr))
+        done = self.run_command('--config-file', conf.path, 'moves', '--json')
+        self.assertEqual((0, [], ''), (
+            done.returncode, json.loads(done.stdout), done.stderr))
+
+    def test_without_a_sub_command(self):
+        done = self.run_command()
+        self.assertEqual((2, ''), (done.returncode, done.stdout))
+        for name in main.COMMANDS:
+            self.assertIn('\n  %s ' % name, done.stderr)
+
+    def test_doctor_with_nothing_at_all(self):
+        done = self.run_command(
+            '--config-file', '/nonexistent/cinder.conf', 'doctor', '--json',
+            path='/nonexistent')
+        self.assertEqual((1, ''), (done.returncode, done.stderr))
+        rows = json.loads(done.stdout)
+        self.assertEqual(['Check', 'Verdict', 'Details', 'Fix'],
+                         list(rows[0]))
+        self.assertEqual(('cinder.conf', 'FAIL'), (
+            rows[0]['Check'], rows[0]['Verdict']))
+        self.assertIn('/nonexistent/cinder.conf', rows[0]['Details'])
+        checked = {row['Check']: row for row in rows}
+        self.assertIn('lvs', checked['commands']['Details'])
+        self.assertIn('is not installed', checked['LVM filter']['Details'])
+        self.assertIn('udev rules', checked)
+        for row in rows:
+            self.assertNotIn('Error', row['Details'])
+
+    def test_metrics_of_a_node_on_which_nothing_works(self):
+        """Neither a database, nor a bus, nor LVM."""
+        conf = self.useFixture(ConfigurationFixture())
+        done = self.run_command(
+            '--config-file', conf.path, 'metrics', '--json', '--seconds',
+            '60', path='/nonexistent')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            {'storage': 0, 'database': 0, 'service': 0, 'doctor': 1}, {
+                each['Labels']['collector']: each['Value']
+                for each in json.loads(done.stdout)
+                if each['Name'] == 'localclone_collector_success'})
+
+    def test_restore_imports_neither_database_nor_bus(self):
+        conf = self.useFixture(ConfigurationFixture())
+        code = '''
+            from cinder_localclone.cmd import backend
+            from cinder_localclone.cmd import boot as restore
+            from cinder_localclone.cmd import main
+            from cinder_localclone.service import restore
+            import sys
+            app = main.LocalClone()
+            found = backend.Backend(backend.Settings([sys.argv[1]]))
+            found.stack(), found.sessions()
+            print(*sorted({name.partition('.')[0] for name in sys.modules}
+                          | set(sys.modules)))
+        '''
+        loaded = subprocess.run(
+            [sys.executable, '-c', textwrap.dedent(code), conf.path],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+            timeout=60).stdout.split()
+        self.assertIn('cinder_localclone.service.restore', loaded)
+        for slow in ('sqlalchemy', 'oslo_messaging', 'cinder.objects',
+                     'cinder.db', 'cinder.rpc', 'rich', 'taskflow'):
+            self.assertNotIn(slow, loaded)
+
+    def test_version(self):
+        done = self.run_command('--version')
+        self.assertEqual(version.version_string(), done.stdout.split()[-1])
+
+
+class VersionTest(testtools.TestCase):
+
+    def test_of_a_checkout_is_that_of_the_package(self):
+        text = (ROOT / 'setup.cfg').read_text()
+        self.assertIn('\nversion = %s\n' % version.UNINSTALLED, text)
+        self.useFixture(fixtures.MockPatchObject(
+            version.metadata, 'version',
+            side_effect=version.metadata.PackageNotFoundError))
+        self.assertEqual(version.UNINSTALLED, version.version_string())
+
+    def test_is_that_of_pip(self):
+        self.useFixture(fixtures.MockPatchObject(
+            version.metadata, 'version', return_value='1.2.3.dev4'))
+        self.assertEqual('1.2.3.dev4', version.version_string())
+
+    def test_is_that_of_the_driver(self):
+        self.assertEqual(version.version_string(),
+                         driver.LocalCloneDriver.VERSION)
+
+
+class Application(main.LocalClone):
+    """The command, on a backend that a test makes."""
+
+    made = None
+
+    def backend(self):
+        """The made one."""
+        return self.made
+
+
+class CommandCase(testtools.TestCase):
+    """Base of tests that run the command on a made backend."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.FakeLogger())
+        for name in main.TALKATIVE:
+            self.useFixture(fixtures.FakeLogger(name))
+        self.backend = Application.made = mock.MagicMock()
+        self.backend.records.moves.return_value = []
+        self.backend.find.side_effect = str  # as if each had its id's name
+        self.useFixture(fixtures.MockPatchObject(
+            main, 'LocalClone', Application))
+
+    def run_command(self, *words):
+        """Its exit code, what it printed, and its errors."""
+        with contextlib.redirect_stdout(io.StringIO()) as out, \
+                contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                code = main.main(words)
+            except SystemExit as exc:
+                code = exc.code
+        return code, out.getvalue(), err.getvalue()
+
+
+@ddt.ddt
+class ExitCodeTest(CommandCase):
+
+    def test_done(self):
+        self.assertEqual(0, self.run_command('moves')[0])
+        self.assertEqual('[]', self.run_command('--json', 'moves')[1].strip())
+
+    @ddt.data([], ['none-such'], ['moves', '--none-such'], ['show'])
+    def test_wrong_command_line(self, words):
+        code, out, err = self.run_command(*words)
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('usage:', err)
+
+    @ddt.data(errors.CommandError('no such thing'),
+              exceptions.PeerUnreachable(host='h', method='m', seconds=1),
+              RuntimeError('no such thing'))
+    def test_error(self, error):
+        self.backend.records.moves.side_effect = error
+        self.assertEqual((1, '', '%s\n' % error), self.run_command('moves'))
+
+    def test_traceback_if_asked_for(self):
+        self.backend.records.moves.side_effect = RuntimeError('no such thing')
+        code, _out, err = self.run_command('moves', '--debug')
+        self.assertEqual(1, code)
+        self.assertIn('Traceback', err)
+
+    def test_interrupted(self):
+        self.backend.records.moves.side_effect = KeyboardInterrupt
+        self.assertEqual((130, '', ''), self.run_command('moves'))
+
+    def test_interrupted_while_it_begins(self):
+        self.useFixture(fixtures.MockPatchObject(
+            Application, '__init__', side_effect=KeyboardInterrupt))
+        self.assertEqual(130, self.run_command('moves')[0])
+
+    def test_reader_that_has_gone(self):
+        self.backend.records.moves.side_effect = BrokenPipeError
+        self.assertEqual(141, self.run_command('moves')[0])
+
+    def test_settle_without_a_move(self):
+        self.backend.volume.return_value = None, None
+        code, _out, err = self.run_command('abort', 'v')
+        self.assertEqual(1, code)
+        self.assertIn('Volume v is not moving', err)
+
+    def test_log_file(self):
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'log')
+        self.backend.records.moves.side_effect = RuntimeError('oh')
+        self.run_command('--log-file', path, 'moves')
+        with open(path) as file:
+            self.assertIn('oh', file.read())
+
+    def test_repair_of_all(self):
+        """Nodes that are down are named, and not asked."""
+        there = types.SimpleNamespace(id='v', name='volume-v', host='a@l#p')
+        lost = types.SimpleNamespace(id='w', name='volume-w', host='b@l#p')
+        self.backend.nodes.return_value = {'a@l': True, 'b@l': False}
+        self.backend.records.volumes_of.side_effect = {
+            'a@l': [there], 'b@l': [lost]}.get
+        self.backend.volume.side_effect = {
+            'v': (there, None), 'w': (lost, None)}.get
+        self.backend.ask.return_value = ['removed LV x'], ''
+        code, out, _err = self.run_command('repair', '--json')
+        self.assertEqual(1, code)
+        self.assertEqual(
+            [('v', 'a@l', 'removed LV x'),
+             ('w', 'b@l', 'not asked: its service is down')],
+            [tuple(row.values()) for row in json.loads(out)])
+        self.backend.ask.assert_called_once_with('a@l', 'repair', 'v')
+
+    def test_repair_of_all_is_of_one_backend(self):
+        """Nodes of another one are not "down"."""
+        self.backend.host = 'a@l'
+        self.backend.nodes.return_value = {'a@l': True}
+        self.backend.records.volumes_of.return_value = []
+        there = types.SimpleNamespace(id='v', name='volume-v', host='b@m#p')
+        move = types.SimpleNamespace(
+            volume_id='v', source='a@m', destination='b@m')
+        self.backend.records.moves.return_value = [move]
+        self.backend.volume.return_value = there, move
+        code, out, _err = self.run_command('repair', '--json')
+        self.assertEqual((0, []), (code, json.loads(out)))
+
+    def test_repair_without_source(self):
+        move = types.SimpleNamespace(destination='b@l')
+        self.backend.volume.return_value = None, move
+        code, out, _err = self.run_command(
+            'repair', '--json', '--without-source', 'v')
+        self.assertEqual((0, 'b@l'), (code, json.loads(out)[0]['Where']))
+        call = self.backend.call
+        call.assert_called_once_with('b@l', 'open_without_source', 'v')
+        for words in ([], ['--dry-run', 'v']):
+            self.assertEqual(1, self.run_command(
+                'repair', '--without-source', *words)[0])
+        self.backend.volume.return_value = None, None
+        code, _out, err = self.run_command('repair', '--without-source', 'v')
+        self.assertEqual(1, code)
+        self.assertIn('not moving', err)
+        call.assert_called_once()
+
+    def test_a_node_that_does_not_answer(self):
+        there = types.SimpleNamespace(
+            id='v', name='volume-v', host='a@l#p', status='available',
+            migration_status=None, volume_attachment=[])
+        self.backend.nodes.return_value = {'a@l': True}
+        self.backend.volume.return_value = there, None
+        self.backend.ask.return_value = None, 'did not answer'
+        for words in (['show', 'v'], ['repair', 'v']):
+            code, out, _err = self.run_command(*words)
+            self.assertEqual(1, code)
+            self.assertIn('did not answer', out)
+
+
+class WatchTest(testtools.TestCase):
+
+    def test_until_nothing_moves(self):
+        token = state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8))
+        move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
+        made = mock.MagicMock()
+        made.ask.return_value = None, 'did not answer'
+        made.records.moves.side_effect = [[move], []]
+        self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            moves_command.watch(made, None)
+        self.assertIn('v a@l > b@l', err.getvalue())
+        self.assertIn('done', err.getvalue())
+
+    def test_at_most(self):
+        made = mock.MagicMock()
+        made.records.moves.return_value = []
+        with contextlib.redirect_stderr(io.StringIO()):
+            moves_command.watch(made, 0.001)
+
+    def test_what_stands_beside_a_bar(self):
+        row = {'Remark': '', 'MiB/s': 2.5, 'Seconds left': 7,
+               'Pace': 'limited'}
+        self.assertEqual('2.5 MiB/s  7 s left  limited',
+                         moves_command._rest(row))
+        self.assertEqual('2.5 MiB/s  7 s left  ', moves_command._rest(
+            dict(row, Pace=None)))
+        self.assertEqual('', moves_command._rest(dict(row, **{'MiB/s': None})))
+        self.assertEqual('oh', moves_command._rest(dict(row, Remark='oh')))
+
+
+class SettingsTest(testtools.TestCase):
+
+    def settings(self, *args, **kwargs):
+        return backend.Settings([self.useFixture(
+            ConfigurationFixture(*args, **kwargs)).path])
+
+    def test_section(self):
+        settings = self.settings()
+        section, = settings.sections().values()
+        section.check()
+        self.assertEqual(
+            ('shared', 'fast', 128, 9, 'auto', 30),
+            (section.volume_group, section.localclone_metadata_volume_group,
+             section.localclone_region_size_kib,
+             section.localclone_reconcile_interval, section.lvm_type,
+             section.localclone_command_timeout))
+        self.assertEqual(('node1', 60),
+                         (settings.host, settings.rpc_timeout))
+
+    def test_value_that_cannot_be(self):
+        section, = self.settings(
+            more='    localclone_max_copies_in = many\n'
+        ).sections().values()
+        self.assertRaises(cfg.ConfigFileValueError, section.check)
+
+    def test_defaults_are_those_of_cinder(self):
+        theirs = {option.dest: option.default
+                  for option in cinder_lvm.volume_opts}
+        for option in backend.SECTION_OPTS:
+            if option.dest in theirs:
+                self.assertEqual(theirs[option.dest], option.default)
+        conf = backend.Settings([]).rpc_timeout, cfg.CONF.host
+        self.assertEqual((60, socket.gethostname()), conf)
+        self.assertEqual({'volume_group', 'lvm_type'}, {
+            option.dest for option in backend.SECTION_OPTS} & set(theirs))
+
+
+@ddt.ddt
+class BackendTest(testtools.TestCase):
+
+    def settings(self, more=''):
+        text = CONFIGURATION
+        if more:
+            text = text.replace('other, localclone', 'localclone, second')
+        return backend.Settings([self.useFixture(
+            ConfigurationFixture(text, more)).path])
+
+    def test_the_only_one(self):
+        found = backend.Backend(self.settings())
+        self.assertEqual(('localclone', 'node1@localclone'),
+                         (found.name, found.host))
+        stack = found.stack()
+        self.assertEqual(('shared', 'shared-pool', 'fast'), (
+            stack.group, stack.pool, stack.metadata_group))
+        self.assertTrue(found.sessions())
+
+    def test_a_named_one(self):
+        found = backend.Backend(self.settings(SECOND), 'second')
+        self.assertEqual('elsewhere@second', found.host)
+        self.assertIsNone(found.stack().pool)
+
+    @ddt.data(
+        ('', 'missing', '"missing"'), (SECOND, None, '--backend'),
+        (None, None, '--config-file'))
+    @ddt.unpack
+    def test_not_clear(self, more, name, words):
+        settings = (backend.Settings([]) if more is None
+                    else self.settings(more))
+        error = self.assertRaises(
+            errors.CommandError, backend.Backend, settings, name)
+        self.assertIn(words, str(error))
+
+    @ddt.data((0, True), (1000, False))
+    @ddt.unpack
+    def test_root(self, user, allowed):
+        self.useFixture(fixtures.MockPatchObject(
+            backend.os, 'geteuid', return_value=user))
+        self.useFixture(fixtures.MockPatchObject(memory, 'protect'))
+        mode = self.useFixture(fixtures.MockPatchObject(
+            priv_context.PrivContext, 'set_client_mode', autospec=True)).mock
+        if allowed:
+            backend.act_as_root(None)
+            # A helper may not be found: root's PATH lacks the environment.
+            self.assertEqual(
+                [mock.call(each, False) for each in (
+                    privsep.default, cryptsetup_keys.context, brick.default,
+                    # os-brick 6, of Cinder 27, has one.
+                    *filter(None, [getattr(
+                        brick, 'brick_privsep_hide_output', None)]))],
+                mode.mock_calls)
+        else:
+            self.assertRaises(errors.CommandError, backend.act_as_root, None)
+            mode.assert_not_called()
+
+    @ddt.data(
+        ('mysql+pymysql://c@h/c', None, 'connect_timeout=5&read_timeout=15'),
+        ('mysql+pymysql://c@h/c', 'a=b',
+         'a=b&connect_timeout=5&read_timeout=15'),
+        ('postgresql://c@h/c', None, 'connect_timeout=5'),
+        ('sqlite://', None, ''))
+    @ddt.unpack
+    def test_a_database_that_is_down_is_not_waited_for(
+            self, connection, before, after):
+        conf = cfg.ConfigOpts()
+        conf.register_opts(db_options.database_opts, 'database')
+        conf.set_override('connection', connection, 'database')
+        conf.set_override('connection_parameters', before, 'database')
+        self.useFixture(fixtures.MockPatchObject(cfg, 'CONF', conf))
+        found = backend.Backend(self.settings())
+        found.load_cinder()
+        found.load_cinder()
+        self.assertEqual(0, conf.database.max_retries)
+        self.assertEqual(after, conf.database.connection_parameters or '')
+
+    def connected(self):
+        """A backend whose database and message bus are made up."""
+        found = backend.Backend(self.settings())
+        self.useFixture(fixtures.MockPatchObject(found, 'load_cinder'))
+        self.useFixture(fixtures.MockPatch('cinder.rpc.init'))
+        return found, self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.db.inventory.OperatorRecords')
+        ).mock.return_value
+
+    def test_nodes(self):
+        found, records = self.connected()
+        records.services.return_value = {
+            'b@localclone': False, 'a@localclone': True, 'c@other': True}
+        self.assertEqual([('a@localclone', True), ('b@localclone', False)],
+                         list(found.nodes().items()))
+
+    def test_ask(self):
+        found, _records = self.connected()
+        peers = specs.port('peers')
+        self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.service.rpc.Client',
+            mock.Mock(return_value=peers)))
+        peers.inspect.return_value = {'host': 'h'}
+        self.assertEqual(({'host': 'h'}, ''), found.ask('h', 'inspect', 'v'))
+        peers.inspect.assert_called_once_with('h', 'v')
+        peers.inspect.side_effect = exceptions.PeerUnreachable(
+            host='h', method='inspect', seconds=8)
+        answer, problem = found.ask('h', 'inspect', 'v')
+        self.assertIsNone(answer)
+        self.assertIn('did not answer', problem)
+
+    def test_volume(self):
+        found, records = self.connected()
+        records.volume.return_value = records.move_of.return_value = None
+        records.remains_of.return_value = []
+        error = self.assertRaises(errors.CommandError, found.volume, 'v')
+        self.assertIn('There is no volume v', str(error))
+        records.move_of.return_value = 'move'
+        self.assertEqual((None, 'move'), found.volume('v'))
+        records.move_of.return_value = None
+        records.remains_of.return_value = ['move']
+        self.assertEqual((None, None), found.volume('v'))
+
+    def test_of_a_volume(self):
+        volume = types.SimpleNamespace(name='lv', host='a@l#pool')
+        move = types.SimpleNamespace(source='b@l', destination=None)
+        self.assertEqual(('lv', 'a@l'), (
+            backend.lv_of(volume), backend.home_of(volume)))
+        self.assertEqual((None, None), (
+            backend.lv_of(None), backend.home_of(None)))
+        self.assertEqual(['a@l'], backend.hosts_of(volume, None))
+        self.assertEqual(['b@l'], backend.hosts_of(volume, move))
+        over = types.SimpleNamespace(cleanup_node='c@l')
+        self.assertEqual(['a@l', 'c@l'],
+                         backend.hosts_of(volume, None, [over]))
+
+
+class InWordsTest(testtools.TestCase):
+
+    def test_database(self):
+        error = db_exception.DBError(Exception(
+            'gone\n[SQL: SELECT 1]\n(Background on this error at: x)'))
+        self.assertEqual(
+            'Cinder\'s database can\'t be used: gone. Check that it runs, '
+            'and [database] connection in cinder.conf.',
+            errors.in_words(error))
+
+    def test_others(self):
+        self.assertEqual('x is not installed', errors.in_words(
+            FileNotFoundError(2, 'No such file', 'x')))
+        self.assertEqual("[Errno 2] No such file: '/x/y'", errors.in_words(
+            FileNotFoundError(2, 'No such file', '/x/y')))
+        self.assertEqual('ValueError', errors.in_words(ValueError()))
+        self.assertEqual('oh', errors.in_words(ValueError('oh')))
+
+    def test_every_option_of_the_driver_is_read(self):
+        self.assertTrue(
+            set(options.localclone_opts) <= set(backend.SECTION_OPTS))

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every writer of the records: deadlocks and locks, on Cinder's own schema."""
+
+import contextlib
+import importlib
+import inspect
+import itertools
+import json
+import pkgutil
+import re
+from unittest import mock
+
+from cinder import objects
+from cinder.tests.unit import utils
+import ddt
+from oslo_db import exception as db_exc
+import sqlalchemy
+from sqlalchemy.dialects import mysql
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import orm
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core.state import Event
+from cinder_localclone import db
+from cinder_localclone.db import attachments
+from cinder_localclone.db import backups
+from cinder_localclone.db import moves
+from tests.unit.db import test_volumes as test_snapshot_records
+from tests.unit.moves import test_remote_attachment as test_passing
+
+A, B = 'a@l', 'b@l'
+ENCRYPTION = test_snapshot_records.ENCRYPTION
+NEW = '%08d-0000-4000-8000-000000000000' % 8
+#: What changes a row: a transaction of our own, or an object of Cinder's.
+WRITES = re.compile(r'writer\.using\(|\.save\(\)|\.destroy\(\)')
+#: A row is found, and locked, by its id. (Cinder deletes what belongs to an
+#: attachment by the attachment's.)
+BY_ID = re.compile(r'WHERE .*\b\w+\.(attachment_)?id (= |IN \()')
+
+
+def writers():
+    """All functions and methods of the records that change a row."""
+    found = {}
+    for info in pkgutil.iter_modules(db.__path__):
+        module = importlib.import_module('cinder_localclone.db.' + info.name)
+        for owner in [module, *(
+                each for _name, each in inspect.getmembers(
+                    module, inspect.isclass)
+                if each.__module__ == module.__name__)]:
+            for name, each in vars(owner).items():
+                each = inspect.unwrap(getattr(each, '__func__', each))
+                if (inspect.isfunction(each)
+                        and each.__code__.co_filename == module.__file__
+                        and WRITES.search(inspect.getsource(each))):
+                    found['%s.%s' % (info.name, name)] = each
+    return found
+
+
+class Calls(test_snapshot_records.Case):
+    """A call of each writer, on rows that it changes.
+
+    ``call_MODULE__WRITER`` prepares the rows and returns the call.
+    """
+
+    def put(self, **values):
+        self.volume.refresh()
+        self.volume.update(values)
+        self.volume.save()
+        return self.reload()
+
+    def snapshot(self, **values):
+        return utils.create_snapshot(
+            self.context, self.volume.id, **dict(
+                {'status': 'available',
+                 'provider_location': volume_rows.location(A)}, **values))
+
+    def call_moves__begin(self):
+        return self.begin
+
+    def call_moves__advance(self):
+        moving = self.begin()
+        return lambda: self.records.advance(moving, Event.FAILED)
+
+    def call_moves__commit(self):
+        moving = self.begin()
+        return lambda: self.records.commit(moving)
+
+    def call_moves__roll_back(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.roll_back(moving)
+
+    def call_moves__finish(self):
+        moving = self.drain(self.records.commit(self.begin()))
+        return lambda: self.records.finish(moving, Event.SOURCE_REMOVED)
+
+    def call_moves__drop_attachment(self):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id, instance_uuid=NEW,
+            attach_status='reserved')
+        found.create()
+        return lambda: self.records.drop_attachment(self.volume.id, found.id)
+
+    def call_moves__relocate(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.relocate(moving, 'new,1 iqn:x 0')
+
+    def call_volumes__relocate_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.relocate_snapshot(snapshot.id, A, B)
+
+    def call_volumes__locate(self):
+        snapshot = self.snapshot(status='creating', provider_location=None)
+        return lambda: self.records.locate(snapshot.id, A)
+
+    def call_volumes__place(self):
+        self.put(status='creating')
+        return lambda: self.records.place(
+            self.volume.id, A + '#p', B + '#p')
+
+    def call_volumes__set_encryption(self):
+        volume = self.put(status='creating')
+        return lambda: self.records.set_encryption(volume, ENCRYPTION)
+
+    def call_volumes__replace_body(self):
+        volume = self.put(status='reverting')
+        return lambda: self.records.replace_body(volume, NEW, B)
+
+    def call_volumes__keep(self):
+        volume = self.put(status='reverting')
+        return lambda: self.records.keep(volume.id, volume.name_id)
+
+    def call_volumes__correct_services(self):
+        self.put(service_uuid=self.services[B].uuid)
+        return lambda: self.records.correct_services(
+            A, {self.volume.name})
+
+    def call_volumes__correct_home(self):
+        volume = self.put(host=B + '#p', service_uuid=self.services[A].uuid)
+        return lambda: self.records.correct_home(volume, A)
+
+    def call_queue__note_stalled(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.note_stalled(moving, True)
+
+    def call_attachments___rewrite(self):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id, instance_uuid=NEW,
+            attach_status='attached')
+        found.create()
+        found.connector = {'host': 'b', 'initiator': 'iqn.b'}
+        found.connection_info = test_passing.PROPERTIES
+        found.save()
+        rows = attachments.AttachmentRecords(
+            lambda connector, host: True)
+        return lambda: rows.readdress(
+            self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
+
+    def call_interrupted__end_dead(self):
+        volume = self.put(status='reverting')
+        self.snapshot(status='restoring')
+        return lambda: self.records.end_dead(
+            volume.id, A, {volume.name: 1 << 30})
+
+    def call_interrupted___end_one(self):
+        self.put(status='maintenance', migration_status='migrating',
+                 attach_status='detached')
+        return lambda: self.records.end_interrupted(A)
+
+    def call_inventory__give_up_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.give_up_snapshot(snapshot.id, A)
+
+    def call_inventory__give_up(self):
+        volume = self.reload()
+        return lambda: self.records.give_up(volume, B + '#p')
+
+    def call_inventory__forget_service(self):
+        return lambda: self.records.forget_service(A)
+
+    def call_secrets__record(self):
+        return lambda: self.records.record(self.volume.id, ENCRYPTION)
+
+    def call_secrets__record_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.record_snapshot(snapshot.id, ENCRYPTION)
+
+    def call_backups__end(self):
+        self.put(status='backing-up', previous_status='available')
+        backup = utils.create_backup(
+            self.context, self.volume.id, status='creating')
+        return lambda: backups.end(backup, exceptions.PoolFull(
+            pool='g/p', host='h', usage='96 %'))
+
+
+def prepared(case, name):
+    return getattr(case, 'call_' + name.replace('.', '__'))()
+
+
+@contextlib.contextmanager
+def deadlock(times=1):
+    """The next commits of writers are rolled back, as Galera does it."""
+    left = [times]
+
+    def refuse(session):
+        if left[0]:
+            left[0] -= 1
+            raise db_exc.DBDeadlock()
+    sqlalchemy_event.listen(orm.Session, 'before_commit', refuse)
+    try:
+        yield left
+    finally:
+        sqlalchemy_event.remove(orm.Session, 'before_commit', refuse)
+
+
+class WritersTest(Calls):
+
+    def test_each_has_a_call(self):
+        self.assertEqual(sorted(writers()), sorted(
+            name[len('call_'):].replace('__', '.', 1)
+            for name in dir(self) if name.startswith('call_')))
+
+
+@ddt.ddt
+class DeadlockTest(Calls):
+    """Galera: another server's transaction was certified first."""
+
+    def setUp(self):
+        super().setUp()
+        # Only there: others sleep, too.
+        patched = mock.patch('oslo_db.api.time', autospec=True)
+        self.slept = patched.start().sleep
+        self.addCleanup(patched.stop)
+
+    def contents(self):
+        """All rows that there are, but for times and made-up ids."""
+        found = {}
+        with moves.main_context_manager.reader.using(
+                moves._admin()) as session:
+            for table in ('volumes', 'snapshots', 'volume_attachment',
+                          'services', 'backups'):
+                found[table] = [
+                    json.dumps({key: str(value) for key, value
+                                in row._mapping.items()
+                                if not key.endswith('_at')}, sort_keys=True)
+                    for row in session.execute(
+                        sqlalchemy.text('SELECT * FROM ' + table))]
+        return found
+
+    @ddt.data(*writers())
+    def test_it_is_tried_again(self, name):
+        call = prepared(self, name)
+        before = self.contents()
+        with deadlock() as left:
+            call()
+        self.assertEqual([0], left)
+        self.assertNotEqual(before, self.contents())
+        self.assertEqual(1, self.slept.call_count)
+
+    def test_no_longer_than_its_callers_can_wait(self):
+        """InnoDB gives up a lock after 50 s, with an error of this kind."""
+        call = prepared(self, 'moves.commit')
+        clock = itertools.count(100, 50)
+        with deadlock(1000) as left, mock.patch.object(
+                moves.time, 'monotonic', lambda: next(clock)):
+            self.assertRaises(db_exc.DBDeadlock, call)
+        self.assertEqual([999], left)
+        call()
+
+    def test_not_for_ever(self):
+        call = prepared(self, 'moves.commit')
+        before = self.contents()
+        with deadlock(1000):
+            self.assertRaises(db_exc.DBDeadlock, call)
+        self.assertEqual(before, self.contents())
+        self.assertEqual(moves._TRIES, self.slept.call_count)
+        self.assertLessEqual(
+            sum(each.args[0] for each in self.slept.call_args_list), 10)
+
+
+@ddt.ddt
+class LocksTest(Calls):
+    """InnoDB locks each row that it has to look at.
+
+    Without an index all of the table: each attach and detach of the cloud
+    would wait.
+    """
+
+    @ddt.data(*writers())
+    def test_only_rows_by_their_ids(self, name):
+        call = prepared(self, name)
+        other = []
+
+        def look(state):
+            if not (state.is_update or state.is_delete or (
+                    state.is_select
+                    and state.statement._for_update_arg is not None)):
+                return
+            text = ' '.join(str(state.statement.compile(
+                dialect=mysql.dialect())).split())
+            if not BY_ID.search(text):
+                other.append(text)
+        sqlalchemy_event.listen(orm.Session, 'do_orm_execute', look)
+        try:
+            call()
+        finally:
+            sqlalchemy_event.remove(orm.Session, 'do_orm_execute', look)
+        self.assertEqual([], other)
+
+    @ddt.data(*writers())
+    def test_what_is_changed_was_locked_when_it_was_read(self, name):
+        """Otherwise what Cinder writes in between is lost."""
+        call = prepared(self, name)
+        locked, other = set(), []
+
+        def look(state):
+            if state.is_select and state.statement._for_update_arg is not None:
+                text = str(state.statement.compile(dialect=mysql.dialect()))
+                locked.update((state.session, table) for table in
+                              re.findall(r'\b(?:FROM|JOIN) (\w+)', text))
+
+        def flush(session, _context, _instances):
+            other.extend(
+                each.__tablename__ for each in session.dirty
+                if session.is_modified(each)
+                and (session, each.__tablename__) not in locked)
+        events = ('do_orm_execute', look), ('before_flush', flush)
+        for each in events:
+            sqlalchemy_event.listen(orm.Session, *each)
+        try:
+            call()
+        finally:
+            for each in events:
+                sqlalchemy_event.remove(orm.Session, *each)
+        self.assertEqual([], other)

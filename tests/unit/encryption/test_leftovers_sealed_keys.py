@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sealed keys, and notes of what is passed through, that have stayed."""
+
+import types
+from unittest import mock
+
+import ddt
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core import names
+from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import unlock
+from cinder_localclone.moves import remote_attachment
+from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
+from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.unit import callers
+from tests.unit.volumes import test_connect as test_connections
+from tests.world import crypt
+from tests.world import records
+from tests.world import stack
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+OTHER = '00000009-0000-4000-8000-000000000000'
+
+
+class NoteTest(test_follow.Case):
+    """A volume has followed to A; what was noted there has stayed."""
+
+    def setUp(self):
+        super().setUp()
+        guest = self.guest = test_follow.Guest(
+            provider_id=test_encrypted_guests.RECORDED)
+        guest.attach(A)
+        guest.detach(B)
+        self.here = guest.nodes[A]
+        self.assertIn(guest.id, self.here.disk.passed)
+        real = crypt.SimCrypt.forget_passed
+
+        def fail(this, volume_id):
+            if this.node is self.here:
+                raise exceptions.CommandTimeout(command='vgchange', seconds=1)
+            real(this, volume_id)
+        with mock.patch.object(crypt.SimCrypt, 'forget_passed', fail):
+            guest.live_on()
+            guest.world.settle()
+        guest.revive()
+        self.assertIs(self.here, guest.world.home(guest.volume))
+        self.assertIn(guest.id, self.here.disk.passed)
+
+    def delete(self, node):
+        self.guest.volume.status = 'deleting'
+        self.guest.world.going.add(self.guest.id)
+        callers.delete(node.node, self.guest.volume)
+        del self.guest.world.volumes[self.guest.id]
+        self.guest.world.settle()
+        self.assertEqual({}, node.lvs)
+
+    def assertNothingKept(self):
+        self.assertEqual([{}, {}], [self.here.disk.passed,
+                                    self.here.disk.sealed])
+
+    def test_a_later_look(self):
+        self.guest.live_on()
+        self.assertEqual({}, self.here.disk.passed)
+        self.assertIn(self.guest.id, self.here.disk.sealed)
+
+    def test_the_lv_does_not_say_so_yet(self):
+        """Without either, a boot would leave the guest locked."""
+        lv = self.guest.volume.name
+        self.here.disk.tags[lv] -= {names.OPENED}
+        with mock.patch.object(
+                crypt.SimCrypt, 'mark', side_effect=exceptions.CommandTimeout(
+                    command='lvchange', seconds=1)):
+            self.assertFalse(remote_attachment.look(self.here.node))
+        self.assertIn(self.guest.id, self.here.disk.passed)
+        self.assertTrue(remote_attachment.look(self.here.node))
+        self.assertIn(names.OPENED, self.here.disk.tags[lv])
+        self.assertEqual({}, self.here.disk.passed)
+
+    def leave_for(self, host):
+        """Live; as Nova does it."""
+        guest = self.guest
+        guest.attach(host)
+        move = self.here.node.records.move_of(guest.id)
+        leaving = guest.volume.volume_attachment[0].connector
+        self.assertTrue(self.here.connections.leaves_source(move, leaving))
+        self.here.unserve(guest.volume, leaving)
+        del guest.volume.volume_attachment[0]
+        guest.live_on()
+        guest.world.settle()
+        self.assertIs(guest.nodes[host], guest.world.home(guest.volume))
+        self.assertEqual({}, self.here.lvs)
+
+    def test_live_migrated_away(self):
+        self.leave_for(C)
+        self.assertNothingKept()
+
+    def test_live_migrated_away_and_deleted(self):
+        self.leave_for(C)
+        self.guest.detach(C)
+        self.delete(self.guest.nodes[C])
+        self.assertNothingKept()
+
+    def test_evacuated(self):
+        """The detach call was lost."""
+        self.guest.signal = False
+        self.guest.detach(A)
+        self.guest.attach(C)
+        self.guest.live_on()
+        self.guest.world.settle()
+        self.assertNothingKept()
+
+    def test_deleted_before_a_look(self):
+        """The detach call was lost."""
+        self.guest.signal = False
+        self.guest.detach(A)
+        self.delete(self.here)
+        self.assertNothingKept()
+
+
+class FollowingTest(test_follow.Case):
+
+    def test_note_stays_until_the_swap(self):
+        """A boot restores what is passed through as long as that."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        here, before = guest.nodes[A], guest.nodes[B]
+        guest.detach(B)
+        guest.attach(A)
+        for _look in range(8):
+            before.reconciler.converge_node()
+            if guest.world.home(guest.volume) is here:
+                break
+            here.reconciler.converge_node()
+            before.hydrate()
+        self.assertIs(here, guest.world.home(guest.volume))
+        before.exports.clear()  # the source of the move, not offered again yet
+        here.reconciler.converge_node()
+        self.assertIn(guest.id, here.passed_handles())
+        noted = unlock.noted_of(
+            here.node.crypt, here.node.sessions.recorded_passes())
+        self.assertEqual([guest.id], [each.volume_id for each in (
+            unlock.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+        # A boot has restored its handle, and not opened it; or neither.
+        for name in (names.crypt(guest.id), guest.handle):
+            here.devices.pop(name)
+            remote_attachment.look(here.node)
+            self.assertNotIn(name, here.devices)
+            self.assertIn(guest.id, here.disk.passed)
+
+
+class SwappedTest(test_follow.Case):
+    """Power fails at the end of a swap; the key manager is away then."""
+
+    def setUp(self):
+        super().setUp()
+        guest = self.guest = test_follow.Guest(
+            provider_id=test_encrypted_guests.RECORDED)
+        here = self.here = guest.nodes[A]
+        real = stack.SimStack.end_swap
+
+        def end_swap(this, move):
+            real(this, move)
+            self.move = move
+            self.recorded = here.node.sessions.recorded_passes()
+        self.cut_while_it_follows(guest, 'end_swap', end_swap)
+        guest.world.secrets.state = crypt.AWAY
+        self.assertIn(guest.id, here.disk.sealed)
+
+    def restore(self):
+        here = self.here
+        with here.lock(self.guest.id), here.lock(self.move.shadow_id):
+            for lv in (self.move.destination_lv,
+                       names.metadata_lv(self.move.shadow_id)):
+                here.sim_stack.activate(lv)
+            here.sim_stack.ensure_clone(
+                self.move, here.node.sessions.attach(self.move), ())
+            here.sim_stack.ensure_handle_on_clone(self.move)
+
+    def test_a_boot_opens_it(self):
+        self.restore()
+        noted = unlock.noted_of(self.here.node.crypt, self.recorded)
+        self.assertEqual([self.guest.id], [each.volume_id for each in (
+            unlock.plan(self.here.sim_stack.survey(), noted))])
+        # By what its LV says alone.
+        self.assertEqual(
+            self.here.disk.passed,
+            unlock.known(self.here.sim_stack.survey(), {}))
+
+    def test_the_service_opens_it(self):
+        """Whatever its start has made of what is kept."""
+        self.restore()
+        self.here.disk.tags[self.move.destination_lv] -= {names.OPENED}
+        self.here.reconciler.converge_node(moves=False)
+        self.here.reconciler.converge_node()
+        self.assertIn(names.crypt(self.guest.id), self.here.devices)
+
+
+@ddt.ddt
+class MarkTest(test_follow.Case):
+
+    @ddt.data('mark', 'note')
+    def test_follows_while_lvm_fails(self, what):
+        """A later look writes down what a boot needs."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest.attach(A)
+        guest.detach(B)
+        here, real = guest.nodes[A], getattr(crypt.SimCrypt, what)
+
+        def fail(this, *args, **more):
+            # Without that one nothing follows.
+            if this.node is here and names.OUTDATED not in args:
+                raise exceptions.CommandTimeout(command='lvchange', seconds=1)
+            real(this, *args, **more)
+
+        def opened_by_a_boot():
+            return [each.volume_id for each in unlock.plan(
+                survey.Survey(here.sim_stack.lvs(), {}), unlock.noted_of(
+                    here.node.crypt, here.node.sessions.recorded_passes()))]
+        with mock.patch.object(crypt.SimCrypt, what, fail):
+            guest.live_on()
+            guest.world.settle()
+        guest.revive()
+        # The copy has ended all the same; by the record of before.
+        self.assertIs(here, guest.world.home(guest.volume))
+        self.assertEqual({}, guest.world.shadows)
+        self.assertEqual([guest.id], opened_by_a_boot())
+        guest.live_on()
+        self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
+        self.assertEqual([{}, {}], [here.disk.passed, here.passed])
+        self.assertEqual([guest.id], opened_by_a_boot())
+
+    def test_at_rest(self):
+        """It is open, and no boot would open it."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest.world.settle()
+        guest.revive()
+        here = guest.world.home(guest.volume)
+        here.disk.tags[guest.volume.name] -= {names.OPENED}
+        here.reconciler.converge_node()
+        self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
+
+
+class BootTest(test_encrypted_guests.Case):
+    """A boot opens volumes without their locks, beside the service."""
+
+    def setUp(self):
+        super().setUp()
+        for node in self.world.nodes.values():
+            node.disk.sealed = {}
+
+    def unlock(self, node, meanwhile):
+        """A boot opens the volume; what is done before it keeps the key."""
+        node.devices.pop(self.crypt)
+        node.disk.sealed.clear()
+        seal = crypt.SimCrypt.seal
+
+        def late(this, *what):
+            if this.node is node:
+                meanwhile()
+            seal(this, *what)
+        with mock.patch.object(crypt.SimCrypt, 'seal', late):
+            outcome, = unlock.unlock(
+                node.sim_stack, dict(node.disk.passed), crypt.SimCrypt(node),
+                crypt.SimKeys(node), 9)
+        self.assertEqual((unlock.OPENED, ''),
+                         (outcome.state, outcome.problem))
+        self.assertIn(self.volume.id, node.disk.sealed)
+        self.world.settle()
+        self.assertEqual({}, node.disk.sealed)
+
+    def test_passed_through_no_more(self):
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.serve(connector)
+
+        def detach():
+            self.unserve(self.a, connector)
+            with self.b.node.lock(self.volume.id):
+                remote_attachment.end(self.b.node, self.volume.id)
+            self.assertNotIn(self.handle, self.b.devices)
+            self.attach('available')
+        self.unlock(self.b, detach)
+
+    def test_detached_at_home(self):
+        self.serve(test_connections.ON_A)
+
+        def detach():
+            self.unserve(self.a, test_connections.ON_A)
+            self.attach('available')
+        self.unlock(self.a, detach)
+        self.assertNotIn(names.OPENED, self.tags())
+
+    def test_left(self):
+        """From the beginning to the end of a cold move."""
+        self.serve(test_connections.ON_A)
+
+        def leave():
+            self.attach('available')
+            self.a.move(self.volume, test_connections.B)
+            self.world.settle()
+        self.unlock(self.a, leave)
+        self.assertEqual({}, self.a.lvs)
+
+
+class LookTest(test_encrypted_guests.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.kept = self.a.disk.sealed = {self.volume.id: 'x', OTHER: 'y'}
+
+    def look(self):
+        leftovers.sweep_sealed_keys(self.a.node)
+        return {*self.kept}
+
+    def test_in_use(self):
+        self.a.disk.tags[self.volume.name] |= {names.OPENED}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_passed_through(self):
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_not_in_use(self):
+        self.attach('available')
+        self.assertEqual(set(), self.look())
+
+    def test_of_another_service(self):
+        """Its keys may be in the same directory."""
+        self.volume.host = 'a@other'
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_noted_by_another_service(self):
+        """Two may have one volume group, which has the notes."""
+        self.volume.host = 'c@other'
+        noted = {self.volume.id: ('luks', self.key)}
+        self.a.disk.passed = dict(noted)
+        self.assertTrue(remote_attachment.look(self.a.node))
+        self.assertEqual(noted, self.a.disk.passed)
+
+    def test_open(self):
+        """Whoever has it open, a service of another cloud, too."""
+        self.a.devices[names.crypt(OTHER)] = {'below': self.handle}
+        self.attach('available')
+        self.assertEqual({OTHER}, self.look())
+
+    def test_passed_through_and_not_noted_any_more(self):
+        """An older backup of LVM's metadata was restored."""
+        self.pass_through()
+        noted = dict(self.b.disk.passed)
+        self.assertIn(self.volume.id, noted)
+        self.b.disk.passed = {}
+        self.b.disk.sealed = {self.volume.id: 'x'}
+        self.b.reconciler.converge_node()
+        self.assertEqual(noted, self.b.disk.passed)
+        self.assertIn(self.volume.id, self.b.disk.sealed)
+
+    def test_given_out_no_more(self):
+        self.volume.host = B
+        self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
+        self.assertEqual([], unlock.plan(self.a.sim_stack.survey()))
+        self.assertEqual(set(), self.look())
+
+    def test_in_use_and_locked(self):
+        """It could not be opened yet."""
+        found = self.serve(test_connections.ON_A)
+        self.attach('in-use', dict(found['data'], driver_volume_type='local'))
+        self.volume.volume_attachment[0].connector = test_connections.ON_A
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
+        self.a.devices.pop(self.crypt)
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.assertTrue(remote_attachment.look(self.a.node))
+        self.assertEqual({}, self.a.disk.passed)
+        self.assertIn(names.OPENED, self.tags())
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_directory_that_can_t_be_read(self):
+        """It stops neither the service nor what it copies."""
+        with mock.patch.object(
+                crypt.SimCrypt, 'sealed_volumes',
+                side_effect=exceptions.CommandFailed(
+                    command='list', code=5, stderr='I/O error')):
+            with mock.patch.object(leftovers.LOG, 'error') as said:
+                self.a.reconciler.converge_node()
+        said.assert_called_once()
+
+    def test_somebody_is_at_work_on_it(self):
+        with self.a.lock(self.volume.id):
+            self.assertEqual({self.volume.id}, self.look())
+
+    def test_opened_meanwhile(self):
+        """Before its lock was had; its row does not say so yet."""
+        self.attach('available')
+        real = self.a.node.try_lock
+
+        def late(volume_id):
+            self.a.disk.tags[self.volume.name] |= {names.OPENED}
+            return real(volume_id)
+        self.a.node = types.SimpleNamespace(
+            **{each: getattr(self.a.node, each) for each in (
+                'crypt', 'stack', 'records', 'host')}, try_lock=late)
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_one_that_fails(self):
+        """It does not stop the others."""
+        real = records.SimRecords.volume
+
+        def volume(this, volume_id):
+            if volume_id == self.volume.id:
+                raise KeyError('database')
+            return real(this, volume_id)
+        with mock.patch.object(records.SimRecords, 'volume', volume):
+            self.assertEqual({self.volume.id}, self.look())

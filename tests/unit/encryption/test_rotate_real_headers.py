@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys are changed, and headers restored, by the real cryptsetup in files."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+from unittest import mock
+import uuid
+
+import fixtures
+
+from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core.formats import cryptsetup_cli
+from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import rotate
+from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage.privsep import cryptsetup as privileged_crypt
+from tests.helpers import configured
+from tests.unit.storage.privsep import test_cryptsetup as test_privileged_crypt
+from tests import world as worlds
+
+A = 'a@l'
+
+
+class Crypt(cryptsetup.Cryptsetup):
+    """Headers are real; LVs and what decrypts them are the world's."""
+
+    def __init__(self, sim, backups):
+        super().__init__('g', 60, backups, backend=configured.BACKEND)
+        self.note, self.close = sim.note, sim.close
+        self.mark, self.unmark = sim.mark, sim.unmark
+        self.former_directories = sim.former_directories
+
+
+class RealTest(test_privileged_crypt.CaseOfFiles):
+
+    def setUp(self):
+        super().setUp()
+        for module, name, value in (
+                (names, 'handle_path', lambda volume_id: str(
+                    self.directory / names.handle(volume_id))),
+                (privileged_crypt, 'require_handle', lambda path:
+                 names.volume_of_handle(os.path.basename(path)))):
+            self.useFixture(fixtures.MockPatchObject(module, name, value))
+        self.world = worlds.World()
+        node = self.world.nodes[A].node
+        self.node = dataclasses.replace(node, crypt=Crypt(
+            node.crypt, str(self.backups)))
+        self.volume = self.create()
+
+    def create(self):
+        volume = self.world.create_volume(
+            A, provider_id=str(volume_types.Recorded(16 << 20, '')))
+        key = self.node.keys.create(volume.id)
+        volume.provider_id = str(volume_types.Recorded(16 << 20, key))
+        self.node.keys.consume(key, 'volumes', volume.id)
+        self.image(names.handle(volume.id))
+        crypt = self.node.crypt
+        with self.through_the_cache():
+            crypt.format(volume.id, cryptsetup_cli.new_header(
+                volume_types.Encryption(), volume.id), self.secret(key))
+        crypt.write_token(volume.id, '0', str(luks_header.Token(
+            key, volume_types.KeyFormat.HEX, keyslots=('0',))))
+        crypt.back_up(volume.id)
+        volume.provider_id = str(volume_types.Recorded(
+            16 << 20, key, pin=crypt.header(volume.id).pin))
+        return volume
+
+    def secret(self, key):
+        return self.world.secrets.kept[key][1]
+
+    def key(self, volume=None):
+        return rows.recorded(volume or self.volume).key
+
+    def opens(self, key, volume=None):
+        try:
+            self.node.crypt.test((volume or self.volume).id, key)
+            return True
+        except encryption_exceptions.WrongKey:
+            return False
+
+    def assert_sound(self, volume=None):
+        with self.through_the_cache():
+            self.assertEqual([], [
+                each for each in headers.verify(
+                    self.node, (volume or self.volume).id)
+                if each['problem']])
+
+    def test_rotate(self):
+        before, old = self.key(), self.secret(self.key())
+        for number in (3, 5):
+            rotate.rotate(self.node, self.volume.id)
+            self.assertEqual((False, True), (
+                self.opens(old), self.opens(self.secret(self.key()))))
+            self.assertNotEqual(before, self.key())
+            self.assertEqual([self.key()], list(self.world.secrets.kept))
+            self.assertEqual(['%s-%d' % (self.volume.id, number)],
+                             self.node.crypt.backup_names(self.volume.id))
+            header = self.node.crypt.header(self.volume.id)
+            self.assertEqual((1, 1), (len(header.all_keyslots),
+                                      len(header.all_tokens)))
+            self.assert_sound()
+            before, old = self.key(), self.secret(self.key())
+
+    def test_the_new_secret_is_lost_in_between(self):
+        create = self.node.keys.create
+
+        def lost(volume_id, *args):
+            key = create(volume_id, *args)
+            del self.world.secrets.kept[key]
+            return key
+        before = self.key()
+        node = dataclasses.replace(self.node, keys=_Keys(
+            self.node.keys, lost))
+        self.assertRaises(encryption_exceptions.KeyRefused, rotate.rotate,
+                          node, self.volume.id)
+        self.assertEqual(before, self.key())
+        self.assert_sound()
+
+    def test_recovery_keys(self):
+        shown = recovery_keys.add(self.node, self.volume.id)
+        stored = recovery_keys.add(self.node, self.volume.id, store=True)
+        self.assertTrue(self.opens(shown.key.encode()))
+        self.assertTrue(self.opens(self.secret(stored.secret)))
+        rotate.rotate(self.node, self.volume.id)
+        self.assert_sound()
+        found = headers.status(self.node, self.volume.id)
+        self.assertEqual({shown.slot, stored.slot},
+                         set(found['recovery_keys']))
+        for slot in (shown.slot, stored.slot):
+            recovery_keys.remove(self.node, self.volume.id, slot)
+        self.assertFalse(self.opens(shown.key.encode()))
+        self.assert_sound()
+
+    def wrong_once(self):
+        """Have the first answer about a new secret be that of another one."""
+        get, create = self.node.keys.get, self.node.keys.create
+        new = []
+
+        def noting(*args):
+            new.append(create(*args))
+            return new[0]
+
+        def once(key, *args):
+            secret = get(key, *args)
+            if [key] == new:
+                new.append('told')
+                return secret[::-1]
+            return secret
+        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
+        for name in ('get_again', 'remove', 'find', 'consume', 'release'):
+            getattr(keys, name).side_effect = getattr(self.node.keys, name)
+        keys.create.side_effect, keys.get.side_effect = noting, once
+        return dataclasses.replace(self.node, keys=keys)
+
+    def test_rotate_with_a_wrong_answer(self):
+        before = self.key()
+        self.assertRaises(encryption_exceptions.WrongKey, rotate.rotate,
+                          self.wrong_once(), self.volume.id)
+        self.assertEqual(before, self.key())
+        self.assertTrue(self.opens(self.secret(before)))
+        self.assert_sound()
+
+    def test_wrong_answer_before_the_old_slot_goes(self):
+        """The new secret is recorded, and then the key manager loses it."""
+        asked, old = [], self.key()
+
+        def once(key, *args):
+            asked.append(key)
+            if len(asked) > 1:
+                raise encryption_exceptions.KeyRefused(key=key, reason='lost')
+            return self.node.keys.get(key, *args)
+        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
+        for name in ('create', 'get', 'consume'):
+            getattr(keys, name).side_effect = getattr(self.node.keys, name)
+        keys.get_again.side_effect = once
+        self.assertRaises(
+            encryption_exceptions.KeyRefused, rotate.rotate,
+            dataclasses.replace(self.node, keys=keys), self.volume.id)
+        self.assertTrue(self.opens(self.secret(old)))
+        self.assertEqual(2, len(asked))
+
+    def test_stored_recovery_key_with_a_wrong_answer(self):
+        self.assertRaises(encryption_exceptions.WrongKey, recovery_keys.add,
+                          self.wrong_once(), self.volume.id, store=True)
+        self.assertEqual([], headers.status(
+            self.node, self.volume.id)['recovery_keys'])
+
+    def test_newborn_with_a_wrong_answer(self):
+        newborn = self.world.create_volume(
+            A, provider_id=self.volume.provider_id)
+        shutil.copy(names.handle_path(self.volume.id),
+                    names.handle_path(newborn.id))
+        with self.node.lock(newborn.id):
+            self.assertRaises(encryption_exceptions.WrongKey,
+                              rotate.give_own_key, self.wrong_once(), newborn)
+        self.assertEqual(self.key(), self.key(newborn))
+        self.assertTrue(self.opens(self.secret(self.key()), newborn))
+
+    def test_restore(self):
+        rotate.rotate(self.node, self.volume.id)
+        path = pathlib.Path(names.handle_path(self.volume.id))
+        whole = path.read_bytes()
+        for damage in (bytes(16 << 20), whole[:4096] + bytes(100 << 10)):
+            path.write_bytes(damage + whole[len(damage):])
+            with self.through_the_cache():
+                headers.restore(self.node, self.volume.id)
+            self.assertTrue(self.opens(self.secret(self.key())))
+            self.assert_sound()
+        # Of a header with other keys of the data it is none.
+        other = self.create()
+        shutil.copy(names.handle_path(other.id), path)
+        self.node.crypt.set_uuid(self.volume.id, self.volume.id)
+        self.volume.provider_id = str(dataclasses.replace(
+            rows.recorded(self.volume), pin=rows.recorded(other).pin))
+        error = self.assertRaises(
+            encryption_exceptions.KeyNotChanged, headers.restore, self.node,
+            self.volume.id)
+        self.assertIn('of other data', str(error))
+
+    def test_newborn(self):
+        shown = recovery_keys.add(self.node, self.volume.id)
+        newborn = self.world.create_volume(
+            A, provider_id=self.volume.provider_id)
+        shutil.copy(names.handle_path(self.volume.id),
+                    names.handle_path(newborn.id))
+        with self.node.lock(newborn.id):
+            rotate.give_own_key(self.node, newborn)
+        old, own = self.key(), self.key(newborn)
+        self.assertNotEqual(old, own)
+        for key, of_image, of_newborn in (
+                (self.secret(old), True, False),
+                (shown.key.encode(), True, False),
+                (self.secret(own), False, True)):
+            self.assertEqual(of_image, self.opens(key))
+            self.assertEqual(of_newborn, self.opens(key, newborn))
+        self.assertEqual(newborn.id, self.node.crypt.uuid(newborn.id))
+        self.assertEqual(newborn.id, str(uuid.UUID(newborn.id)))
+        self.assert_sound(newborn)
+        self.assert_sound()
+
+
+class _Keys:
+    """The key manager, which loses what is stored."""
+
+    def __init__(self, keys, create):
+        self._keys, self.create = keys, create
+
+    def __getattr__(self, name):
+        return getattr(self._keys, name)

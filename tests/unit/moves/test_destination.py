@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each part of a move does, in which order, and what it refuses."""
+
+import contextlib
+from unittest import mock
+
+import ddt
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
+from cinder_localclone.volumes import operations
+from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests import world as worlds
+
+A, B, C = test_remains.A, test_remains.B, test_remains.C
+
+PREPARED = ['create_metadata', 'create_lv', 'attach', 'ensure_clone',
+            'ensure_handle_on_clone', 'read_head']
+TORN_DOWN = ['detach', 'remove_handle', 'remove_clone', 'disown',
+             'remove_lv metadata']
+
+
+class Base(test_remains.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.new_world()
+
+    def new_world(self):
+        self.world, self.volume, self.expected = self.begin()
+        self.a, self.b, self.c = self.world.nodes.values()
+        self.handle = names.handle(self.volume.id)
+
+    def begun(self, event=Event.MOVE_BEGUN):
+        """A move from A to B that was recorded and is offered, no more."""
+        node = self.a.node
+        with self.a.lock(self.volume.id):
+            move = node.records.begin(
+                self.volume, B + '#p', event, worlds.GEOMETRY,
+                lambda shadow: shadow, 'CHAP u s', 'i')
+            node.stack.ensure_source(move)
+            node.exports.offer_source(move)
+        return move
+
+    def started(self):
+        """A live move whose guest is still at its source."""
+        self.a.opened.add(self.handle)
+        return self.a.move(self.volume, B, live=True)
+
+    def recorded(self):
+        move, = self.world.shadows.values()
+        return move
+
+    def locked(self, node, act, *args):
+        with node.lock(self.volume.id):
+            return act(node.node, *args)
+
+    @staticmethod
+    def called(node, act, *args):
+        """As by a peer: it takes the lock itself."""
+        return act(node.node, *args)
+
+    @contextlib.contextmanager
+    def does(self, **expected):
+        """What is done meanwhile, by the first letter of a node's host."""
+        start = len(self.world.done)
+        yield
+        self.assertEqual(
+            {'a': [], 'b': [], 'c': [], **expected},
+            {host[0]: self.world.effects(host, start)
+             for host in self.world.nodes})
+
+    @staticmethod
+    def first(room, name, act):
+        """Something happens once, just before a method does its work."""
+        call = getattr(room, name)
+
+        def acting(*args):
+            setattr(room, name, call)
+            act()
+            return call(*args)
+        setattr(room, name, acting)
+
+
+class OrderTest(Base):
+
+    def test_move(self):
+        with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'begin',
+                          'ensure_source', 'offer_source', 'commit',
+                          'converge_soon', 'mark', 'remove_handle'],
+                       b=PREPARED):
+            committed = self.a.move(self.volume, B)
+        self.assertEqual(self.recorded(), committed)
+        self.assertTrue(committed.committed)
+        self.assertEqual([(A, B, self.volume.id)], self.world.told)
+
+    def test_live_move(self):
+        with self.does(a=['ensure_handle_on_lv', 'begin', 'ensure_source',
+                          'offer_source', 'commit', 'converge_soon'],
+                       b=PREPARED):
+            self.started()
+        self.assertEqual([(A, B, self.volume.id)], self.world.told)
+
+    def test_source_released(self):
+        move = self.started()
+        self.a.opened.clear()
+        del self.world.told[:]
+        with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'advance',
+                          'converge_soon', 'mark', 'remove_handle']):
+            self.locked(self.a, source.source_released, move)
+        self.assertEqual([(A, B, self.volume.id)], self.world.told)
+
+    def test_complete(self):
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        self.b.hydrate()
+        with self.does(b=['activate volume', 'activate metadata', 'attach',
+                          'ensure_clone', 'ensure_handle_on_clone', 'unmapped',
+                          'flush_handle', 'advance', 'ensure_handle_on_lv',
+                          'flush_lv volume', 'remove_clone', 'detach',
+                          'remove_lv metadata', 'advance', 'converge_soon',
+                          'ensure_handle_on_lv', 'withdraw_strays']):
+            self.b.reconciler.converge(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.recorded().phase)
+
+    def test_complete_what_was_said_to_be_hydrated(self):
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        self.b.hydrate(flushed=True)
+        self.b.node.records.advance(self.recorded(), Event.HYDRATED)
+        with self.does(b=[*['ensure_handle_on_lv'] * 2, 'flush_lv volume',
+                          'remove_clone', 'detach', 'remove_lv metadata',
+                          'advance', 'converge_soon', 'ensure_handle_on_lv',
+                          'withdraw_strays']):
+            self.b.reconciler.converge(self.volume.id)
+
+    def test_prepare_where_an_earlier_move_has_failed(self):
+        self.fail_to_prepare(self.world, self.volume)
+        self.b.gone = self.b.dead = False
+        move = self.begun()
+        with self.does(b=['detach', *TORN_DOWN[2:], 'finish', *PREPARED]):
+            self.called(self.b, destination.prepare, move.shadow_id,
+                        move.token.nonce)
+
+    def test_source_that_is_removed(self):
+        self.complete(self.world, self.volume)
+        self.a.gone = self.a.dead = False
+        with self.does(a=['disown', 'finish']):
+            self.a.reconciler.converge(self.volume.id)
+
+    def test_source_that_was_not_rebooted_is_removed(self):
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        self.b.hydrate()
+        self.b.reconciler.converge(self.volume.id)
+        with self.does(a=['withdraw_source', 'remove_source', 'disown',
+                          'finish']):
+            self.a.reconciler.converge(self.volume.id)
+
+    def test_move_that_fails(self):
+        self.a.unreadable = True
+        with self.does(
+                a=['ensure_handle_on_lv', 'flush_handle', 'begin',
+                   'ensure_source', 'offer_source', 'advance',
+                   'withdraw_source', 'remove_source'],
+                b=[*PREPARED[:-1], *TORN_DOWN, 'finish', 'converge_soon']):
+            self.assertRaises(exceptions.CommandFailed,
+                              self.a.move, self.volume, B)
+
+    def test_live_move_that_is_rolled_back(self):
+        move = self.started()
+        del self.world.told[:]
+        with self.does(b=['roll_back', *TORN_DOWN, 'finish',
+                          'converge_soon']):
+            self.locked(self.b, destination.roll_back_live, move)
+        self.assertEqual([(B, A, self.volume.id)], self.world.told)
+
+
+@ddt.ddt
+class RefusedTest(Base):
+
+    def refused(self, error, **done):
+        with self.does(**done):
+            refused = self.assertRaises(
+                error, self.a.move, self.volume, B)
+        self.assertEqual(({}, []), (self.world.shadows, self.world.told))
+        return refused
+
+    def test_open_at_its_source(self):
+        self.a.opened.add(self.handle)
+        self.refused(exceptions.SourceBusy, a=['ensure_handle_on_lv'])
+
+    def test_peer_without_free_space(self):
+        self.b.free = worlds.GIB - 1
+        self.assertIn(B, str(self.refused(exceptions.NoFreeSpace)))
+
+    def test_peer_with_just_enough(self):
+        self.b.free = worlds.GIB
+        self.a.move(self.volume, B)
+
+    def test_peer_that_is_not_ready_has_no_free_space_either(self):
+        self.b.free, self.b.problems = 0, ['no target', 'no pool']
+        self.assertIn('no target; no pool', str(
+            self.refused(exceptions.NotReady)))
+
+    def test_filled_by_another_move_meanwhile(self):
+        self.first(self.a.node.exports._inner, 'offer_source',
+                   lambda: setattr(self.b, 'free', 0))
+        start = len(self.world.done)
+        self.assertRaises(exceptions.NoFreeSpace, self.a.move, self.volume,
+                          B)
+        self.assertNotIn('attach', self.world.effects(B, start))
+        self.assertNotIn('create_metadata', self.world.effects(B, start))
+        self.check(self.world, self.volume, self.expected)
+
+    def test_two_that_arrive_at_once(self):
+        """Both were told that there is room, for one."""
+        self.world.pool = 'pool'
+        self.b.free = 3 * worlds.GIB // 2
+        first, other = self.begun(), self.world.create_volume(A)
+        self.called(self.b, destination.prepare, first.shadow_id,
+                    first.token.nonce)
+        self.volume = other
+        second = self.begun()
+        start = len(self.world.done)
+        prepare = destination.prepare, second.shadow_id, second.token.nonce
+        self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
+                          *prepare)
+        self.assertEqual([], self.world.effects(B, start))
+        room = self.a.node.peers.describe(B)['room']
+        self.assertEqual(worlds.GIB // 2, room['volumes'])
+        self.b.free += worlds.GIB // 2
+        self.called(self.b, *prepare)
+
+    @ddt.data((95, 0), (0, 90))
+    def test_full_pool(self, usage):
+        """It was not when the source asked."""
+        move = self.begun()
+        self.b.usage = usage
+        start = len(self.world.done)
+        self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
+                          destination.prepare, move.shadow_id,
+                          move.token.nonce)
+        self.assertEqual([], self.world.effects(B, start))
+        self.b.usage = (94, 89)
+        self.called(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+        # What is here already needs nothing more.
+        self.b.usage = usage
+        self.called(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+
+    def test_full_of_this_very_move(self):
+        move = self.begun()
+        prepare = destination.prepare, move.shadow_id, move.token.nonce
+        self.called(self.b, *prepare)
+        self.b.free = 0
+        self.called(self.b, *prepare)
+        self.assertIn(self.handle, self.b.devices)
+
+    @ddt.data('no such shadow', 'nonce', 'destination', 'committed', 'phase')
+    def test_prepare_that_is_late(self, wrong):
+        move, node = self.begun(), self.b
+        shadow_id, nonce = move.shadow_id, move.token.nonce
+        if wrong == 'no such shadow':
+            shadow_id = 'unknown'
+        elif wrong == 'nonce':
+            nonce = 'another'
+        elif wrong == 'destination':
+            node = self.c
+        elif wrong == 'committed':
+            self.locked(self.a, lambda node: node.records.commit(move))
+        else:
+            self.a.node.records.advance(move, Event.FAILED)
+        with self.does():
+            self.assertRaises(exceptions.StaleMove, self.called, node,
+                              destination.prepare, shadow_id, nonce)
+
+    def test_given_up_while_prepare_looks_at_it(self):
+        """The destination was slow: the source waits no longer.
+
+        To end the move and build it nevertheless would leave what no record
+        names.
+        """
+        move, here = self.begun(), cleanup.here
+
+        def given_up(node, volume_id):
+            self.a.node.records.advance(move, Event.FAILED)
+            return here(node, volume_id)
+        start = len(self.world.done)
+        with mock.patch.object(cleanup, 'here', given_up):
+            self.assertRaises(exceptions.StaleMove, self.called, self.b,
+                              destination.prepare, move.shadow_id,
+                              move.token.nonce)
+        self.assertEqual([], self.world.effects(B, start))
+        self.b.reconciler.converge(self.volume.id)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+    def test_an_export_of_what_is_gone_is_no_user(self):
+        move = self.begun()
+        del self.a.devices[self.handle]
+        self.assertTrue(self.a.node.exports.serves_source(move.shadow_id))
+        self.assertEqual(0, devices.users(self.a.node, self.volume.id))
+
+    def test_take_down_of_what_is_not_over(self):
+        move = self.a.move(self.volume, B)
+        with self.does():
+            self.assertRaises(exceptions.InvalidTransition, self.locked,
+                              self.a, cleanup.take_down, move)
+
+
+class DestinationTest(Base):
+
+    def test_what_cannot_be_read_is_not_given_out(self):
+        self.world.pool = 'pool'
+        self.a.unreadable = True
+        self.assertRaises(exceptions.CommandFailed, self.a.move,
+                          self.volume, B)
+        self.a.unreadable = False
+        self.check(self.world, self.volume, self.expected)
+
+    def copying(self):
+        """The destination is up again, some is local; its source is not."""
+        self.a.move(self.volume, B)
+        self.b.write(self.volume.id, 1, 'new')
+        for each in (self.a, self.b):
+            each.stop(power=True)
+        self.b.dead = False
+        return self.recorded()
+
+    def test_opened_without_its_source(self):
+        self.copying()
+        with self.does(b=['activate volume', 'activate metadata',
+                          'ensure_clone_alone', 'ensure_handle_on_clone']):
+            operations.open_without_source(
+                self.b.reconciler, self.volume.id)
+        self.assertEqual('new', self.b.read(self.volume.id, 1))
+
+    def test_nothing_to_open_without_what_tells_what_is_local(self):
+        move = self.copying()
+        self.b.disk.remove(names.metadata_lv(move.shadow_id))
+        with self.does(b=['activate volume']):
+            self.assertRaises(
+                exceptions.MissingData, operations.open_without_source,
+                self.b.reconciler, self.volume.id)
+
+    def rebooted(self):
+        """The destination of a live move was written and is up again."""
+        move = self.started()
+        self.b.write(self.volume.id, 1, 'new')
+        self.b.stop(power=True)
+        self.b.dead = False
+        return move
+
+    def test_no_way_back_from_what_was_written_before_a_reboot(self):
+        self.rebooted()
+        self.assertRaises(exceptions.DestinationWritten, operations.abort,
+                          self.b.reconciler, self.volume.id)
+        self.assertEqual('new', self.b.read(self.volume.id, 1))
+
+    def test_no_way_back_without_what_tells_whether_it_was_written(self):
+        move = self.rebooted()
+        self.b.disk.remove(names.metadata_lv(move.shadow_id))
+        self.assertRaises(exceptions.MissingData, operations.abort,
+                          self.b.reconciler, self.volume.id)
+        self.assertEqual([self.volume.name], list(self.b.lvs))
+        self.assertEqual(B, self.world.home(self.volume).host)
+
+    def test_written_and_closed_while_it_is_looked_at(self):
+        """What nothing has open is written no more: that is looked at first.
+        """
+        self.started()
+        self.b.opened.add(self.handle)
+
+        def last_write():
+            self.b.write(self.volume.id, 1, 'new')
+            self.b.opened.clear()
+        stack = self.b.node.stack._inner
+        clone_status = stack.clone_status
+
+        def looked_at(shadow_id):
+            status = clone_status(shadow_id)
+            last_write()
+            return status
+        stack.clone_status = looked_at
+        self.assertRaises(exceptions.SourceBusy, operations.abort,
+                          self.b.reconciler, self.volume.id)
+        self.assertEqual(B, self.world.home(self.volume).host)

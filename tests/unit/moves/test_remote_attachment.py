@@ -1,0 +1,880 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of pass-through: sessions, the handle's body, attachments."""
+
+import datetime
+from unittest import mock
+
+import ddt
+import fixtures
+from oslo_utils import timeutils
+
+from cinder import objects
+from cinder.tests.unit import fake_constants as fake
+
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi as iscsi_names
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Asked
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import attachments
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.storage import iscsi_initiator
+from tests.unit.db import test_moves as test_records
+from tests.unit.storage import test_iscsi_initiator as test_sessions
+from tests.unit.storage import test_logical_volumes as test_stack
+from tests.unit.volumes import test_connect as test_connections
+from tests import world as worlds
+from tests.world import iscsi
+
+A = 'a@l'
+V1, GIB = test_sessions.V1, test_sessions.GIB
+IQN = iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
+#: As Cinder's database has them.
+PROPERTIES = {
+    'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
+    'target_iqn': IQN, 'target_portal': test_sessions.PORTAL,
+    'target_lun': '0', 'target_discovered': 'False', 'auth_method': 'CHAP',
+    'auth_username': 'user', 'auth_password': 'secret', 'discard': 'True'}
+
+
+@ddt.ddt
+class SessionsTest(test_sessions.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.called.iscsiadm.recorded.return_value = []
+
+    def attach(self, size=GIB, in_use=False, **other):
+        return self.sessions.attach_passed(
+            V1, size, dict(PROPERTIES, **other), in_use)
+
+    def test_by_whom(self):
+        """A service that has started since then does not know it."""
+        def may(user):
+            return self.sessions.may_be_passed_by(V1, user)
+        self.assertTrue(may('user'))
+        self.attach()
+        self.assertTrue(may('user'))
+        self.assertFalse(may('another'))
+        self.attach(auth_username='another')
+        self.assertFalse(may('user'))
+        self.sessions.end_passed(V1)
+        self.assertTrue(may('user'))
+
+    def test_by_whom_while_no_session_ends(self):
+        """What was not begun does not count; what has not ended does."""
+        error = exceptions.CommandTimeout(command='iscsiadm', seconds=30)
+        self.attach()
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.called.iscsiadm.end_session.side_effect = error
+        for act in (lambda: self.attach(auth_username='another'),
+                    lambda: self.sessions.end_passed(V1)):
+            self.assertRaises(exceptions.CommandTimeout, act)
+            self.assertEqual([True, False], [
+                self.sessions.may_be_passed_by(V1, user)
+                for user in ('user', 'another')])
+
+    def test_names(self):
+        self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
+        self.assertTrue(iscsi_names.is_iqn(IQN))
+        self.assertEqual(V1, iscsi_names.volume_of_remote_iqn(IQN))
+        self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(IQN, 'b@l'))
+        self.assertIsNone(iscsi_names.volume_of_pass_iqn(IQN, 'a@m'))
+        for prefix in ('iqn.x:', 'iqn.y:'):  # whatever it was called
+            named = iscsi_names.pass_iqn(prefix, V1, 'iqn.b', 'old@l')
+            self.assertTrue(iscsi_names.is_remote_to(named, V1, 'iqn.b'))
+            self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(named, A))
+            for home in (A, 'old@l'):
+                self.assertIs(home == 'old@l',
+                              iscsi_names.is_passed_from(named, home))
+        self.assertFalse(iscsi_names.is_remote_to(IQN, V1, 'iqn.c'))
+        self.assertFalse(iscsi_names.is_remote_to(
+            IQN, test_sessions.SHADOW, 'iqn.b'))
+        for other in (iscsi_names.remote_iqn('iqn.x:', V1, 'i'),
+                      iscsi_names.move_iqn('iqn.x:', V1)):
+            self.assertIsNone(iscsi_names.volume_of_pass_iqn(other, A))
+        self.assertNotEqual(
+            iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
+
+    def test_logged_in_with_values_of_their_own_kinds(self):
+        self.assertEqual('/dev/sda', self.attach())
+        self.assertEqual(['connect', 'record_target', 'login', 'identity',
+                          'identity', 'set_recovery_timeout', 'bring_back'],
+                         self.names())
+        self.called.iscsiadm.record_target.assert_called_once_with(
+            IQN, test_sessions.PORTAL, 'CHAP user secret', 30)
+
+    def test_a_disk_that_is_there_is_not_logged_in_to(self):
+        """iscsid brings it back; whoever uses it has it all the time."""
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        for down in (False, True):
+            self.called.iscsiadm.is_down.return_value = down
+            self.assertEqual('/dev/sdb', self.attach(in_use=True))
+        self.called.iscsiadm.is_down.return_value = False
+        self.assertEqual('/dev/sdb', self.attach())
+        self.called.iscsiadm.login.assert_not_called()
+        self.called.iscsiadm.end_session.assert_not_called()
+
+    def test_one_that_cannot_come_back_is_logged_out_first(self):
+        """Its home serves the volume anew; nobody uses what there was."""
+        self.attach()
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.called.iscsiadm.is_down.return_value = False
+        self.assertEqual('/dev/sdb', self.attach(
+            in_use=True, auth_password='another'))
+        self.called.iscsiadm.end_session.assert_not_called()
+        self.assertEqual('/dev/sda', self.attach(auth_password='another'))
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.is_down.return_value = True
+        self.assertEqual('/dev/sda', self.attach(auth_password='another'))
+        self.assertEqual(2, self.called.iscsiadm.end_session.call_count)
+
+    def test_what_has_just_begun(self):
+        self.assertFalse(self.sessions.has_begun(V1))
+        self.attach()
+        self.assertTrue(self.sessions.has_begun(V1))
+        self.assertFalse(self.sessions.has_begun(test_sessions.SHADOW))
+        later = (iscsi_initiator.time.monotonic()
+                 + iscsi_initiator.RECORDED + 1)
+        with mock.patch.object(iscsi_initiator.time, 'monotonic',
+                               lambda: later):
+            self.assertFalse(self.sessions.has_begun(V1))
+        self.sessions.end_passed(V1)
+        self.assertFalse(self.sessions.has_begun(V1))
+
+    def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
+        """What waits for it would only wait until its time limit."""
+        self.called.iscsiadm.known_portal.return_value = '192.0.2.99:3260'
+        self.called.iscsiadm.is_down.return_value = True
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.assertEqual('/dev/sda', self.attach(in_use=True))
+        self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+
+    def test_one_whose_home_is_away_is_left(self):
+        self.disks({IQN: ['/dev/sdb']})
+        self.called.iscsiadm.is_down.return_value = True
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.called.iscsiadm.end_session.assert_not_called()
+
+    def test_it_may_be_longer_than_its_row_says(self):
+        self.called.block.identity.return_value = 2 * GIB, V1
+        self.assertEqual('/dev/sda', self.attach())
+
+    def test_extended_at_its_home(self):
+        self.called.iscsiadm.rescan.side_effect = lambda *_all: (
+            self.called.block.identity.configure_mock(
+                return_value=(2 * GIB, V1)))
+        self.assertEqual('/dev/sda', self.attach(2 * GIB))
+        self.called.iscsiadm.rescan.assert_called_once_with(
+            '/dev/sda', iscsi_initiator.SCAN_TIMEOUT)
+
+    @ddt.data(*test_sessions.Case.UNKNOWN)
+    def test_disk_that_has_just_appeared(self, identity):
+        """It is waited for, and not scanned again beneath the kernel."""
+        self.useFixture(fixtures.MockPatchObject(
+            iscsi_initiator, 'IDENTITY_TIMEOUT', 10))
+        self.called.block.identity.side_effect = [
+            identity] * 3 + [(GIB, V1)] * 2
+        self.assertEqual('/dev/sda', self.attach())
+        self.called.iscsiadm.rescan.assert_not_called()
+
+    @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
+    def test_another_disk(self, identity):
+        self.called.block.identity.return_value = identity
+        self.assertRaises(exceptions.WrongSource, self.attach)
+
+    def test_a_home_that_does_not_answer(self):
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.called.iscsiadm.login.assert_not_called()
+
+    def test_what_is_there(self):
+        self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb']})
+        self.assertEqual({V1: '/dev/sda'}, self.sessions.passed())
+        self.disks({IQN: []})
+        self.assertEqual({V1: ''}, self.sessions.passed())
+
+    def test_ended_with_all_that_is_known_of_it(self):
+        for found, recorded in (({IQN: ['/dev/sda']}, []), ({}, [IQN])):
+            self.disks({**found, test_sessions.IQN: ['/dev/sdb']})
+            self.called.iscsiadm.recorded.return_value = [
+                *recorded, test_sessions.IQN]
+            self.called.iscsiadm.end_session.reset_mock()
+            self.assertTrue(self.sessions.end_passed(V1))
+            self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsiadm.recorded.return_value = []
+        self.assertFalse(self.sessions.end_passed(V1))
+
+    def test_who_does_not_answer(self):
+        """The source, or a home by which the volume is passed through."""
+        other = iscsi_names.pass_iqn('iqn.x:', test_sessions.SHADOW, 'i', A)
+        for down, away in (((), False), ((test_sessions.IQN,), True),
+                           ((IQN,), True), ((other,), False)):
+            self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb'],
+                        other: ['/dev/sdc']})
+            self.called.iscsiadm.is_down.side_effect = down.__contains__
+            self.assertIs(away, self.sessions.is_away(test_sessions.MOVE))
+
+    def test_ended_only_if_its_home_does_not_answer(self):
+        """Else what was written there may still be on its way."""
+        for down in (False, True):
+            self.disks(*[{IQN: ['/dev/sda']}] * 2)
+            self.called.iscsiadm.is_down.return_value = down
+            self.assertIs(down, self.sessions.end_passed_if_down(V1))
+            self.assertIs(down, self.called.iscsiadm.end_session.called)
+        self.called.iscsiadm.is_down.assert_called_with(IQN)
+
+    def test_at_boot(self):
+        self.called.iscsiadm.recorded.return_value = [IQN, test_sessions.IQN]
+        self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
+        self.called.iscsiadm.known_portal.return_value = test_sessions.PORTAL
+        self.disks({}, {IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
+        self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
+        # A guest waits for a home that is away, and gets no error.
+        self.assertIn(test_sessions.SET_TIMEOUT, self.called.mock_calls)
+        self.disks({IQN: ['/dev/sda']})
+        self.called.block.identity.return_value = GIB, 'x'
+        self.assertRaises(exceptions.WrongSource,
+                          self.sessions.pass_from_records, V1, IQN)
+
+
+@ddt.ddt
+class StackTest(test_stack.Case):
+
+    H = names.handle(V1)
+
+    def setUp(self):
+        super().setUp()
+        self.ran.block.number.return_value = '8:16'
+        self.ran.block.size.return_value = GIB
+
+    def handle(self, below, **more):
+        return test_stack.device(
+            self.H, '253:7', '0 2097152 linear %s 0' % below, **more)
+
+    def put(self):
+        return self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
+
+    def test_new(self):
+        self.devices()
+        self.assertTrue(self.put())
+        self.assertIn(mock.call.dmsetup.create(
+            self.H, names.device_uuid(self.H), '0 2097152 linear 8:16 0',
+            30, False, ('8:16', V1)), self.ran.mock_calls)
+
+    def test_there(self):
+        self.devices(self.handle('8:16'))
+        self.assertFalse(self.put())
+        self.ran.dmsetup.swap_table.assert_not_called()
+
+    def test_from_another_body_or_longer(self):
+        for handle, size in ((self.handle('253:5'), GIB),
+                             (self.handle('8:0'), GIB),
+                             (self.handle('8:16', suspended=True), GIB),
+                             (self.handle('8:16'), 2 * GIB)):
+            self.devices(handle)
+            self.ran.block.size.return_value = size
+            self.ran.dmsetup.swap_table.reset_mock()
+            self.assertTrue(self.put())
+            self.ran.dmsetup.swap_table.assert_called_once_with(
+                self.H, '0 %d linear 8:16 0' % (size // 512), 30,
+                ('8:16', V1))
+
+    def test_longer_than_the_disk(self):
+        """Whoever has it open keeps the length; it is not cut off."""
+        for opened, sectors in ((1, 4194304), (0, 2097152)):
+            self.devices(test_stack.device(
+                self.H, '253:7', '0 4194304 linear 253:5 0', opened=opened))
+            self.put()
+            self.ran.dmsetup.swap_table.assert_called_with(
+                self.H, '0 %d linear 8:16 0' % sectors, 30, ('8:16', V1))
+
+    def test_no_disk(self):
+        self.devices(self.handle('8:16'))
+        self.ran.block.number.return_value = ''
+        self.assertRaises(exceptions.WrongDevice, self.put)
+
+    def test_onto_the_clone(self):
+        clone = names.clone_path(test_stack.SHADOW)
+        for opened, length, table in (
+                (1, GIB, '0 2097152 linear %s 0' % clone),
+                # Nobody has seen what it had more.
+                (0, 2 * GIB, '0 2097152 linear %s 0' % clone),
+                (1, 2 * GIB, '0 2097152 linear %s 0\n2097152 2097152 linear '
+                 '/dev/g/volume-%s 2097152' % (clone, test_stack.SHADOW))):
+            self.devices(test_stack.device(
+                self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
+                opened=opened), self.reads('8:16'))
+            self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
+            self.ran.dmsetup.swap_flushed.assert_called_with(
+                self.H, table, '/dev/sdc', 30)
+
+    def reads(self, source):
+        """A clone, and which disk it reads."""
+        return test_stack.device(
+            names.clone(test_stack.SHADOW), '253:6',
+            '0 1 clone 253:4 253:5 ' + source)
+
+    def test_flushed(self):
+        self.devices(self.reads('8:16'))
+        self.stack.flush_disk(test_stack.MOVE, '/dev/sdc')
+        self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
+
+    @ddt.data('8:32', None)
+    def test_never_another_disk(self, source):
+        """What the clone reads was verified; a name may be another's."""
+        handle = self.handle('8:16', opened=1)
+        self.devices(handle, *[self.reads(source)] if source else [])
+        for act in (self.stack.flush_disk, self.stack.follow_onto_clone):
+            self.assertRaises(exceptions.WrongDevice, act, test_stack.MOVE,
+                              '/dev/sdc')
+        self.ran.block.flush.assert_not_called()
+        self.ran.dmsetup.swap_flushed.assert_not_called()
+
+    def test_on_record_that_the_clone_may_be_written(self):
+        meta = names.metadata_lv(test_stack.SHADOW)
+        for tags, expected in (((names.FOLLOWS,), True),
+                               ((names.SWAPPING,), True), ((), False)):
+            self.lvs(test_stack.lv(meta, tags=frozenset(tags)))
+            self.assertIs(expected, self.stack.begin_swap(test_stack.MOVE))
+        self.lvs()
+        self.assertFalse(self.stack.begin_swap(test_stack.MOVE))
+        self.assertRan(
+            mock.call.lvm.retag('fast', meta, [names.SWAPPING],
+                                [names.FOLLOWS], 30))
+
+    def test_on_record_that_it_was_swapped(self):
+        self.stack.end_swap(test_stack.MOVE)
+        self.assertRan(mock.call.lvm.remove_tag(
+            'fast', names.metadata_lv(test_stack.SHADOW), names.SWAPPING,
+            30))
+
+    def test_marked_away(self):
+        self.stack.mark('volume-' + V1, names.AWAY)
+        self.assertRan(
+            mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
+
+
+@ddt.ddt
+class AttachmentsTest(test_records.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.attachments = attachments.AttachmentRecords(
+            lambda connector, host: host.startswith(connector['host'] + '@'))
+        self.attach('b', PROPERTIES)
+        self.attach('c', dict(PROPERTIES, driver_volume_type='iscsi'))
+        self.attach('a', {'driver_volume_type': 'local',
+                          'device_path': '/dev/mapper/x'})
+
+    def attach(self, host, properties):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='attached')
+        found.create()
+        found.connector = {'host': host, 'initiator': 'iqn.' + host}
+        found.connection_info = properties
+        found.save()
+
+    def passed_to(self, host):
+        return [each.id for each in self.attachments.passed_to(host)]
+
+    @ddt.data(1, -1)
+    def test_new_by_the_clock_of_the_database(self, days):
+        ids = [each.id for each in self.reload().volume_attachment]
+        wrong = timeutils.utcnow() + datetime.timedelta(days=days)
+        with mock.patch.object(timeutils, 'utcnow', lambda *_args: wrong):
+            self.assertTrue(self.attachments.any_newer(ids, 60))
+            self.assertFalse(self.attachments.any_newer(ids, -60))
+
+    def test_who_passes_it_through(self):
+        self.assertEqual([self.volume.id], self.passed_to('b@l'))
+        for host in ('a@l', 'c@l', 'd@l'):
+            self.assertEqual([], self.passed_to(host))
+
+    def test_ended(self):
+        for _again in range(2):
+            for host in ('c@l', 'b@l'):
+                self.attachments.end_passing(self.volume.id, host)
+            self.check_ended()
+
+    def check_ended(self):
+        self.assertEqual([], self.passed_to('b@l'))
+        left = {each.connector['host']: each.connection_info
+                for each in self.reload().volume_attachment}
+        self.assertEqual({
+            'driver_volume_type': 'local', 'discard': 'True',
+            'device_path': names.handle_path(V1)}, left['b'])
+        self.assertIn('auth_password', left['c'])
+
+    def test_at_another_address(self):
+        before = {each.id: dict(each.connection_info)
+                  for each in self.reload().volume_attachment}
+        iqn, = {told['target_iqn'] for told in before.values()
+                if 'target_iqn' in told}
+        self.attachments.readdress(self.volume.id, iqn + 'x', 'new:3260')
+        self.attachments.readdress(self.volume.id, iqn, 'new:3260')
+        for each in self.reload().volume_attachment:
+            told = before[each.id]
+            self.assertEqual(
+                dict(told, target_portal='new:3260')
+                if 'target_iqn' in told else told, each.connection_info)
+
+    def test_changed_before_it_is_locked(self):
+        """Cinder has changed an attachment: it belongs to another now."""
+        iqn, changed = PROPERTIES['target_iqn'], {
+            'b': dict(PROPERTIES, target_iqn='iqn.other'), 'c': {}}
+        manager = type(attachments.moves.main_context_manager.writer)
+        using, begun = manager.using, []
+
+        def change(self_, context):
+            begun.append(self_)
+            if len(begun) == 2:  # it has read; it is about to lock
+                for each in self.reload().volume_attachment:
+                    if each.connector['host'] in changed:
+                        each.connection_info = changed[each.connector['host']]
+                        each.save()
+            return using(self_, context)
+        before = {each.id: dict(each.connection_info)
+                  for each in self.reload().volume_attachment}
+        for act in (
+                lambda: self.attachments.readdress(
+                    self.volume.id, iqn, 'new:3260'),
+                lambda: self.attachments.end_passing(
+                    self.volume.id, 'b@l')):
+            begun.clear()
+            with mock.patch.object(manager, 'using', autospec=True,
+                                   side_effect=change):
+                act()
+            self.assertEqual(2, len(begun))
+            told = {each.connector['host']: each.connection_info
+                    for each in self.reload().volume_attachment}
+            self.assertEqual('iqn.other', told['b']['target_iqn'])
+            self.assertEqual(PROPERTIES['target_portal'],
+                             told['b']['target_portal'])
+            self.assertEqual({}, told['c'])
+            for each in self.reload().volume_attachment:
+                each.connection_info = before[each.id]
+                each.save()
+
+    def told(self):
+        """What each row says, also those that are deleted."""
+        model = attachments.moves.models.VolumeAttachment
+        manager = attachments.moves.main_context_manager
+        with manager.reader.using(self.context) as session:
+            return {row.id: (row.connector, row.connection_info)
+                    for row in session.query(model)}
+
+    @ddt.data('destroyed', 'given to another')
+    def test_ended_before_it_is_locked(self, how):
+        """No row that is another's by now is changed, nor one of the past."""
+        writer = type(attachments.moves.main_context_manager.writer)
+        using, begun, before = writer.using, [], {}
+
+        def end(own, context):
+            begun.append(own)
+            if len(begun) == 2:  # it has read; it is about to lock
+                for each in self.reload().volume_attachment:
+                    if how == 'destroyed':
+                        each.destroy()
+                    else:
+                        each.connector = {'host': 'z'}
+                        each.save()
+                before.update(self.told())
+            return using(own, context)
+        for act in (
+                lambda: self.attachments.readdress(
+                    self.volume.id, IQN, 'new:3260'),
+                lambda: self.attachments.end_passing(
+                    self.volume.id, 'b@l')):
+            self.attach('b', PROPERTIES)
+            begun.clear()
+            before.clear()
+            with mock.patch.object(writer, 'using', autospec=True,
+                                   side_effect=end):
+                act()
+            self.assertNotEqual({}, before)
+            self.assertEqual(before, self.told())
+
+    def test_of_the_past_or_of_another_volume(self):
+        """It has the same name, and is none of these."""
+        for each in self.reload().volume_attachment:
+            each.destroy()
+        before = self.told()
+        self.attachments.readdress(self.volume.id, IQN, 'new:3260')
+        self.attachments.end_passing(self.volume.id, 'b@l')
+        self.assertEqual(before, self.told())
+        self.attach('b', PROPERTIES)
+        before = self.told()
+        for volume_id in (fake.VOLUME2_ID, fake.VOLUME3_ID):
+            self.attachments.readdress(volume_id, IQN, 'new:3260')
+            self.attachments.end_passing(volume_id, 'b@l')
+        self.assertEqual(before, self.told())
+
+    def test_reserved(self):
+        """Nobody has it yet, so it says nothing."""
+        objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='reserved').create()
+        before = self.told()
+        self.assertIn((None, None), before.values())
+        self.attachments.readdress(self.volume.id, 'iqn.other', 'new:3260')
+        self.attachments.end_passing(self.volume.id, 'z@l')
+        self.assertEqual(before, self.told())
+
+    def test_of_a_volume_that_is_gone(self):
+        with mock.patch.object(
+                attachments.objects.Volume, 'get_by_id',
+                side_effect=attachments.exception.VolumeNotFound(
+                    volume_id='v')):
+            self.assertEqual([], self.passed_to('b@l'))
+
+    def test_who_asks_for_a_move_is_on_record(self):
+        volume = self.reload()
+        for asked in (Asked.FOLLOW, Asked.ATTACH):
+            move = self.records.begin(
+                volume, 'b@l#p', Event.MOVE_BEGUN, test_records.GEOMETRY,
+                lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
+                asked)
+            self.assertEqual((asked, asked is Asked.FOLLOW),
+                             (move.asked_by, move.follows))
+            move = self.records.get_move(move.shadow_id)
+            self.assertIs(asked, move.asked_by)
+            failed = self.records.advance(move, Event.FAILED)
+            self.records.finish(failed, Event.DESTINATION_REMOVED)
+
+    def test_only_what_is_in_use_follows(self):
+        volume = self.reload()
+        volume.status = 'available'
+        volume.save()
+        self.assertRaises(
+            exceptions.StaleMove, self.records.begin, volume, 'b@l#p',
+            Event.MOVE_BEGUN, test_records.GEOMETRY, str, 'CHAP u s', 'i',
+            Asked.FOLLOW)
+
+
+class Passed(test_connections.Base):
+    """The volume stays at A, in a group, and is passed through on B."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume.group_id = 'g'
+        self.connector = {'host': 'b', 'initiator': 'iqn.b'}
+        properties = self.serve(self.connector)
+        self.attach('in-use', 'b')
+        self.attached, = self.volume.volume_attachment
+        self.attached.connector = self.connector
+        self.attached.connection_info = dict(
+            properties['data'], driver_volume_type='local')
+        self.b.opened.add(self.handle)
+
+
+class EndsTest(Passed):
+
+    def is_ended(self):
+        self.assertEqual([set(), {}, {}], [
+            self.a.remote, self.b.passed, self.b.devices])
+
+    def shelve(self, **since):
+        """Detached while its node was away; shelved for weeks since.
+
+        All that while it has an attachment without a connector.
+        """
+        self.b.opened.clear()
+        self.b.dead = True
+        self.unserve(self.a, self.connector)
+        self.attach('reserved', None)
+        self.b.dead = False
+        reserved, = self.volume.volume_attachment
+        vars(reserved).update(since)
+
+    def test_shelved(self):
+        self.shelve(created_at=timeutils.utcnow() - datetime.timedelta(
+            seconds=remote_attachment.ATTACHING + 60), updated_at=None)
+        self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)  # it may have just begun
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.is_ended()
+
+    def test_shelved_while_another_has_just_connected(self):
+        old = timeutils.utcnow() - datetime.timedelta(days=9)
+        self.shelve(created_at=old, updated_at=None)
+        other = test_connections.attachment('x')
+        vars(other).update(
+            connection_info={'driver_volume_type': 'iscsi'},
+            created_at=timeutils.utcnow(), updated_at=None)
+        self.volume.volume_attachment.append(other)
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.is_ended()
+
+    def test_attached_a_moment_ago(self):
+        """Nobody knows yet where."""
+        old = timeutils.utcnow() - datetime.timedelta(days=9)
+        self.shelve(created_at=old, updated_at=timeutils.utcnow())
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)
+
+    def test_attached_a_moment_ago_where_the_clock_is_wrong(self):
+        """The service starts again before Cinder records the host."""
+        now = timeutils.utcnow()
+        self.world.database_time = lambda: now
+        self.shelve(created_at=now, updated_at=None)
+        self.b.node.sessions._inner.begun.clear()
+        with mock.patch.object(
+                timeutils, 'utcnow', lambda *_args: now + datetime.timedelta(
+                    seconds=remote_attachment.ATTACHING)):
+            self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)
+
+    def test_it_is_the_same_volume(self):
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_detached(self):
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        self.is_ended()
+
+    def test_another_host_is_detached(self):
+        """One without the backend, late."""
+        self.b.opened.clear()
+        self.unserve(self.a, test_connections.ELSEWHERE)
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+
+    def test_detached_there_before_it_is_not_served_any_more(self):
+        """What is written at a late close still reaches its home."""
+        self.b.opened.clear()
+        left, withdraw = [], iscsi.SimExports.withdraw_volume
+
+        def withdrawn(own, *what):
+            left.append(self.b.passed_handles())
+            return withdraw(own, *what)
+        with mock.patch.object(iscsi.SimExports, 'withdraw_volume', withdrawn):
+            self.unserve(self.a, self.connector)
+        self.assertEqual([set()], left)
+
+    def test_asked_for_again_in_vain(self):
+        """Whoever has it keeps it: only the second request fails."""
+        def fails(*_args):
+            raise exceptions.PeerUnreachable(
+                host='b@l', method='begin_passing', seconds=1)
+        self.a.node.peers.begin_passing = fails
+        self.assertRaises(exceptions.PeerUnreachable, self.serve,
+                          self.connector)
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_detached_by_force_the_nodes_look_clears_up(self):
+        self.b.opened.clear()
+        self.unserve(self.a, None)
+        self.assertEqual(set(), self.a.remote)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.settle()
+        self.is_ended()
+
+    def test_detached_while_the_node_is_down(self):
+        """Nothing is written from there any more."""
+        self.b.dead = True
+        self.unserve(self.a, self.connector)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_detached_while_it_is_still_open(self):
+        """The export goes; the handle, once it is closed."""
+        self.unserve(self.a, self.connector)
+        self.assertEqual(set(), self.a.remote)
+        self.assertIn(self.handle, self.b.devices)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assertIn(self.handle, self.b.devices)
+        self.b.opened.clear()
+        self.world.settle()
+        self.is_ended()
+
+    def test_both_ends_come_back_after_a_power_cut(self):
+        for node in (self.a, self.b):
+            node.stop(power=True)
+        self.world.recover()
+        self.b.opened.add(self.handle)
+        self.b.write(self.volume.id, 0, 'again')
+        self.assertEqual('again', self.a.read(self.volume.id, 0))
+
+    def test_extended(self):
+        self.assertEqual(A, worlds.extend(self.a, self.volume, 2))
+        self.assertEqual({'below': 'disk of ' + self.volume.id,
+                          'regions': 8}, self.b.devices[self.handle])
+        self.b.write(self.volume.id, 7, 'end')
+        self.assertEqual('end', self.a.read(self.volume.id, 7))
+
+    def test_what_is_left_of_it_is_marked(self):
+        self.b.disk.create('volume-old', self.volume.id, [worlds.EMPTY] * 4)
+        with self.b.lock(self.volume.id):
+            remote_attachment.begin(self.b.node, self.volume.id,
+                                    self.attached.connection_info)
+        self.assertIn(names.AWAY, self.b.disk.tags['volume-old'])
+
+    def test_not_at_its_home(self):
+        for node, volume_id in ((self.a, self.volume.id), (self.b, V1)):
+            with node.lock(volume_id):
+                self.assertRaises(
+                    exceptions.StaleMove, remote_attachment.begin, node.node,
+                    volume_id, self.attached.connection_info)
+
+    def test_not_what_is_open_on_another_body(self):
+        self.b.disk.lvs['x'] = []
+        self.b.devices[self.handle] = {'below': 'x'}
+        with self.b.lock(self.volume.id):
+            self.assertRaises(
+                exceptions.SourceBusy, remote_attachment.begin, self.b.node,
+                self.volume.id, self.attached.connection_info)
+        self.assertEqual({'below': 'x'}, self.b.devices[self.handle])
+
+    def test_not_what_an_ended_connection_has_open(self):
+        """An evacuated guest may still run here, and would go on writing."""
+        self.volume.volume_attachment = []
+        before = self.b.devices[self.handle]
+        with self.b.lock(self.volume.id):
+            self.assertRaises(
+                exceptions.SourceBusy, remote_attachment.begin, self.b.node,
+                self.volume.id, self.attached.connection_info)
+        self.assertEqual(before, self.b.devices[self.handle])
+
+    def test_request_to_end_an_earlier_one_comes_late(self):
+        """Whoever sent it has given up, and the volume is attached anew."""
+        def end(user):
+            self.a.node.peers.end_passing(
+                self.b.host, self.volume.id, user)
+        before = self.attached.connection_info
+        self.b.opened.clear()
+        with self.b.lock(self.volume.id):
+            remote_attachment.begin(
+                self.b.node, self.volume.id,
+                self.a.node.exports.offer_volume(
+                    self.volume.id, 'iqn.b', 'CHAP new secret'))
+        end(before['auth_username'])
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        end('new')
+        self.assertEqual(set(), self.b.passed_handles())
+        end('new')  # a repeated one finds nothing
+
+    def test_session_of_whoever_has_it_open_is_not_ended(self):
+        """Though the home should name another secret by now."""
+        told = dict(self.attached.connection_info, auth_username='new')
+        with self.b.lock(self.volume.id):
+            remote_attachment.begin(self.b.node, self.volume.id, told)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+        self.b.opened.clear()  # nobody's: it logs in anew, in vain here
+        with self.b.lock(self.volume.id):
+            self.assertRaises(exceptions.LoginFailed, remote_attachment.begin,
+                              self.b.node, self.volume.id,
+                              dict(told, auth_username='newer'))
+
+    def test_sessions_with_earlier_homes_end(self):
+        with mock.patch.object(iscsi.SimSessions, 'end_other_passes',
+                               autospec=True) as end:
+            with self.b.lock(self.volume.id):
+                remote_attachment.begin(self.b.node, self.volume.id,
+                                        self.attached.connection_info)
+        end.assert_called_once_with(
+            mock.ANY, self.volume.id,
+            self.attached.connection_info['target_iqn'])
+
+    def test_earlier_remains_go_first(self):
+        """A move to this node that failed; it could not clear up then."""
+        self.b.opened.clear()
+        self.b.stop(power=True)
+        self.b.dead = False
+        move = self.a.node.records.begin(
+            self.volume, 'b@l#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.b.disk.create(
+            move.destination_lv, self.volume.id, [worlds.EMPTY] * 4)
+        self.a.node.records.advance(move, Event.FAILED)
+        with self.b.lock(self.volume.id):
+            remote_attachment.begin(self.b.node, self.volume.id,
+                                    self.attached.connection_info)
+        self.assertNotIn(move.destination_lv, self.b.lvs)
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+
+    def test_given_up_although_its_home_is_gone(self):
+        """What waits for that home keeps the handle open, until it fails."""
+        self.a.gone = True
+        self.a.stop(power=True)
+        self.volume.volume_attachment = []
+        remote_attachment.look(self.b.node)
+        self.assertEqual({}, self.b.passed)
+        self.b.opened.clear()  # what waited has failed
+        remote_attachment.look(self.b.node)
+        self.assertEqual({}, self.b.devices)
+
+    def test_one_that_fails_does_not_stop_the_others(self):
+        self.a.remote.clear()
+        self.b.passed.clear()
+        self.b.passed[V1] = A
+        logged = self.useFixture(fixtures.FakeLogger())
+        self.assertFalse(remote_attachment.look(self.b.node))
+        self.assertNotIn(V1, self.b.passed)
+        self.assertIn(self.volume.id, logged.output)
+
+    def test_what_fails_is_tried_again_soon(self):
+        """A home is back later than the node of the guest."""
+        self.b.stop(power=True)
+        self.b.dead = False
+        self.a.dead = True
+        self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.a.dead = False
+        self.b.reconciler.converge_moves()
+        self.assertEqual({self.volume.id: A}, self.b.passed)
+        with mock.patch.object(remote_attachment, 'look') as look:
+            self.b.reconciler.converge_moves()
+        look.assert_not_called()
+
+    def test_what_nobody_could_look_at_is_looked_at_soon(self):
+        """Whoever has the lock may fail at it."""
+        self.b.stop(power=True)
+        self.b.dead = False
+        with self.b.lock(self.volume.id):
+            self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.b.reconciler.converge_moves()
+        self.assertEqual({self.volume.id: A}, self.b.passed)
+
+    def test_a_secret_is_not_shown(self):
+        connection = volume_attachments.connection_of(self.attached)
+        self.assertTrue(connection.passes)
+        self.assertNotIn(self.attached.connection_info['auth_password'],
+                         repr(connection))
+
+
+class GivenBackTest(test_connections.Base):
+    """A live move to B, which may come back to the LV that is at A."""
+
+    def test_handle_stays_on_the_lv(self):
+        """Whatever an attachment still says of a pass-through of before."""
+        self.attach('in-use', 'a', None)
+        self.serve({'host': 'b', 'initiator': 'iqn.b'})
+        self.assertIs(state.Phase.STARTING, self.move().phase)
+        before, _after = self.volume.volume_attachment
+        before.connector = {'host': 'a', 'initiator': 'iqn.a'}
+        before.connection_info = dict(
+            driver_volume_type='local', target_iqn='iqn.a',
+            target_portal=self.b.node.exports.portal, auth_method='CHAP',
+            auth_username='user', auth_password='secret')
+        self.b.remote.add((self.volume.id, 'iqn.a'))
+        remote_attachment.look(self.a.node)
+        self.assertEqual({'below': self.move().source_lv},
+                         self.a.devices[self.handle])
+        self.assertEqual({}, self.a.passed)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A move at its source: released, given up, committed without an answer."""
+
+import contextlib
+import dataclasses
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import source
+from cinder_localclone.volumes import operations
+from tests.unit.moves import test_destination as test_move_steps
+from tests import world as worlds
+
+A, B = test_move_steps.A, test_move_steps.B
+
+
+class SourceTest(test_move_steps.Base):
+
+    def test_moves_after_a_reboot(self):
+        """Nothing has made its handle yet."""
+        self.a.stop(power=True)
+        self.a.dead = False
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+    def test_open_source_is_not_released(self):
+        move = self.started()
+        del self.world.told[:]
+        with self.does():
+            self.assertRaises(exceptions.SourceBusy, self.locked, self.a,
+                              source.source_released, move)
+        self.assertEqual([], self.world.told)
+
+    def test_what_was_written_is_durable_once_it_is_released(self):
+        """The guest's flushes reach the destination alone from then on."""
+        def scenario(stops):
+            self.new_world()
+            move = self.started()
+            self.a.write(self.volume.id, 1, 'late', flushed=False)
+            self.a.opened.clear()
+            self.world.moment, self.world.stop_at = 0, stops
+            with contextlib.suppress(worlds.Stopped):
+                self.locked(self.a, source.source_released, move)
+            self.a.stop(power=True)
+            if self.recorded().phase is Phase.MIGRATING:
+                self.assertEqual('late', self.a.lvs[move.source_lv][1])
+            return self.world
+        self.stop_everywhere(scenario)
+
+    def test_remote_host_leaves_it(self):
+        """Its own node has no session with it that might be down."""
+        self.a.node.exports.offer_volume(self.volume.id, 'iqn.x', '')
+        self.started()
+        self.a.opened.clear()
+        with self.does():
+            self.locked(self.a, cleanup.stop_serving, self.volume.id,
+                        'iqn.x')
+        self.assertEqual(set(), self.a.remote)
+
+    def test_interrupted(self):
+        self.begun()
+        self.locked(self.a, source.abandon_interrupted, self.volume.id)
+        self.check(self.world, self.volume, self.expected)
+
+    def test_not_interrupted(self):
+        """Another node's; one that is committed; none."""
+        def nothing(node):
+            with self.does():
+                self.locked(node, source.abandon_interrupted,
+                            self.volume.id)
+        nothing(self.a)
+        move = self.begun()
+        nothing(self.b)
+        self.locked(self.a, lambda node: node.records.commit(move))
+        nothing(self.a)
+
+    def test_given_up_while_its_destination_is_gone(self):
+        move = self.begun()
+        self.lose(self.b)
+        operations.abort(self.a.reconciler, self.volume.id)
+        self.assertIsNone(self.move(self.world, self.volume))
+        self.assertIn(move.shadow_id, self.a.exports)
+        self.bring_back(self.world)
+        self.check(self.world, self.volume, self.expected)
+
+
+class CommitTest(test_move_steps.Base):
+    """The database commits or does not; the answer is lost."""
+
+    def commits(self, swap, found):
+        """Move; the answer to the commit is lost.
+
+        :param swap: whether the identities are swapped
+        :param found: what is found of the move then; raises if that fails
+        """
+        rows = self.a.node.records._inner
+        commit, get_move = rows.commit, rows.get_move
+
+        def lost(move):
+            if swap:
+                commit(move)
+            rows.get_move = lambda shadow_id: found(get_move(shadow_id))
+            raise IOError('no answer to the commit')
+        rows.commit = lost
+        try:
+            return self.a.move(self.volume, B)
+        finally:
+            rows.commit, rows.get_move = commit, get_move
+
+    def fails(self, swap, found):
+        error = self.assertRaises(IOError, self.commits, swap, found)
+        self.assertIn('to the commit', str(error))
+        self.world.settle()
+        self.assertEqual(B if swap else A, self.world.home(self.volume).host)
+        self.check(self.world, self.volume, self.expected)
+
+    def test_committed(self):
+        committed = self.commits(True, lambda move: move)
+        self.assertEqual(self.recorded(), committed)
+        self.assertEqual([(A, B, self.volume.id)], self.world.told)
+
+    def test_not_committed(self):
+        self.fails(False, lambda move: move)
+
+    def test_another_move_is_committed(self):
+        self.fails(True, lambda move: dataclasses.replace(
+            move, token=dataclasses.replace(move.token, nonce='another')))
+
+    def test_no_move_is_found(self):
+        self.fails(True, lambda move: None)
+
+    def test_the_database_is_down(self):
+        def down(move):
+            raise exceptions.StaleMove(volume='?')
+        self.fails(True, down)

@@ -1,0 +1,770 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node a connector belongs to; calls and errors that cross the bus."""
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+import sys
+import threading
+import time
+from unittest import mock
+
+from cinder import context as cinder_context
+from cinder import exception
+from cinder import rpc
+import ddt
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+import oslo_messaging as messaging
+from oslo_messaging._drivers import common as drivers
+from oslo_messaging._drivers import impl_fake
+import testtools
+
+import cinder_localclone
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import node
+from cinder_localclone.core import rpc as methods
+from cinder_localclone.core import state
+from cinder_localclone.service import directory
+from cinder_localclone.service import endpoint
+from cinder_localclone.service import messages
+from cinder_localclone.service import rpc as peer
+from tests.helpers import specs
+
+SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
+            'n4.rack1@l': True,
+            'down@l': False, 'other@lvm': True}
+
+
+@ddt.ddt
+class DirectoryTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        records = specs.port('records')
+        self.client = specs.port('peers')
+        records.services.return_value = dict(SERVICES)
+        self.directory = directory.Directory('n1@l', records, self.client)
+        self.directory.know('n1@l', ['192.0.2.1'])
+        self.client.describe.side_effect = self.describe
+
+    @staticmethod
+    def describe(host):
+        if host == 'n2@l':
+            return {'addresses': ['192.0.2.2']}
+        raise exceptions.PeerUnreachable(host=host, method='m', seconds=1)
+
+    @ddt.data(({'host': 'n1'}, 'n1@l'), ({'host': 'n2'}, 'n2@l'),
+              ({'host': 'n2.example.org'}, 'n2@l'),
+              ({'host': 'n3'}, 'n3.example.org@l'),
+              ({'host': 'n4.rack1'}, 'n4.rack1@l'),
+              ({'host': 'n4.rack2'}, None), ({'host': 'n4'}, 'n4.rack1@l'),
+              ({'host': 'other'}, None), ({'host': 'nowhere'}, None),
+              ({'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'),
+              ({'host': 'alias', 'ip': '192.0.2.1'}, 'n1@l'),
+              ({'host': 'alias', 'ip': '192.0.2.9'}, None),
+              ({'ip': '192.0.2.2'}, 'n2@l'))
+    @ddt.unpack
+    def test_find(self, connector, host):
+        self.assertEqual(host, self.directory.find(connector))
+
+    def test_known_by_address_after_a_restart(self):
+        self.assertTrue(self.directory.is_at(
+            {'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'))
+        self.assertFalse(self.directory.is_at(
+            {'host': 'alias', 'ip': '192.0.2.2'}, 'n1@l'))
+        asked = self.client.describe.call_count
+        self.directory.is_at({'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l')
+        self.assertEqual(asked, self.client.describe.call_count)
+
+    def test_node_that_a_connector_names(self):
+        for host in SERVICES:
+            self.assertIs(host == 'n2@l',
+                          self.directory.is_at({'host': 'n2'}, host))
+
+    def test_address_that_two_nodes_claim(self):
+        """Whoever was heard last has it; but nobody takes this node's."""
+        address, own = ({'host': 'alias', 'ip': '192.0.2.%d' % number}
+                        for number in (2, 1))
+        self.assertTrue(self.directory.is_at(address, 'n2@l'))
+        self.directory.know('n4.rack1@l', ['192.0.2.1', '192.0.2.2'])
+        self.assertFalse(self.directory.is_at(address, 'n2@l'))
+        self.assertTrue(self.directory.is_at(address, 'n4.rack1@l'))
+        for _again in range(2):
+            self.assertTrue(self.directory.is_at(own, 'n1@l'))
+            self.directory.know('n1@l', ['192.0.2.1'])
+
+    def test_two_answers_at_one_time(self):
+        """Neither is lost, also where services have threads of the system."""
+        reading, go_on = threading.Event(), threading.Event()
+
+        class Slow(dict):
+            def items(self):
+                found = list(super().items())
+                reading.set()
+                go_on.wait(10)
+                return found
+        self.directory._addresses = Slow(self.directory._addresses)
+        first, second = (threading.Thread(
+            target=self.directory.know, args=(host, [address]), daemon=True)
+            for host, address in (('n2@l', '192.0.2.2'),
+                                  ('n4.rack1@l', '192.0.2.4')))
+        first.start()
+        reading.wait(10)
+        self.directory._addresses = dict(self.directory._addresses)
+        second.start()
+        second.join(0.2)
+        go_on.set()
+        for each in (first, second):
+            each.join(10)
+        self.assertEqual({'n1@l', 'n2@l', 'n4.rack1@l'},
+                         set(self.directory._addresses))
+
+    def test_whoever_looks_while_an_answer_is_noted(self):
+        """A node has its address all the time."""
+        connector, seen = {'host': 'alias', 'ip': '192.0.2.2'}, []
+
+        class Watched(directory.Directory):
+            def __setattr__(self, name, value):
+                super().__setattr__(name, value)
+                if name == '_addresses' and 'n2@l' in value:
+                    seen.append(self.is_at(connector, 'n2@l'))
+        self.assertTrue(self.directory.is_at(connector, 'n2@l'))
+        self.directory.__class__ = Watched
+        self.directory.know('n2@l', ['192.0.2.2', '192.0.2.5'])
+        self.assertEqual([True], seen)
+
+    def test_no_address_is_believed_for_ever(self):
+        """It was n2's, and is n3's now."""
+        moved = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertEqual('n2@l', self.directory.find(moved))
+        self.client.describe.side_effect = lambda host: {
+            'addresses': ['192.0.2.2'] if host.startswith('n3') else []}
+        later = directory.time.monotonic() + directory.BELIEVED + 1
+        with mock.patch.object(directory.time, 'monotonic', lambda: later):
+            self.assertEqual('n3.example.org@l',
+                             self.directory.find(moved))
+            self.assertFalse(self.directory.is_at(moved, 'n2@l'))
+        self.directory.know('n2@l', ['192.0.2.2', '192.0.2.1'])
+        self.assertFalse(self.directory.is_at(moved, 'n3.example.org@l'))
+        self.assertTrue(self.directory.is_at({'ip': '192.0.2.1'}, 'n1@l'))
+
+    def test_addresses_in_any_form(self):
+        self.client.describe.side_effect = lambda host: {
+            'addresses': ['FD00:0db8::0011'] if host == 'n2@l' else []}
+        self.assertTrue(self.directory.is_at(
+            {'host': 'alias', 'ip': 'fd00:db8::11'}, 'n2@l'))
+
+    def test_node_that_is_down_is_not_taken_for_a_stranger(self):
+        self.assertRaises(exceptions.PeerUnreachable, self.directory.find,
+                          {'host': 'down'})
+
+    def test_hosts_are_asked_for_once_in_a_look(self):
+        asked = []
+
+        def is_at(connector, host):
+            asked.append((connector, host))
+            return connector.get('host') == 'a' or bool(connector.get('ip'))
+        remembered = node.remembered(is_at)
+        connectors = [{'host': 'a', 'initiator': 'x'}, {'host': 'b'},
+                      {'host': 'b', 'ip': '192.0.2.1'}]
+        for _each in range(2):
+            self.assertEqual([True, False, True], [
+                remembered(each, 'a@l') for each in connectors])
+        self.assertEqual(3, len(asked))
+        self.assertTrue(remembered(connectors[0], 'b@l'))
+        self.assertEqual(4, len(asked))
+
+    def test_silent_nodes_are_waited_for_at_one_time(self):
+        """The lock of a volume may be held meanwhile."""
+        others = {host for host, alive in SERVICES.items()
+                  if alive and host.endswith('@l') and host != 'n1@l'}
+        self.assertLess(1, len(others))
+        together, asked = threading.Barrier(len(others)), []
+
+        def describe(host):
+            asked.append(host)
+            together.wait(5)
+            raise exceptions.PeerUnreachable(host=host, method='m', seconds=8)
+        self.client.describe.side_effect = describe
+        for _again in range(2):
+            self.assertFalse(self.directory.is_at(
+                {'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'))
+        self.assertEqual(sorted(others), sorted(asked))
+
+    def test_node_that_is_known_by_address_goes_down(self):
+        """What it has attached is its own all the same."""
+        address = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertTrue(self.directory.is_at(address, 'n2@l'))
+        self.directory._records.services.return_value = {
+            **SERVICES, 'n2@l': False}
+        self.assertTrue(self.directory.is_at(address, 'n2@l'))
+        self.assertIsNone(self.directory.find(address))
+
+    def test_silent_node_is_asked_again_soon(self):
+        """What it said last counts until then; others are left alone."""
+        address = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertEqual('n2@l', self.directory.find(address))
+        now = directory.time.monotonic() + directory.BELIEVED + 1
+        for host, addresses in (('n3.example.org@l', ['192.0.2.3']),
+                                ('n4.rack1@l', ['192.0.2.4'])):
+            self.directory.know(host, addresses)
+
+        def describe(host):
+            if host == 'n2@l':
+                raise exceptions.PeerUnreachable(
+                    host=host, method='m', seconds=1)
+            return {'addresses': ['192.0.2.%s' % host[1]]}
+        self.client.describe.side_effect = describe
+        for after, asked in (
+                (0, ['n2@l', 'n3.example.org@l', 'n4.rack1@l']),
+                (directory.PAUSE - 1, []), (directory.PAUSE + 1, ['n2@l']),
+                (directory.BELIEVED - 1, ['n2@l'])):
+            self.client.describe.reset_mock()
+            with mock.patch.object(directory.time, 'monotonic',
+                                   lambda after=after: now + after):
+                self.assertEqual('n2@l', self.directory.find(address))
+            self.assertEqual(asked, sorted(
+                call.args[0] for call in self.client.describe.mock_calls))
+
+    def test_addresses_are_asked_for_once(self):
+        for _again in range(2):
+            self.directory.find({'ip': '192.0.2.2'})
+        asked = [c.args[0] for c in self.client.describe.call_args_list]
+        self.assertEqual(1, asked.count('n2@l'))
+
+
+@ddt.ddt
+class ClientTest(testtools.TestCase):
+
+    METHODS = methods.METHODS
+
+    def test_home_that_extends_may_wait_for_others(self):
+        """It asks those that use the volume over iSCSI: as long as that.
+
+        Once before its own part, and once after it.
+        """
+        limits = {name: self.METHODS[name].seconds(40)
+                  for name in ('begin_passing', 'extend')}
+        self.assertGreaterEqual(limits['extend'],
+                                2 * limits['begin_passing'] + 40)
+
+    @ddt.data(('describe', 8), ('converge', 8), ('prepare', 40),
+              ('initialize_connection', 80), ('depart', 80), ('extend', 120),
+              ('delete', 40), ('delete_snapshot', 8), ('revert', 80),
+              ('create_from_snapshot', 80), ('encryption_rotate', 80))
+    @ddt.unpack
+    def test_time_limit(self, name, seconds):
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        method = self.METHODS[name]
+        client.call('n2@l', method, {})
+        asked = client._client.prepare.call_args.kwargs
+        self.assertEqual(
+            # Else it would be sent until the bus is back.
+            {'server': 'n2@l', 'retry': peer.RESENDS, 'timeout': seconds},
+            asked)
+
+    def call(self, error, name='prepare'):
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        client._client.prepare().call.side_effect = error
+        client.call('n2@l', self.METHODS[name], {})
+
+    @ddt.data(messaging.MessagingTimeout(),
+              messaging.MessageDeliveryFailure(),
+              messaging.ClientSendError('target', ValueError('lost')))
+    def test_silence_is_named(self, error):
+        error = self.assertRaises(exceptions.PeerUnreachable, self.call,
+                                  error)
+        self.assertIn('n2@l did not answer "prepare" within 40', str(error))
+
+    def test_own_errors_arrive_as_themselves(self):
+        error = self.assertRaises(
+            exceptions.NoFreeSpace, self.call,
+            messaging.RemoteError('NoFreeSpace', 'n2 has no room'))
+        self.assertEqual('n2 has no room', str(error))
+
+    @ddt.data('KeyError', 'LOG', 'names', '_', None)
+    def test_other_errors_keep_their_text(self, name):
+        """Also those that are called as something else of our modules."""
+        error = self.assertRaises(
+            exceptions.LocalCloneError, self.call,
+            messaging.RemoteError(name, 'x is missing'))
+        self.assertIs(exceptions.LocalCloneError, type(error))
+        self.assertIn('x is missing', str(error))
+
+    def test_lost_message_is_no_error(self):
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        client._client.prepare().cast.side_effect = (
+            messaging.MessageDeliveryFailure())
+        client.cast('n2@l', self.METHODS['converge'], {'volume_id': 'v'})
+        client._client.prepare().cast.assert_called_once()
+
+    def test_request_is_named_in_the_log_of_both_nodes(self):
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        before = oslo_context.get_current()
+        self.addCleanup(
+            before.update_store if before else self.forget_context)
+        request = cinder_context.RequestContext(
+            'user', 'project', is_admin=False)
+        request.update_store()
+        client.call('n2@l', self.METHODS['describe'], {})
+        self.assertIs(request,
+                      client._client.prepare().call.call_args.args[0])
+        self.forget_context()
+        client.call('n2@l', self.METHODS['describe'], {})
+        self.assertTrue(
+            client._client.prepare().call.call_args.args[0].is_admin)
+
+    @staticmethod
+    def forget_context():
+        vars(oslo_context._request_store).pop('context', None)
+
+
+class MethodsTest(testtools.TestCase):
+    """What mypy can't see of them."""
+
+    def test_every_method_has_its_function(self):
+        for name, method in methods.METHODS.items():
+            self.assertTrue(callable(method.function), name)
+            self.assertEqual(name, methods.of(method.function).name)
+            module = sys.modules[method.function.__module__]
+            self.assertIn(module, endpoint.MODULES, name)
+
+    def test_no_module_with_methods_is_missed(self):
+        """Whatever declares one, the endpoint imports."""
+        before = set(methods.METHODS)
+        for found in pkgutil.walk_packages(
+                cinder_localclone.__path__, 'cinder_localclone.'):
+            if not found.name.startswith('cinder_localclone.nova'):
+                importlib.import_module(found.name)
+        self.assertEqual(before, set(methods.METHODS))
+
+    def test_every_method_acts_on_what_a_service_has(self):
+        for name, method in methods.METHODS.items():
+            self.assertIn(method.subject, (
+                'node', 'reconciler', 'connections', 'service'), name)
+
+    def test_what_is_on_the_bus(self):
+        """Another name or argument: count up the version."""
+        self.assertEqual((1, {
+            'describe': (),
+            'prepare': ('shadow_id', 'nonce', 'holes'),
+            'begin_passing': ('volume_id', 'properties', 'attachments'),
+            'encryption_pause': ('volume_id',),
+            'encryption_progress': ('volume_id',),
+            'encryption_reencrypt': (
+                'volume_id', 'cipher', 'key_bits', 'resilience',
+                'drops_keys', 'zone'),
+            'encryption_resume': ('volume_id',),
+            'end_passing': ('volume_id', 'user'),
+            'has_header_backup': ('volume_id',),
+            'has_lv': ('volume_id', 'lv'),
+            'holes': ('shadow_id', 'nonce'),
+            'converge': ('volume_id',),
+            'initialize_connection': (
+                'volume_id', 'connector', 'attachments'),
+            'serve_snapshot': ('snapshot_id', 'connector'),
+            'unserve_snapshot': ('snapshot_id', 'connector'),
+            'terminate_connection': (
+                'volume_id', 'connector', 'attachments'),
+            'create_from_snapshot': (
+                'volume_id', 'snapshot_id', 'destination'),
+            'create_from_volume': ('volume_id', 'source_id', 'destination'),
+            'create_snapshot': ('snapshot_id',),
+            'delete': ('volume_id',),
+            'delete_snapshot': ('snapshot_id',),
+            'unmanage': ('volume_id',),
+            'manageable_snapshot': ('snapshot_id', 'reference'),
+            'manage_snapshot': ('snapshot_id', 'reference'),
+            'unmanage_snapshot': ('snapshot_id',),
+            'uuid_of': ('lv',),
+            'extend': ('volume_id', 'size_gib'),
+            'revert': ('volume_id', 'snapshot_id'),
+            'create_body': ('volume_id', 'snapshot_id', 'new'),
+            'troubles': (),
+            'depart': ('volume_id', 'peer'),
+            'inspect': ('volume_id',),
+            'figures': (),
+            'repair': ('volume_id',),
+            'abort': ('volume_id',),
+            'resume': ('volume_id',),
+            'open_without_source': ('volume_id',),
+            'encryption_status': ('volume_id',),
+            'encryption_rotate': ('volume_id',),
+            'encryption_header_backup': ('volume_id',),
+            'encryption_verify': ('volume_id',),
+        }), (peer.VERSION, {
+            method.name: tuple(method.signature.parameters)
+            for method in methods.METHODS.values()}))
+        self.assertEqual(('cinder-localclone', 'localclone'),
+                         (peer.TOPIC, peer.NAMESPACE))
+
+    def test_home_is_found_by_the_volume(self):
+        """:func:`.rpc.at_home` sends its id first."""
+        for name in ('initialize_connection', 'delete', 'unmanage',
+                     'revert'):
+            method = methods.METHODS[name]
+            self.assertEqual((methods.HOME, 'volume_id'), (
+                method.where, next(iter(method.signature.parameters))))
+
+    def test_errors_of_all_modules_cross_as_themselves(self):
+        """But for those that no peer is told of."""
+        def kinds(kind):
+            yield kind
+            for each in kind.__subclasses__():
+                yield from kinds(each)
+        self.assertLessEqual({
+            each.__name__ for each in kinds(exceptions.LocalCloneError)
+            if each.__module__.startswith('cinder_localclone.')
+            and each.__module__.rpartition('.')[2] not in (
+                'exceptions', 'encryption_exceptions')
+            and not each.__name__.startswith('_')},  # stays in its module
+            {'NotConsistent'})
+
+
+@ddt.ddt
+class BusTest(testtools.TestCase):
+    """Client and endpoint on oslo.messaging's bus in memory."""
+
+    def setUp(self):
+        super().setUp()
+        self.transport = messaging.get_rpc_transport(
+            cfg.CONF, url='fake:/',
+            allowed_remote_exmods=rpc.get_allowed_exmods())
+        self.service = mock.Mock()
+        self.service.node.host = 'n2@l'
+        self.functions = {}
+        for name, method in methods.METHODS.items():
+            self.functions[name] = mock.Mock(return_value=None)
+            self.enterContext(mock.patch.dict(methods.METHODS, {
+                name: dataclasses.replace(
+                    method, function=self.functions[name])}))
+        self.service.reconciler.copying.waker.give_way = mock.MagicMock()
+
+        self.enterContext(mock.patch.object(
+            impl_fake.FakeIncomingMessage, 'reply', self.reply))
+        self.enterContext(mock.patch.object(
+            impl_fake.FakeExchange, 'deliver_message', self.deliver(
+                impl_fake.FakeExchange.deliver_message)))
+
+        def get_client(target):
+            return messaging.get_rpc_client(self.transport, messaging.Target(
+                exchange='cinder', topic=target.topic,
+                namespace=target.namespace, version=target.version))
+        self.enterContext(mock.patch.object(rpc, 'get_client', get_client))
+        self.start()
+        self.client = peer.Client(5)
+
+    @staticmethod
+    def reply(message, reply=None, failure=None):
+        """As the driver of RabbitMQ has it: all becomes text."""
+        if not message._reply_q:
+            return
+        if failure:
+            failure = drivers.deserialize_remote_exception(
+                drivers.serialize_remote_exception(failure),
+                rpc.get_allowed_exmods())
+        message._reply_q.put((json.loads(json.dumps(reply)), failure))
+
+    @staticmethod
+    def deliver(inner):
+        def deliver(exchange, topic, context, message, **more):
+            return inner(exchange, topic, context,
+                         json.loads(json.dumps(message)), **more)
+        return deliver
+
+    def start(self):
+        def get_server(target, endpoints):
+            return messaging.get_rpc_server(
+                self.transport, messaging.Target(
+                    exchange='cinder', topic=target.topic,
+                    server=target.server), endpoints, executor='threading')
+        with mock.patch.object(rpc, 'get_server', get_server):
+            server = endpoint.start_server(self.service)
+        self.addCleanup(server.stop)
+
+    def call(self, name, *args, client=None):
+        method = methods.METHODS[name]
+        return (client or self.client).call(
+            'n2@l', method, method.bind(*args))
+
+    @ddt.data(*sorted(methods.METHODS))
+    def test_a_call_arrives(self, name):
+        method = methods.METHODS[name]
+        arguments = {key: key + '!' for key in method.signature.parameters}
+        function = self.functions[name]
+        function.return_value = {'answer': name}
+        self.assertEqual({'answer': name},
+                         self.call(name, *arguments.values()))
+        subject = (self.service if method.subject == 'service'
+                   else getattr(self.service, method.subject))
+        function.assert_called_once_with(
+            subject, **arguments, **method.local)
+        # Where an owner waits, copies slow down.
+        self.assertEqual(
+            name in ('prepare', 'begin_passing'),
+            self.service.reconciler.copying.waker.give_way.called)
+
+    def test_what_a_peer_may_not_decide(self):
+        self.call('delete', 'v')
+        self.call('depart', 'v', 'n3@l')
+        self.assertEqual(
+            [{'overwrites': False}, {'asked_by': state.Asked.DRAIN}],
+            [{key: value for key, value in
+              self.functions[name].call_args.kwargs.items()
+              if key not in ('volume_id', 'peer')}
+             for name in ('delete', 'depart')])
+        self.assertRaises(TypeError, self.call, 'delete', 'v', True)
+
+    def test_a_cast_arrives(self):
+        arrived = threading.Event()
+        self.functions['converge'].side_effect = (
+            lambda *_args, **_more: arrived.set())
+        self.client.cast('n2@l', methods.METHODS['converge'],
+                         {'volume_id': 'v'})
+        self.assertTrue(arrived.wait(10))
+
+    def test_a_peer_that_never_answers(self):
+        """It is not waited for longer than it may take."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        self.functions['prepare'].side_effect = (
+            lambda *_args, **_more: over.wait(60))
+        began = time.monotonic()
+        error = self.assertRaises(
+            exceptions.PeerUnreachable, self.call, 'prepare', 's', 'n',
+            client=peer.Client(1))
+        self.assertTrue(0.9 < time.monotonic() - began < 5)
+        self.assertIn('within 1 s', str(error))
+
+    @ddt.data(2, 0)
+    def test_another_version_is_refused(self, version):
+        """Before anything happens; newer or older."""
+        with mock.patch.object(peer, 'VERSION', version):
+            client = peer.Client(5)
+            error = self.assertRaises(
+                exceptions.OtherVersion, self.call, 'delete', 'v',
+                client=client)
+        self.assertIn('n2@l runs another version', str(error))
+        self.assertIn('all nodes, then restart the volume services',
+                      str(error))
+        self.functions['delete'].assert_not_called()
+
+    def test_a_busy_node_is_no_news_to_itself(self):
+        self.functions['converge'].side_effect = exceptions.Busy(
+            what='Volume v', host='n2@l', seconds=1)
+        self.assertRaises(
+            messaging.ExpectedException,
+            endpoint.Endpoint(self.service).converge, {}, volume_id='v')
+        self.assertRaises(exceptions.Busy, self.call, 'converge', 'v')
+
+    @ddt.data(KeyError('x'), OSError(5, 'x'), ValueError('x\ny'),
+              exception.VolumeNotFound(volume_id='x'))
+    def test_other_errors_of_a_peer(self, error):
+        """Who asks handles what the driver itself raises."""
+        self.functions['holes'].side_effect = error
+        raised = self.assertRaises(exceptions.LocalCloneError, self.call,
+                                   'holes', 's', 'n')
+        self.assertIs(exceptions.LocalCloneError, type(raised))
+        self.assertIn('x', str(raised))
+        self.assertNotIn('Traceback', str(raised))
+
+    def test_own_errors_of_a_peer(self):
+        self.functions['prepare'].side_effect = exceptions.NoFreeSpace(
+            host='n2@l', size=1, reason='it is full')
+        raised = self.assertRaises(exceptions.NoFreeSpace, self.call,
+                                   'prepare', 's', 'n')
+        self.assertIn('it is full', str(raised))
+
+    def test_arguments_are_checked_before_they_are_sent(self):
+        for args in (('s',), ('s', 'n', [], 'more')):
+            self.assertRaises(TypeError, self.call, 'prepare', *args)
+
+    @ddt.data(object(), {1, 2}, b'bytes', {'holes': [(1, object())]},
+              {1: 'key'})
+    def test_argument_that_is_not_json(self, value):
+        error = self.assertRaises(TypeError, self.call, 'prepare', 's', 'n',
+                                  value)
+        self.assertIn('Argument holes of prepare', str(error))
+        self.functions['prepare'].assert_not_called()
+
+    def test_answer_that_is_not_json(self):
+        """The caller hears of it, and need not wait for its time limit."""
+        self.functions['holes'].return_value = {1, 2}
+        error = self.assertRaises(exceptions.LocalCloneError, self.call,
+                                  'holes', 's', 'n')
+        self.assertIn('answer of holes is not plain JSON', str(error))
+
+    def test_plain_values_arrive_as_they_are(self):
+        value = {'a': [1, 2.5, None, True, 'text', [], {}]}
+        self.functions['holes'].return_value = value
+        self.assertEqual(value, self.call('holes', 's', 'n'))
+        self.call('prepare', 's', 'n', ((0, 1), (5, 2)))
+        self.assertEqual(
+            [[0, 1], [5, 2]],
+            self.functions['prepare'].call_args.kwargs['holes'])
+
+    def test_a_forwarded_busy_volume_is_that(self):
+        """So Cinder's manager makes it available again."""
+        self.assertTrue(issubclass(exceptions.CannotDelete,
+                                   exception.VolumeIsBusy))
+
+    @ddt.data(*(kind for kind in vars(exceptions).values()
+                if isinstance(kind, type)
+                and issubclass(kind, exceptions.LocalCloneError)))
+    def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):
+        """As oslo.messaging serialises it, and Cinder lets it pass."""
+        raised = kind('what has happened')
+        try:
+            raise raised
+        except exceptions.LocalCloneError:
+            sent = drivers.serialize_remote_exception(sys.exc_info())
+        received = drivers.deserialize_remote_exception(
+            sent, rpc.get_allowed_exmods())
+        self.assertIsInstance(received, messaging.RemoteError)
+        error = peer._as_own(received, 'n2@l')
+        self.assertIs(kind, type(error))
+        self.assertEqual(str(raised), str(error))
+        with mock.patch.object(messages, 'api') as api:
+            messages.tell_owner(None, 'v', error)
+        self.assertEqual(raised.user_message.detail,
+                         api.API().create.call_args.kwargs['detail'])
+
+
+class DeclaringTest(testtools.TestCase):
+    """The decorators, without a bus."""
+
+    def setUp(self):
+        super().setUp()
+        for each in (methods.METHODS, methods._OF):
+            self.enterContext(mock.patch.dict(each))
+        self.node = mock.Mock(spec=['host', 'peers', 'records'], host='a@l')
+
+    def declare(self, **how):
+        @methods.method('act', methods.HOME, **how)
+        def act(node, volume_id, size=1, patient=True):
+            return node, volume_id, size, patient
+        return act
+
+    def test_here(self):
+        """It is a function as any other; nothing is sent."""
+        act = self.declare()
+        self.assertEqual((self.node, 'v', 2, True),
+                         methods.at('a@l', act, self.node, 'v', 2))
+        self.assertEqual([], self.node.peers.mock_calls)
+
+    def test_elsewhere(self):
+        act = self.declare()
+        found = methods.at('b@l', act, self.node, 'v', size=2)
+        self.node.peers.call.assert_called_once_with(
+            'b@l', methods.METHODS['act'], {'volume_id': 'v', 'size': 2})
+        self.assertIs(self.node.peers.call.return_value, found)
+
+    def test_subject_that_has_the_node(self):
+        act = self.declare()
+        subject = mock.Mock(node=self.node)
+        self.assertEqual((subject, 'v', 1, True),
+                         methods.at('a@l', act, subject, 'v'))
+        methods.at('b@l', act, subject, 'v')
+        self.node.peers.call.assert_called_once()
+
+    def test_local_arguments_stay_here(self):
+        """The peer has its own, whatever the caller wants."""
+        act = self.declare(local={'patient': False})
+        self.assertRaises(TypeError, methods.at, 'b@l', act, self.node, 'v',
+                          2, True)
+        service = mock.Mock()
+        self.assertEqual(
+            service.node,
+            methods.METHODS['act'].function(service.node, 'v')[0])
+        self.assertRaises(
+            TypeError, methods.METHODS['act'].answer, service,
+            {'volume_id': 'v', 'patient': True})
+
+    def test_home_that_has_changed_is_asked_again_once(self):
+        act = self.declare()
+        volume = mock.Mock(id='v', host='b@l#p')
+        stale = exceptions.StaleMove(volume='v')
+        self.node.peers.call.side_effect = [stale, 'done']
+        self.node.records.volume.return_value = mock.Mock(host='c@l#p')
+        self.assertEqual('done', methods.at_home(act, self.node, volume, 2))
+        self.assertEqual(
+            [('b@l', {'volume_id': 'v', 'size': 2}),
+             ('c@l', {'volume_id': 'v', 'size': 2})],
+            [(call.args[0], call.args[2])
+             for call in self.node.peers.call.mock_calls])
+        self.node.peers.call.side_effect = [stale, stale]
+        self.assertRaises(exceptions.StaleMove, methods.at_home, act,
+                          self.node, volume)
+
+    def test_home_that_has_not_changed_is_not_asked_again(self):
+        act = self.declare()
+        volume = mock.Mock(id='v', host='b@l#p')
+        self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
+        for row in (volume, None):
+            self.node.peers.call.reset_mock()
+            self.node.records.volume.return_value = row
+            self.assertRaises(exceptions.StaleMove, methods.at_home, act,
+                              self.node, volume)
+            self.node.peers.call.assert_called_once()
+
+    def test_home_that_became_this_node(self):
+        act = self.declare()
+        self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
+        self.node.records.volume.return_value = mock.Mock(host='a@l#p')
+        self.assertEqual((self.node, 'v', 1, True), methods.at_home(
+            act, self.node, mock.Mock(id='v', host='b@l#p')))
+
+    def test_cast(self):
+        act = self.declare(casts=True)
+        methods.cast('b@l', act, self.node, 'v')
+        self.node.peers.cast.assert_called_once_with(
+            'b@l', methods.METHODS['act'], {'volume_id': 'v'})
+
+    def test_what_must_be_waited_for_is_not_cast(self):
+        self.assertRaises(TypeError, methods.cast, 'b@l', self.declare(),
+                          self.node, 'v')
+        self.node.peers.cast.assert_not_called()
+
+    def test_two_of_one_name(self):
+        self.declare()
+        self.assertRaises(ValueError, methods.method('act'),
+                          exceptions.cause)
+
+    def test_declared_below_and_done_above(self):
+        @methods.declared('look')
+        def look(node, volume_id):
+            raise NotImplementedError
+
+        @methods.answers(look)
+        def really_look(looking, volume_id):
+            return [looking, volume_id]
+        method = methods.of(look)
+        self.assertIs(method, methods.of(really_look))
+        self.assertEqual(['it', 'v'], method.answer(
+            mock.Mock(looking='it'), {'volume_id': 'v'}))
+        self.assertRaises(TypeError, methods.answers(look),
+                          lambda node: None)
+        methods.at('b@l', look, self.node, 'v')
+        self.node.peers.call.assert_called_once_with(
+            'b@l', method, {'volume_id': 'v'})
+
+    def test_not_done_yet(self):
+        @methods.declared('look')
+        def look(node):
+            raise NotImplementedError
+        self.assertRaises(NotImplementedError, methods.of(look).answer,
+                          mock.Mock(), {})
+
+    def test_what_is_asked_below_the_package_that_does_it(self):
+        self.assertEqual(
+            ['cinder_localclone.service.assembly.Service.describe',
+             'cinder_localclone.volumes.reconcile.Reconciler.converge'],
+            [methods.of(each).origin
+             for each in (peers.describe, peers.converge)])

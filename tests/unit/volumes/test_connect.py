@@ -1,0 +1,668 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each way to serve a volume, and to end that, in the simulated world."""
+
+import dataclasses
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+from oslo_utils import uuidutils
+import testtools
+
+from cinder_localclone.core import attachments as volume_attachments
+from cinder_localclone.core import boot_plan
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import names
+from cinder_localclone.core import rpc
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import remote_attachment
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import decision
+from cinder_localclone.volumes import operations
+from tests.unit import callers
+from tests import world as worlds
+from tests.world import stack as worlds_stack
+
+A, B = 'a@l', 'b@l'
+ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
+ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
+
+
+def attachment(host, instance='vm'):
+    return types.SimpleNamespace(
+        id=uuidutils.generate_uuid(), instance_uuid=instance,
+        connection_info=None, mountpoint=None,
+        attach_status='attached' if host else 'reserved',
+        connector={'host': host} if host else None)
+
+
+class Base(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.volume = self.world.create_volume(A)
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.handle = names.handle(self.volume.id)
+        self.attach('reserved', None)
+        # Closing is not waited for.
+        self.sleep = self.useFixture(
+            fixtures.MockPatch('tenacity.nap.time.sleep')).mock
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.volumes.connect.CLOSING', -1))
+
+    def attach(self, status, *hosts):
+        self.volume.status = status
+        self.volume.volume_attachment = [attachment(host) for host in hosts]
+
+    def serve(self, connector, node=None):
+        return (node or self.a).serve(self.volume, connector)
+
+    def unserve(self, node, connector):
+        node.unserve(self.volume, connector)
+
+    def move(self):
+        return self.a.node.records.move_of(self.volume.id)
+
+    def is_local(self, properties):
+        self.assertEqual({
+            'driver_volume_type': 'local', 'data': {
+                'device_path': '/dev/mapper/' + self.handle,
+                'discard': True}}, properties)
+
+
+@ddt.ddt
+class ServeTest(Base):
+
+    def test_local(self):
+        del self.a.devices[self.handle]
+        self.is_local(self.serve(ON_A))
+        self.assertIn(self.handle, self.a.devices)
+        self.assertIsNone(self.move())
+
+    def test_move(self):
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.is_local(self.serve(ON_B, self.b))
+
+    def boot(self):
+        """What a boot of A would give out."""
+        self.a.stop(power=True)
+        self.a.dead = False
+        return [local.volume_id for local in boot_plan.plan(
+            self.a.sim_stack.survey()) if not local.reason]
+
+    def test_a_boot_gives_out_nothing_that_is_copied_elsewhere(self):
+        """A writable handle would be on what another node's clone reads."""
+        self.assertEqual([self.volume.id], self.boot())
+        self.serve(ON_B)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.assertNotIn(self.handle, self.a.devices)  # the fence
+        self.assertEqual([], self.boot())
+        self.a.reconciler.converge_node()
+        self.assertNotIn(self.handle, self.a.devices)
+
+    def test_nor_what_a_live_move_has_left(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.volume.volume_attachment[1].connector = ON_B
+        self.a.opened.clear()
+        self.assertEqual([self.volume.id], self.boot())  # it may go back
+        self.a.reconciler.converge_node()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.assertEqual([], self.boot())
+
+    def test_move_that_is_asked_for_again(self):
+        """Its attachment has the connector already."""
+        self.attach('attaching', 'b')
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+
+    def test_move_to_a_node_that_is_not_ready(self):
+        self.b.problems = ['its kernel has no dm-clone']
+        self.assertRaises(exceptions.NotReady, self.serve, ON_B)
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+
+    def test_live_move(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def is_over_iscsi(self, data):
+        self.assertEqual({
+            'target_iqn': 'iqn.x', 'target_portal': 'portal of ' + A,
+            'auth_method': 'CHAP', 'auth_username': mock.ANY,
+            'auth_password': mock.ANY, 'discard': True}, data)
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+        self.assertIs(self.a, self.world.home(self.volume))
+
+    def test_remote(self):
+        del self.a.devices[self.handle]
+        properties = self.serve(ELSEWHERE)
+        self.assertEqual('iscsi', properties['driver_volume_type'])
+        self.is_over_iscsi(properties['data'])
+
+    @ddt.data('extending', 'error_extending', 'awaiting-transfer')
+    def test_late(self, status):
+        """Whoever has asked has given up; no attachment is left."""
+        self.attach(status)
+        self.serve(ELSEWHERE)
+        self.a.reconciler.converge_node()
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+        self.a.offered.clear()  # ten minutes later
+        self.a.reconciler.converge_node()
+        self.assertEqual(set(), self.a.remote)
+
+    @ddt.data(('deleting', 'deleted'), ('error_deleting', 'deleted'),
+              ('unmanaging', 'unmanaged'), ('error_unmanaging', 'unmanaged'))
+    @ddt.unpack
+    def test_late_when_the_volume_goes(self, status, done):
+        """Nova has given its attachment up while the request waited.
+
+        An export, or a move, would keep the LV in use.
+        """
+        asked = volume_attachments.of_request(self.volume)
+        self.attach(status)
+        for connector in (ON_A, ON_B, ELSEWHERE):
+            error = self.assertRaises(
+                exceptions.Refused, self.a.connections.serve, self.volume.id,
+                connector, asked)
+            self.assertIn('it is being ' + done, str(error))
+        self.assertEqual([set(), None], [self.a.remote, self.move()])
+
+    def test_passed_through(self):
+        del self.a.devices[self.handle]
+        self.volume.group_id = 'g'
+        properties = self.serve(dict(ON_B, initiator='iqn.x'))
+        self.assertEqual('local', properties['driver_volume_type'])
+        self.assertEqual('/dev/mapper/' + self.handle,
+                         properties['data'].pop('device_path'))
+        self.is_over_iscsi(properties['data'])
+        self.assertEqual({'below': 'disk of ' + self.volume.id},
+                         self.b.devices[self.handle])
+
+    def test_passed_through_again(self):
+        """With the same secret: a session lives on, and may come back."""
+        self.volume.group_id = 'g'
+        connector = dict(ON_B, initiator='iqn.x')
+        first = self.serve(connector)
+        self.attach('in-use', 'b')
+        self.volume.volume_attachment[0].connector = connector
+        self.volume.volume_attachment[0].connection_info = dict(
+            first['data'], driver_volume_type='local')
+        self.assertEqual(first, self.serve(connector))
+
+    def test_passed_through_to_a_node_that_can_not(self):
+        """Nothing is left that is served to it."""
+        self.volume.group_id = 'g'
+        self.b.disk.lvs['x'] = []
+        self.b.opened.add(self.handle)
+        self.b.devices[self.handle] = {'below': 'x'}
+        self.assertRaises(exceptions.SourceBusy, self.serve,
+                          dict(ON_B, initiator='iqn.x'))
+        self.assertEqual([set(), set()], [self.a.remote, self.a.offered])
+
+    def test_an_earlier_try_does_not_hold_it_up(self):
+        """Its answer was lost; an attach that follows is a move."""
+        self.volume.group_id = 'g'
+        connector = dict(ON_B, initiator='iqn.x')
+        self.serve(connector)
+        self.volume.group_id = None
+        self.is_local(self.serve(connector))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.world.settle()
+        self.assertEqual([set(), {}], [self.a.remote, self.b.passed])
+
+    @ddt.data(None, 'g')
+    def test_an_answer_that_fails_changes_nothing(self, group):
+        """It is built of the database's rows, before anything else."""
+        self.volume.group_id = group
+        with mock.patch.object(
+                connect.Connections, '_local_connection', autospec=True,
+                side_effect=RuntimeError('no database')):
+            self.assertRaises(RuntimeError, self.serve,
+                              dict(ON_B, initiator='iqn.b'))
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+        self.assertEqual((set(), {}), (self.a.remote, self.b.devices))
+
+    def test_a_move_outlives_the_end_of_its_source_handle(self):
+        """It is committed; the daemon of privsep may have died since."""
+        with mock.patch.object(
+                worlds_stack.SimStack, 'remove_handle', autospec=True,
+                side_effect=RuntimeError('no daemon')):
+            self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.world.settle()
+        self.assertNotIn(self.handle, self.a.devices)
+
+    def test_refused_without_an_initiator(self):
+        error = self.assertRaises(exceptions.Refused, self.serve,
+                                  {'host': 'x'})
+        self.assertEqual('REFUSED', error.user_message.key)
+        self.assertIn('to x', str(error))
+
+    def test_refused_while_another_instance_has_it(self):
+        self.volume.volume_attachment = [
+            attachment('a', 'other'), attachment(None)]
+        error = self.assertRaises(exceptions.Refused, self.serve, ON_B)
+        self.assertEqual('ATTACHED_ELSEWHERE', error.user_message.key)
+
+    def test_refused_while_a_live_migration_begins(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.attach('in-use', None)
+        error = self.assertRaises(exceptions.Refused, self.serve, ON_A,
+                                  self.b)
+        self.assertEqual('MOVE_BUSY', error.user_message.key)
+
+    def test_where_it_does_not_live(self):
+        self.assertRaises(exceptions.StaleMove, self.serve, ON_B, self.b)
+        del self.world.volumes[self.volume.id]
+        self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+
+    def test_a_node_that_is_down(self):
+        self.b.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, self.serve, ON_B)
+        self.assertIsNone(self.move())
+
+    @ddt.data((ON_A, A), (ON_B, B))
+    @ddt.unpack
+    def test_after_a_move_that_was_interrupted(self, connector, home):
+        interrupted = self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.is_local(self.serve(connector))
+        self.assertNotIn(interrupted.shadow_id, self.world.shadows)
+        self.assertEqual(home, self.world.home(self.volume).host)
+
+    def test_deleted_while_a_peer_was_waited_for(self):
+        with mock.patch.object(
+                connect.source, 'abandon_interrupted',
+                lambda *_all: self.world.volumes.clear()):
+            self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+
+    def test_while_other_work_takes_too_long(self):
+        with self.a.lock(self.volume.id):
+            self.assertRaises(exceptions.Busy, self.serve, ON_A)
+            self.assertRaises(exceptions.Busy, self.unserve, self.a, None)
+
+
+class UnserveTest(Base):
+
+    def remote(self):
+        for connector in (ELSEWHERE, dict(ELSEWHERE, initiator='iqn.y')):
+            self.serve(connector)
+
+    def live(self):
+        """A live migration: the guest still runs on the source."""
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.attach('in-use', 'a', 'b')
+
+    def test_local_leaves_nothing_to_end(self):
+        self.serve(ON_A)
+        before = repr(self.world.snapshot())
+        self.unserve(self.a, ON_A)
+        self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_committed_move_goes_on(self):
+        self.serve(ON_B)
+        self.unserve(self.b, ON_B)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_remote_ends_one_connection(self):
+        self.remote()
+        self.unserve(self.a, ELSEWHERE)
+        self.assertEqual({(self.volume.id, 'iqn.y')}, self.a.remote)
+
+    def test_what_a_host_has_by_another_attachment_it_keeps(self):
+        """Also if it had another name when the first one was made."""
+        renamed = dict(ELSEWHERE, host='y')
+        self.serve(ELSEWHERE)
+        for second in (ELSEWHERE, renamed):
+            self.attach('in-use', 'x', 'x')
+            for each, connector in zip(self.volume.volume_attachment,
+                                       (ELSEWHERE, second)):
+                each.connector = connector
+            for connector in (ELSEWHERE, second):
+                self.unserve(self.a, connector)
+                self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
+        del self.volume.volume_attachment[0]
+        self.unserve(self.a, renamed)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_connectors_of_one_host(self):
+        """By its iSCSI name; by its own where neither has one."""
+        for one, other, same in (
+                ({'host': 'x', 'initiator': 'i'},
+                 {'host': 'y', 'initiator': 'i'}, True),
+                ({'host': 'x', 'initiator': 'i'},
+                 {'host': 'x', 'initiator': 'j'}, False),
+                ({'host': 'x', 'initiator': 'i'}, {'host': 'x'}, False),
+                ({'host': 'x'}, {'host': 'x'}, True),
+                ({'host': 'x'}, {'host': 'y'}, False)):
+            for pair in ((one, other), (other, one)):
+                self.assertIs(same, connect._is_same_host(*pair), pair)
+
+    def test_forced_detach_ends_all(self):
+        self.remote()
+        self.unserve(self.a, None)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_detach_of_what_is_gone(self):
+        """Cinder has deleted its row before the request came."""
+        self.remote()
+        del self.world.volumes[self.volume.id]
+        for connector, left in ((ELSEWHERE, {(self.volume.id, 'iqn.y')}),
+                                (None, set())):
+            self.unserve(self.a, connector)
+            self.assertEqual(left, self.a.remote)
+
+    def test_roll_back_between_nodes_with_one_iscsi_name(self):
+        """Both were installed from one image: they are two nodes still."""
+        self.live()
+        for each, connector in zip(self.volume.volume_attachment,
+                                   (ON_A, ON_B)):
+            each.connector = dict(connector, initiator='iqn.same')
+        self.unserve(self.b, dict(ON_B, initiator='iqn.same'))
+        self.assertIsNone(self.move())
+
+    def test_roll_back_waits_for_the_last_attachment_there(self):
+        """As a live migration leaves it that its service has not survived.
+
+        One that is only reserved is nobody's.
+        """
+        self.live()
+        live = self.move()
+        self.volume.volume_attachment += [attachment('b'), attachment(None)]
+        self.unserve(self.b, ON_B)
+        self.assertEqual(live, self.move())
+        del self.volume.volume_attachment[2]
+        self.unserve(self.b, ON_B)
+        self.assertIsNone(self.move())
+
+    def test_forced_detach_decides_nothing_about_a_live_move(self):
+        self.live()
+        for node in (self.a, self.b):
+            self.unserve(node, None)
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_source_is_left(self):
+        self.live()
+        self.a.opened.clear()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_source_is_closed_a_moment_later(self):
+        self.live()
+        connect.CLOSING = 10
+        self.sleep.side_effect = lambda seconds: self.a.opened.clear()
+        self.unserve(self.a, ON_A)
+        self.sleep.assert_called_once_with(0.5)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_source_that_stays_open_is_no_error(self):
+        self.live()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_detach_outlives_what_fails_at_the_source(self):
+        """Whatever it is; the next look goes on."""
+        self.live()
+        self.a.opened.clear()
+        with mock.patch.object(
+                connect.source, 'source_released', autospec=True,
+                side_effect=RuntimeError('no database')):
+            self.unserve(self.a, ON_A)
+        self.attach('in-use', 'b')
+        self.world.settle()
+        self.assertIsNone(self.move())
+
+    def test_who_does_not_have_to_act_does_nothing(self):
+        self.live()
+        self.a.opened.clear()
+        self.unserve(self.b, ON_A)  # the source has to
+        self.unserve(self.a, ON_B)  # the destination has to
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_destination_is_left(self):
+        self.live()
+        self.unserve(self.b, ON_B)
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+        self.assertEqual({}, self.b.devices)
+
+    def test_destination_that_stays_open_is_an_error(self):
+        self.live()
+        self.b.opened.add(self.handle)
+        self.assertRaises(exceptions.SourceBusy, self.unserve, self.b, ON_B)
+        self.assertIs(self.b, self.world.home(self.volume))
+
+    def test_a_clone_that_failed_is_not_waited_for(self):
+        self.live()
+        connect.CLOSING = 10
+        self.b.clones = 'ro'
+        self.assertRaises(exceptions.CloneFailed, self.unserve, self.b, ON_B)
+        self.sleep.assert_not_called()
+
+    def test_who_leaves_a_source(self):
+        """Only during a live migration: both nodes have the volume."""
+        self.live()
+        move, leaves = self.move(), self.a.connections.leaves_source
+        self.assertTrue(leaves(move, ON_A))
+        for other, connector in (
+                (move, ON_B), (move, None), (None, ON_A),
+                (dataclasses.replace(move, committed=False), ON_A),
+                (dataclasses.replace(move, token=move.token.after(
+                    Event.SOURCE_DETACHED, True)), ON_A)):
+            self.assertFalse(leaves(other, connector))
+
+    def test_served_from_a_source_that_is_down(self):
+        """What is read waits for it, and the end of the export for that."""
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.unserve(self.b, {'host': 'x', 'initiator': 'iqn.y'})
+        self.assertEqual(1, len(self.b.sessions))
+        shadow_id = self.move().shadow_id
+        self.a.stop(power=True)
+        for connector in ({'host': 'x', 'initiator': 'iqn.x'}, None):
+            self.b.remote.add((self.volume.id, 'iqn.x'))
+            self.b.sessions[shadow_id] = True
+            self.unserve(self.b, connector)
+            self.assertEqual((set(), {}), (self.b.remote, self.b.sessions))
+        self.b.sessions[shadow_id] = True
+        self.unserve(self.b, None)  # nothing to withdraw
+        self.assertEqual(1, len(self.b.sessions))
+        self.world.recover()
+        self.assertEqual(1, len(self.b.sessions))
+
+    def test_others_that_wait_for_a_source_get_no_error(self):
+        """What is not copied is read here, too: that source may come back."""
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.b.opened.add(self.handle)
+        self.a.stop(power=True)
+        self.assertRaises(exceptions.TargetTimeout, self.unserve, self.b,
+                          {'host': 'x', 'initiator': 'iqn.x'})
+        self.assertEqual(1, len(self.b.sessions))
+
+    def test_deleted_while_an_attach_waits(self):
+        """Of what goes nothing is made; then nothing is offered."""
+        self.a.move(self.volume, B)
+        self.b.stop(power=True)
+        self.b.dead = False
+
+        def decide(request):
+            self.volume.status = 'deleting'
+            return decided(request)
+        decided = decision.decide
+        with mock.patch.object(decision, 'decide', decide):
+            error = self.assertRaises(
+                exceptions.NotPossible, self.serve,
+                {'host': 'a', 'initiator': 'iqn.a'}, self.b)
+        self.assertIn('is being deleted', str(error))
+        self.assertEqual((set(), {}), (self.b.remote, self.b.devices))
+
+    def test_deleted_while_its_source_is_down(self):
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.a.stop(power=True)
+        self.volume.status = 'deleting'
+        callers.delete(self.b.node, self.volume)
+        self.assertEqual((set(), {}, {}), (
+            self.b.remote, self.b.sessions, self.b.devices))
+
+
+class HandlersTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.service = types.SimpleNamespace(
+            node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
+            block=4096,
+            initiator='iqn.b',
+            readiness=lambda: (lvm_reports.FreeSpace(4, 2, True), ['none'], 7),
+            reconciler=self.b.reconciler, connections=self.b.connections)
+        self.handlers = callers.Answers(self.service)
+
+    def test_describe(self):
+        described = self.handlers.describe()
+        self.assertLess(1 << 30, described.pop('time'))
+        self.assertEqual({
+            'host': 'b@l#p', 'addresses': ['192.0.2.2'],
+            'initiator': 'iqn.b', 'problems': ['none'],
+            'room': {'volumes': 4, 'metadata': 2, 'shared': True},
+            'doomed': 7, 'sparse': False, 'block': 4096}, described)
+        self.world.pool = 'pool'
+        self.assertTrue(self.handlers.describe()['sparse'])
+
+    def test_copies_give_way_to_a_pass_through(self):
+        waker = self.b.reconciler.copying.waker
+        with mock.patch.object(waker, 'give_way') as gave, \
+                mock.patch.object(
+                    remote_attachment, 'begin',
+                    side_effect=lambda *_: self.assertEqual(
+                        [mock.call(), mock.call().__enter__()],
+                        gave.mock_calls)) as begun:
+            self.handlers.begin_passing(self.volume.id, {}, {})
+        begun.assert_called_once_with(
+            self.b.node, self.volume.id, {}, {})
+        gave().__exit__.assert_called_once()
+
+    def test_end_of_a_pass_through(self):
+        """Of the one that is meant, under the volume's lock."""
+        held = []
+        with mock.patch.object(
+                remote_attachment, 'end',
+                side_effect=lambda *_: held.append({*self.b.held})) as ended:
+            with mock.patch.object(
+                    self.b.node.sessions._inner, 'may_be_passed_by',
+                    lambda volume_id, user: user == 'user'):
+                for user in ('user', 'another'):
+                    self.handlers.end_passing(self.volume.id, user)
+        ended.assert_called_once_with(self.b.node, self.volume.id)
+        self.assertEqual([{self.volume.id}], held)
+
+    def prepared(self):
+        self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.a.node.stack._inner.ensure_source(self.move())
+        self.a.node.exports._inner.offer_source(self.move())
+        return lambda: self.handlers.prepare(self.move().shadow_id, 'n')
+
+    def test_prepare(self):
+        prepare = self.prepared()
+        with self.b.lock(self.volume.id):
+            self.assertRaises(exceptions.Busy, prepare)
+        prepare()
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_prepare_what_nobody_knows(self):
+        self.assertRaises(exceptions.StaleMove, self.handlers.prepare,
+                          'unknown', 'n')
+
+    def test_converge_and_inspect(self):
+        self.serve(ON_B)
+        del self.b.devices[self.handle]
+        self.handlers.converge(self.volume.id)
+        report = self.handlers.inspect(self.volume.id)
+        self.assertEqual(
+            ['clone ' + names.clone(self.move().shadow_id)],
+            report['handle']['on'])
+
+    def test_repair(self):
+        self.serve(ON_B)
+        del self.b.devices[self.handle]
+        self.assertEqual(
+            ['handle of %s now on its clone' % self.volume.id],
+            self.handlers.repair(self.volume.id)[:1])
+
+    def test_connections(self):
+        self.serve(ON_B)
+        attachments = volume_attachments.of_request(self.volume)
+        self.is_local(self.handlers.initialize_connection(
+            self.volume.id, ON_B, attachments))
+        self.handlers.initialize_connection(
+            self.volume.id, ELSEWHERE, attachments)
+        self.assertEqual(1, len(self.b.remote))
+        self.handlers.terminate_connection(
+            self.volume.id, ELSEWHERE, attachments)
+        self.assertEqual(set(), self.b.remote)
+
+    def test_delete(self):
+        delete = self.handlers.delete
+        self.assertRaises(exceptions.StaleMove, delete, self.volume.id)
+        self.assertIn(self.volume.name, self.a.lvs)
+        self.volume.host, self.volume.status = B + '#p', 'deleting'
+        self.b.lvs[self.volume.name] = self.a.lvs.pop(self.volume.name)
+        delete(self.volume.id)
+        self.assertEqual({}, self.b.lvs)
+
+    def test_abort_and_resume(self):
+        for method in (self.handlers.abort, self.handlers.resume):
+            self.assertRaises(exceptions.NotPossible, method, self.volume.id)
+        self.assertEqual(
+            [operations.abort, operations.go_forward,
+             operations.open_without_source],
+            [rpc.METHODS[name].function for name in (
+                'abort', 'resume', 'open_without_source')])
+
+    def test_what_ends_is_handed_on(self):
+        """Without a connector all connections would end."""
+        with mock.patch.object(volume_attachments, 'is_late_to_detach',
+                               return_value=True) as late:
+            self.handlers.terminate_connection(
+                self.volume.id, ELSEWHERE, {'one': {}})
+        late.assert_called_once_with(
+            self.volume, ELSEWHERE, {'one': {}})
+
+    def test_late_request_to_connect(self):
+        self.serve(ON_B)
+        self.assertRaises(
+            exceptions.Refused, self.handlers.initialize_connection,
+            self.volume.id, ELSEWHERE, {'an earlier one': None})
+        self.assertEqual(set(), self.b.remote)
+
+    def test_begin_of_a_pass_through(self):
+        """With what the home has told, under the volume's lock."""
+        held = []
+        with mock.patch.object(
+                remote_attachment, 'begin',
+                side_effect=lambda *_: held.append({*self.b.held})) as begun:
+            self.handlers.begin_passing(self.volume.id, {}, {'one': None})
+        begun.assert_called_once_with(
+            self.b.node, self.volume.id, {}, {'one': None})
+        self.assertEqual([{self.volume.id}], held)

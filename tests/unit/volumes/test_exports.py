@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What guests elsewhere have through a node at rest waits for nothing else."""
+
+from unittest import mock
+
+import fixtures
+
+from cinder_localclone.core import attachments
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.encryption import devices
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source_export
+from cinder_localclone.volumes import exports
+from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.unit.volumes import test_connect as test_connections
+from tests.unit.volumes import test_reconcile
+from tests.world import crypt
+from tests.world import iscsi
+from tests.world import peers
+from tests.world import stack
+
+A, B = test_reconcile.A, test_reconcile.B
+
+
+class Base(test_reconcile.Base):
+
+    def fail_once(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        self.assertEqual(set(), self.a.remote)
+
+    def cut(self):
+        self.a.stop(power=True)
+        self.a.dead = False
+
+
+class SettleTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.serving = self.a.reconciler.serving
+
+    def two(self):
+        """Two hosts have it: its guest is about to go from one to the other.
+        """
+        self.served('in-use')
+        first, = self.volume.volume_attachment
+        self.served('in-use', initiator='iqn.y')
+        self.volume.volume_attachment.insert(0, first)
+        self.assertEqual(['iqn.x', 'iqn.y'], [
+            each.iqn for each in attachments.connections(self.volume)])
+
+    def test_one_that_fails_stops_no_other(self):
+        self.two()
+        offer, failed = iscsi.SimExports.offer_again, KeyError('odd')
+
+        def fail(this, volume_id, initiator, *more):
+            if initiator == 'iqn.x':
+                raise failed
+            offer(this, volume_id, initiator, *more)
+        with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+            with self.a.lock(self.volume_id):
+                self.assertIs(failed, self.assertRaises(
+                    KeyError, self.serving.settle, self.volume, None))
+        self.assertEqual({(self.volume_id, 'iqn.y')}, self.a.remote)
+
+    def test_one_that_can_not_be_withdrawn_stops_no_other(self):
+        self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+        self.served('in-use')
+        with mock.patch.object(
+                iscsi.SimExports, 'withdraw_unnamed',
+                side_effect=exceptions.TargetHangs(target='t', since='s')):
+            self.converge()
+        self.assertIn((self.volume_id, 'iqn.x'), self.a.remote)
+
+    def test_tried_again_by_the_next_look_at_moves(self):
+        """A guest waits for it: not only a sweep tries."""
+        self.fail_once()
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.a.reconciler.converge_moves()
+        self.assertEqual(set(), self.a.remote)
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+        with mock.patch.object(exports.Serving, '_serve') as serve:
+            self.a.reconciler.converge_moves()
+        serve.assert_not_called()
+
+    def test_trouble_of_all_is_met_once_in_a_look(self):
+        """And another one is tried each time."""
+        self.served('in-use')
+        other = self.world.create_volume(A)
+        other.status = 'in-use'
+        other.volume_attachment = self.volume.volume_attachment
+        tried = []
+
+        def fail(_this, volume_id, *_more):
+            tried.append(volume_id)
+            raise exceptions.TargetHangs(target='t', since='s')
+        with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+            self.converge()
+            del tried[:]
+            for count in 1, 2:
+                self.a.reconciler.converge_moves()
+                self.assertEqual(count, len(tried))
+        self.assertEqual({self.volume_id, other.id}, set(tried))
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x'), (other.id, 'iqn.x')},
+                         self.a.remote)
+
+    def test_one_that_is_gone_is_tried_no_more(self):
+        self.fail_once()
+        del self.world.volumes[self.volume_id]
+        for _look in range(2):
+            with mock.patch.object(events, 'say') as say:
+                self.a.reconciler.converge_moves()
+            say.assert_not_called()
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_strays_of_other_volumes_are_not_waited_for(self):
+        self.served('in-use')
+        seen = []
+        with mock.patch.object(source_export, 'withdraw_strays', lambda
+                               *_which: (seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge(self.volume_id)
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+    def test_the_bus_is_not_waited_for(self):
+        """Other nodes are prompted to clean up after that."""
+        self.served('in-use')
+        left, seen = mock.Mock(cleanup_node=B, volume_id=self.volume_id), []
+        with mock.patch.object(
+                self.a.node.records._inner, 'remains_of',
+                lambda _volume_id: [left]), mock.patch.object(
+                    peers.SimPeers, 'converge_soon', lambda *_which: (
+                        seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge(self.volume_id)
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+
+class FailedTest(Base):
+    """What could not be offered is tried again, by each look at moves."""
+
+    def check_tried_again(self):
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+
+    def test_though_another_had_its_lock(self):
+        """Who makes a snapshot of it, say, offers nothing."""
+        self.fail_once()
+        with self.a.try_lock(self.volume_id):
+            self.a.reconciler.converge_moves()
+        self.check_tried_again()
+
+    def test_though_something_before_it_failed(self):
+        self.fail_once()
+        with self.no_device():
+            self.a.reconciler.converge_moves()
+        self.check_tried_again()
+
+    def test_that_never_came_to_its_export(self):
+        self.served('in-use')
+        self.cut()
+        with self.no_device():
+            self.a.reconciler.converge_node(moves=False)
+        self.check_tried_again()
+
+    def test_another_has_its_lock(self):
+        """That is no trouble, and may be over later in the same look."""
+        self.served('in-use')
+        with self.a.try_lock(self.volume_id), mock.patch.object(
+                events, 'say') as say:
+            self.assertEqual(
+                set(), self.a.reconciler.serving.look([self.volume_id]))
+        say.assert_not_called()
+        self.check_tried_again()
+
+    def test_nothing_is_asked_of_what_nobody_else_has(self):
+        """LVM may hang."""
+        with mock.patch.object(stack.SimStack, 'survey',
+                               side_effect=OSError('lvs')):
+            self.assertEqual(
+                set(), self.a.reconciler.serving.look([self.volume_id]))
+
+    def test_first(self):
+        """Before what waits for a source that is away."""
+        self.fail_once()
+        arriving = self.world.create_volume(B)
+        self.b.move(arriving, A)
+        seen = []
+
+        def rebuild(*_which):
+            seen.append(set(self.a.remote))
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        with mock.patch.object(destination, 'rebuild', rebuild):
+            self.a.reconciler.converge_moves()
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+    def test_though_its_status_was_reset(self):
+        self.served('error')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        self.check_tried_again()
+
+    def test_once_in_a_look_at_the_node(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again', side_effect=(
+                exceptions.TargetTimeout(seconds=20))) as offer:
+            self.a.reconciler.converge_node(moves=False)
+        offer.assert_called_once()
+
+    def test_what_serves_nobody_goes_nevertheless(self):
+        self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+        self.a.offered.clear()  # long ago
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            for _look in range(2):
+                self.a.reconciler.converge_node(moves=False)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_what_does_not_pass_holds_nothing_up(self):
+        """LVs that are gone for good: the looks at the whole node tell."""
+        lost = [self.world.create_volume(A) for _count in range(3)]
+        self.served('in-use')
+        for each in lost:
+            each.status = 'in-use'
+            each.volume_attachment = self.volume.volume_attachment
+        self.cut()
+        for each in lost:
+            del self.a.lvs[each.name]
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.a.reconciler.converge_node(moves=False)
+        with mock.patch.object(events, 'say') as say:
+            self.check_tried_again()
+        say.assert_called_once_with(
+            events.EXPORTED_AGAIN, volume=self.volume_id, initiator='iqn.x')
+
+    def test_what_an_operator_has_to_mend_is_tried_no_more(self):
+        self.served('in-use')
+        with mock.patch.object(
+                stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+                    exceptions.NotPossible(volume='v', reason='odd size'))):
+            self.a.reconciler.serving.look([self.volume_id])
+        self.a.reconciler.converge_moves()
+        self.assertEqual(set(), self.a.remote)
+
+    def test_each_failure_is_told(self):
+        self.served('in-use')
+        first, = self.volume.volume_attachment
+        self.served('in-use', initiator='iqn.y')
+        self.volume.volume_attachment.insert(0, first)
+
+        def fail(_this, _volume_id, initiator, *_more):
+            raise OSError('trouble of ' + initiator)
+        logged = self.useFixture(fixtures.FakeLogger())
+        with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+            self.a.reconciler.serving.look([self.volume_id])
+        for initiator in 'iqn.x', 'iqn.y':
+            self.assertIn('trouble of ' + initiator, logged.output)
+
+    def test_others_though_one_is_at_work(self):
+        self.fail_once()
+        other = self.world.create_volume(A)
+        other.status = 'in-use'
+        other.volume_attachment = self.volume.volume_attachment
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        for busy, free in (self.volume_id, other.id), (
+                other.id, self.volume_id):
+            self.a.remote.clear()
+            self.a.reconciler.serving._unsettled.update(
+                {self.volume_id: None, other.id: None})
+            with self.a.try_lock(busy):
+                self.a.reconciler.converge_moves()
+            self.assertEqual({(free, 'iqn.x')}, self.a.remote)
+
+    @staticmethod
+    def no_device():
+        return mock.patch.object(
+            stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+                exceptions.CommandTimeout(command='dmsetup', seconds=30)))
+
+
+class StartTest(Base):
+    """The service starts: what others have is there before anything else."""
+
+    def start(self, room, name):
+        """What is offered when that is called for another volume."""
+        seen = []
+        with mock.patch.object(room, name, lambda *_which: (
+                seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge_node(moves=False)
+        self.assertEqual({(self.volume_id, 'iqn.x')}, seen[0])
+
+    def another(self, **more):
+        """One that is looked at first."""
+        found = self.world.create_volume(A, **more)
+        self.world.volumes = dict(reversed(list(self.world.volumes.items())))
+        self.served('in-use')
+        self.cut()
+        return found
+
+    def test_the_key_of_another_is_not_waited_for(self):
+        self.another(provider_id=crypt.recorded('k'))
+        self.start(devices, 'converge')
+
+    def test_the_bus_is_not_waited_for_by_another(self):
+        other = self.another()
+        left = mock.Mock(cleanup_node=B, volume_id=other.id)
+        with mock.patch.object(
+                self.a.node.records._inner, 'remains_of',
+                lambda volume_id: [left] * (volume_id == other.id)):
+            self.start(peers.SimPeers, 'converge_soon')
+
+    def test_its_own_key_is_not_waited_for(self):
+        self.served('in-use')
+        seen = []
+        with mock.patch.object(devices, 'converge', lambda *_which: (
+                seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge(self.volume_id)
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+    def test_what_is_left_alone(self):
+        """Whoever creates, deletes or takes it over has it in hand."""
+        lvs = dict(self.a.lvs)
+        for status in 'creating', 'deleting', 'managing', 'error':
+            self.served(status)
+            self.cut()
+            if status == 'error':
+                self.a.lvs.clear()  # its node was forgotten
+            self.a.reconciler.serving.look([self.volume_id])
+            self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
+        self.a.lvs.update(lvs)
+        self.a.reconciler.serving.look([self.volume_id])
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+
+    def test_a_record_is_missing(self):
+        """Some of it may be at a source: nobody is given the rest."""
+        self.served('in-use')
+        self.cut()
+        self.a.lvs['localclone-meta-' + self.volume.name_id] = []
+        self.a.reconciler.converge_node(moves=False)
+        self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
+
+
+class GivenUpCopyTest(test_encrypted_guests.Case):
+    """Cinder's copy of a volume was given up here; its row is still there."""
+
+    def test_volume_is_passed_through(self):
+        copy = self.world.row(A, status='available',
+                              migration_status='target:' + self.volume.id)
+        self.world.volumes[copy.id] = copy
+        self.volume.group_id = 'g'
+        offer = iscsi.SimExports.offer_volume
+
+        def look_then_offer(this, *args, **how):
+            # Another thread: it has the lock of the copy alone.
+            self.a.reconciler.serving.try_to_settle(copy, None)
+            return offer(this, *args, **how)
+        with mock.patch.object(iscsi.SimExports, 'offer_volume',
+                               look_then_offer):
+            self.serve(dict(test_connections.ON_B, initiator='iqn.b'))
+        self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)

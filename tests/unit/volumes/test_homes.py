@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder has written a home that it had read before a move."""
+
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.volumes import homes
+from tests.unit import callers
+from tests.unit.volumes import test_connect as test_connections
+
+A, B, ON_B = test_connections.A, test_connections.B, test_connections.ON_B
+
+
+@ddt.ddt
+class HomesTest(test_connections.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.a.write(self.volume.id, 1, 'old')
+
+    def is_at(self, host):
+        self.assertEqual((host + '#p', self.world.service_of(host)), (
+            self.volume.host, self.volume.service_uuid))
+
+    def rolled_back(self):
+        """A live move goes back while the volume's type is changed."""
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.attach('in-use', 'a')
+        self.unserve(self.b, ON_B)
+        self.is_at(A)
+        self.volume.host = B + '#p'
+
+    def committed(self):
+        """A move is committed meanwhile."""
+        self.serve(ON_B)
+        self.b.write(self.volume.id, 2, 'new')
+        self.is_at(B)
+        self.volume.host = A + '#p'
+
+    def test_rolled_back(self):
+        self.rolled_back()
+        self.world.reconcile()
+        self.is_at(A)
+        self.assertEqual('old', self.a.read(self.volume.id, 1))
+
+    def test_committed(self):
+        self.committed()
+        self.world.settle()
+        self.is_at(B)
+        self.assertIsNone(self.move())
+        for region, value in ((1, 'old'), (2, 'new')):
+            self.assertEqual(value, self.b.read(self.volume.id, region))
+        self.assertEqual({}, dict(self.a.lvs))
+
+    def test_before_the_node_looks(self):
+        """Each node that is asked for one volume corrects it."""
+        self.committed()
+        self.b.reconciler.converge(self.volume.id)
+        self.is_at(B)
+
+    @ddt.data('rolled_back', 'committed')
+    def test_deleted_before(self, how):
+        """The node that the row names has nothing of it."""
+        getattr(self, how)()
+        self.attach('deleting')
+        self.a.opened.clear()
+        wrong = self.world.nodes[self.volume.host[:3]]
+        right = self.a if wrong is self.b else self.b
+        lvs = set(right.lvs)
+        error = self.assertRaises(
+            exceptions.CannotDelete, callers.delete, wrong.node, self.volume)
+        self.assertIn(right.host, str(error))
+        self.assertEqual(lvs, set(right.lvs))
+        right.reconciler.converge(self.volume.id)
+        callers.delete(right.node, self.volume)
+        self.assertNotIn(self.volume.name, right.lvs)
+
+    def test_deleted_while_another_node_does_not_answer(self):
+        self.committed()
+        self.attach('deleting')
+        self.useFixture(fixtures.MockPatchObject(
+            type(self.a.node.peers), 'has_lv', autospec=True,
+            side_effect=exceptions.PeerUnreachable(
+                host=B, method='has_lv', seconds=8)))
+        error = self.assertRaises(exceptions.CannotDelete, callers.delete,
+                                  self.a.node, self.volume)
+        self.assertIn('does not answer', str(error))
+        self.assertIn(self.volume.name, self.b.lvs)
+
+    def test_deleted_again(self):
+        self.attach('deleting')
+        for _again in range(2):
+            callers.delete(self.a.node, self.volume)
+        self.assertEqual({}, dict(self.a.lvs))
+
+    def copied(self):
+        """Another node has a copy of the disk."""
+        self.b.disk.lvs[self.volume.name] = list(self.a.lvs[self.volume.name])
+        self.b.disk.tags[self.volume.name] = self.a.disk.tags[
+            self.volume.name]
+
+    def test_an_lv_of_that_name_on_both(self):
+        self.copied()
+        self.world.reconcile()
+        self.is_at(A)
+
+    @ddt.data('in-use', 'error', 'deleting', 'reverting')
+    def test_nobody_is_asked(self, status):
+        """The node that the row names may be lost."""
+        self.committed()
+        self.a.dead, self.volume.status = True, status
+        with self.b.lock(self.volume.id):
+            homes.correct(self.b.node, self.volume)
+        self.is_at(B)
+
+    @ddt.data({'status': 'creating'}, {'status': 'downloading'},
+              {'migration_status': 'migrating'}, {'host': 'c@other#p'})
+    def test_left_alone(self, values):
+        self.committed()
+        for name, value in values.items():
+            setattr(self.volume, name, value)
+        before = self.volume.host
+        self.b.reconciler.converge(self.volume.id)
+        self.assertEqual(before, self.volume.host)
+
+    def test_uncommitted(self):
+        """Cinder has not taken the LV: a creation decides what it is."""
+        self.committed()
+        with self.b.node.lock(self.volume.id):
+            self.b.node.stack.mark_newborn(self.volume.name)
+        homes.correct(self.b.node, self.volume)
+        self.assertEqual(A + '#p', self.volume.host)
+
+    def test_deleted_though_a_creation_has_failed_elsewhere(self):
+        """The other node removes what it has made in vain."""
+        self.b.disk.lvs[self.volume.name] = list(self.a.lvs[self.volume.name])
+        self.b.disk.tags[self.volume.name] = frozenset((
+            *self.a.disk.tags[self.volume.name], *names.newborn(B)))
+        self.attach('deleting')
+        for _again in range(2):
+            callers.delete(self.a.node, self.volume)
+        self.assertEqual({}, dict(self.a.lvs))
+
+    def test_moved_meanwhile(self):
+        self.committed()
+        volume = self.b.node.records.volume(self.volume.id)
+        self.volume.host = B + '#p'
+        with mock.patch.object(events, 'say') as said:
+            homes.correct(self.b.node, volume)
+            self.assertFalse(self.b.node.snapshots.correct_home(volume, B))
+        said.assert_not_called()
+        self.is_at(B)
+        self.assertIs(state.Phase.MIGRATING, self.move().phase)
+
+    def test_lv_of_another_volume(self):
+        self.committed()
+        name = self.volume.name
+        self.b.disk.tags[name] = frozenset(
+            tag.replace(self.volume.id, self.volume.id[::-1])
+            for tag in self.b.disk.tags[name])
+        homes.correct(self.b.node, self.volume)
+        self.assertEqual(A + '#p', self.volume.host)
+
+    def test_by_the_sweep_without_a_handle(self):
+        self.committed()
+        self.b.opened.clear()
+        with self.b.lock(self.volume.id):
+            self.b.node.stack.remove_handle(self.volume.id)
+        self.b.reconciler.converge_node()
+        self.is_at(B)
+
+    def test_a_copy_while_the_volume_is_deleted(self):
+        """No home is taken by a copied disk, whatever its home has left."""
+        self.copied()
+        self.volume.status = 'error_deleting'
+        del self.a.disk.lvs[self.volume.name]
+        self.world.reconcile()
+        self.is_at(A)
+
+    def test_a_copy_while_the_volume_is_reverted(self):
+        self.copied()
+        self.volume.status = 'reverting'
+        with self.a.lock(self.volume.id):
+            self.a.node.stack.mark_newborn(self.volume.name)
+        self.world.reconcile()
+        self.is_at(A)
+
+    def test_unmanaged_before(self):
+        self.committed()
+        self.attach('unmanaging')
+        error = self.assertRaises(exceptions.CannotUnmanage,
+                                  callers.unmanage, self.a.node,
+                                  self.volume.id)
+        self.assertIn(B, str(error))
+        self.assertIn(self.volume.name, self.b.lvs)

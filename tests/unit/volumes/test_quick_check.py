@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs nothing is not touched; what does is seen to at once."""
+
+import contextlib
+import dataclasses
+import types
+from unittest import mock
+
+import ddt
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import source
+from cinder_localclone.volumes import quick_check
+from tests.helpers import specs
+from tests.unit.volumes import test_reconcile
+
+A, B = test_reconcile.A, test_reconcile.B
+
+
+class Case(test_reconcile.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.a.move(self.volume, B)
+        self.shadow_id = self.move().shadow_id
+        self.source = names.source(self.shadow_id)
+
+    def served(self):
+        return quick_check.served_on(
+            self.a.node, self.a.node.records.moves_of(A))
+
+    def look(self):
+        """What the source does at a look: the methods that have an effect."""
+        before = len(self.world.done)
+        self.a.reconciler.converge_moves()
+        self.assertEqual([], self.world.wrongs)
+        return self.world.effects(A, before)
+
+
+@ddt.ddt
+class ServedTest(Case):
+
+    def test_all_is_there(self):
+        """Nobody's lock is taken, and no row of a volume is read."""
+        self.assertEqual({self.volume_id}, self.served())
+        rows = type(self.a.node.records._inner)
+        with mock.patch.object(self.a.reconciler, 'converge_locked') as (
+                converge), mock.patch.object(rows, 'volume') as volume:
+            self.assertEqual([], self.look())
+        converge.assert_not_called()
+        volume.assert_not_called()
+
+    @ddt.data(
+        lambda test: test.a.exports.clear(),
+        lambda test: (test.a.exports.clear(), test.a.devices.clear()),
+        # Others have a handle of it, or what it was served by.
+        lambda test: test.a.devices.update({
+            test.handle: {'below': test.move().source_lv}}),
+        lambda test: test.a.remote.add((test.volume_id, 'iqn.x')))
+    def test_what_is_not_as_it_should_be_is_mended_at_this_look(self, spoil):
+        self.volume.status = 'available'
+        before = repr(self.world.snapshot()[0])
+        spoil(self)
+        self.assertNotEqual(before, repr(self.world.snapshot()[0]))
+        self.assertEqual(set(), self.served())
+        self.look()
+        self.assertEqual(before, repr(self.world.snapshot()[0]))
+        self.assertEqual({self.volume_id}, self.served())
+
+    def test_after_a_power_cut(self):
+        self.a.stop(power=True)
+        self.a.dead = False
+        self.assertEqual(set(), self.served())
+        self.look()
+        self.assertEqual({self.volume_id}, self.served())
+
+    @ddt.data({'suspended': True}, {'table': '0 8 error'}, {'table': ''},
+              {'table': '0 8 linear 253:5 0'})
+    def test_a_source_device_that_is_not_usable(self, wrong):
+        device = self.a.sim_stack.devices()[self.source]
+        stack = specs.port('stack')
+        stack.devices.return_value = {
+            self.source: dataclasses.replace(device, **wrong)}
+        node = types.SimpleNamespace(host=A, stack=stack,
+                                     exports=self.a.node.exports)
+        moves = self.a.node.records.moves_of(A)
+        self.assertEqual(set(), quick_check.served_on(node, moves))
+        stack.devices.return_value = {self.source: device}
+        self.assertEqual({self.volume_id}, quick_check.served_on(node, moves))
+
+    def test_what_is_over_is_taken_down(self):
+        self.b.reconciler.converge_node()
+        self.b.hydrate()
+        self.b.reconciler.converge_node()
+        self.assertIs(Phase.RELEASING, self.world.shadows[
+            self.shadow_id].phase)
+        self.assertEqual(set(), self.served())
+        self.look()
+        self.assertEqual({}, self.world.shadows)
+
+    def test_completing(self):
+        self.a.node.records.advance(self.move(), Event.HYDRATED)
+        self.assertEqual({self.volume_id}, self.served())
+
+    def test_one_that_has_left_something_before(self):
+        """Remains and a move of one volume: what is left is taken down."""
+        found = self.a.node.records.moves_of(A)
+        self.assertEqual(set(), quick_check.served_on(self.a.node, found * 2))
+
+    def test_at_its_destination(self):
+        self.assertEqual(set(), quick_check.served_on(
+            self.b.node, self.b.node.records.moves_of(B)))
+
+    @ddt.data('devices', 'remote', 'offers_source')
+    def test_what_cannot_be_looked_at_is_seen_to(self, what):
+        room = self.a.node.stack if what == 'devices' else (
+            self.a.node.exports)
+        for error in (exceptions.CommandTimeout(command='x', seconds=1),
+                      OSError('x')):
+            with mock.patch.object(type(room._inner), what,
+                                   side_effect=error):
+                self.assertEqual(set(), self.served())
+
+    def test_the_look_at_all_of_the_node_trusts_no_glance(self):
+        with contextlib.ExitStack() as patches:
+            look, converge = (
+                patches.enter_context(mock.patch.object(*what)) for what in (
+                    (quick_check, 'served_on'),
+                    (self.a.reconciler, 'converge_locked')))
+            self.a.reconciler.converge_node()
+        look.assert_not_called()
+        converge.assert_called_once_with(self.volume_id)
+
+
+class OthersTest(test_reconcile.Base):
+    """The database is to be asked of these, or they have yet to go on."""
+
+    def served(self):
+        return quick_check.served_on(
+            self.a.node, self.a.node.records.moves_of(A))
+
+    def test_live(self):
+        self.a.move(self.volume, B, live=True)
+        self.assertEqual(set(), self.served())
+
+    def test_not_committed(self):
+        with self.a.lock(self.volume_id), mock.patch.object(
+                type(self.a.node.records._inner), 'commit',
+                side_effect=exceptions.StaleMove(volume='x')), (
+                    mock.patch.object(source, 'abandon')):
+            self.assertRaises(
+                exceptions.StaleMove, source.move_volume, self.a.node,
+                self.volume, B, lambda: 'CHAP user secret')
+        self.assertFalse(self.move().committed)
+        self.assertEqual(set(), self.served())
+
+    def test_of_what_follows(self):
+        """Its home may have to serve it still."""
+        self.a.move(self.volume, B)
+        moves = [types.SimpleNamespace(
+            volume_id=each.volume_id, shadow_id=each.shadow_id, source=A,
+            committed=True, phase=each.phase, keeps_handle=False,
+            follows=True, size_bytes=each.size_bytes, location=each.location)
+            for each in self.a.node.records.moves_of(A)]
+        self.assertEqual(set(), quick_check.served_on(self.a.node, moves))
+        moves[0].follows = False
+        self.assertEqual({self.volume_id},
+                         quick_check.served_on(self.a.node, moves))

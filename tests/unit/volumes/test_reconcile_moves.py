@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converging one volume that moves, or that has moved."""
+
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import cleanup
+from cinder_localclone.moves import completion
+from cinder_localclone.moves import copying
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import live as lost_detach
+from tests.unit.volumes import test_reconcile
+from tests import world as worlds
+
+A, B = test_reconcile.A, test_reconcile.B
+FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='')
+
+
+class Base(test_reconcile.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.told = []
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimPeers, 'converge_soon',
+            lambda peers, host, volume_id: self.told.append(
+                (peers.node.host, host, volume_id))))
+
+    def converge(self, node):
+        """By itself, so that no error is only logged."""
+        node.reconciler.converge(self.volume_id)
+
+    def clone(self):
+        return self.b.devices[names.clone(self.move().shadow_id)]
+
+    def live(self):
+        """A live move; the guest still is at the source."""
+        self.attach(A)
+        self.a.opened.add(self.handle)
+        self.a.move(self.volume, B, live=True)
+        self.attach(A, B)
+
+    def attach(self, *hosts):
+        self.volume.volume_attachment = [types.SimpleNamespace(
+            connector={'host': host}, connection_info=None, mountpoint=None,
+            instance_uuid='vm')
+            for host in hosts]
+
+
+class RemainsTest(Base):
+    """Who takes down what moves have left, and whom that concerns."""
+
+    def failed(self):
+        """A move to B that failed, with B not knowing."""
+        records = self.a.node.records
+        return records.advance(records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
+
+    def test_only_the_home_prompts_others(self):
+        self.failed()
+        here = self.volume.name
+        self.volume.host, self.volume.name = 'c@l#p', 'volume-elsewhere'
+        self.converge(self.a)
+        self.assertEqual([], self.told)
+        self.volume.host, self.volume.name = A + '#p', here
+        self.converge(self.a)
+        self.assertEqual([(A, B, self.volume_id)], self.told)
+
+    def test_others_are_prompted_whatever_is_wrong_here(self):
+        self.failed()
+        self.a.devices.clear()
+        del self.a.lvs[self.volume.name]
+        self.assertRaises(exceptions.MissingData, self.converge, self.a)
+        self.assertEqual([(A, B, self.volume_id)], self.told)
+
+    def test_nobody_is_prompted_for_a_volume_that_is_gone(self):
+        self.failed()
+        del self.world.volumes[self.volume_id]
+        self.converge(self.a)
+        self.assertEqual([], self.told)
+
+    def test_source_of_a_failed_move_may_withdraw_its_export(self):
+        self.failed()
+        self.converge(self.b)
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual([(B, A, self.volume_id)], self.told)
+
+    def test_nobody_is_told_of_the_end_of_what_is_gone(self):
+        self.failed()
+        del self.world.volumes[self.volume_id]
+        self.converge(self.b)
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual([], self.told)
+
+    def test_nobody_waits_for_the_end_of_a_source(self):
+        self.world.pool = 'pool'
+        self.a.move(self.volume, B)
+        self.converge(self.b)
+        self.b.hydrate()
+        self.converge(self.b)
+        del self.told[:]
+        self.converge(self.a)
+        self.assertEqual(({}, {}), (self.world.shadows, self.a.lvs))
+        self.assertEqual([], self.told)
+
+    def test_first_of_two_errors_after_all_else(self):
+        for _time in range(2):
+            self.failed()
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it'] * 4
+        with mock.patch.object(cleanup, 'take_down', side_effect=[
+                FAILED, ValueError]):
+            self.assertIs(FAILED, self.assertRaises(
+                exceptions.CommandFailed, self.converge, self.b))
+        self.assertIn(self.handle, self.b.devices)
+        self.assertEqual([], self.told)
+
+    def test_what_fails_keeps_no_remains(self):
+        self.failed()
+        self.b.lvs['volume-x'] = ['stray'] * 4
+        with self.b.lock(self.volume_id):
+            self.b.sim_stack.ensure_handle_on_lv(
+                self.volume_id, 'volume-x', worlds.GIB)
+        with mock.patch.object(worlds.SimStack, 'remove_handle',
+                               side_effect=FAILED):
+            self.assertRaises(exceptions.CommandFailed, self.converge,
+                              self.b)
+        self.assertEqual({}, self.world.shadows)
+
+
+@ddt.ddt
+class DestinationTest(Base):
+
+    @ddt.data(True, False)
+    def test_what_is_being_deleted_is_not_built_again(self, live):
+        self.live() if live else self.a.move(self.volume, B)
+        self.b.stop(power=True)
+        self.b.dead = False
+        self.volume.status = 'deleting'
+        self.converge(self.b)
+        self.assertEqual(({}, {}), (self.b.devices, self.b.sessions))
+
+    def test_nothing_is_copied_while_both_may_write(self):
+        """Off before it is asked what the guest has written there."""
+        self.live()
+        self.clone()['hydrating'] = True
+        self.attach(A)
+
+        def written(node, move):
+            self.assertFalse(self.clone()['hydrating'])
+            return 0
+        with mock.patch.object(destination, 'written_regions', written):
+            self.converge(self.b)
+        self.assertIs(self.a, self.world.home(self.volume))
+
+    def test_the_source_learns_that_it_can_go(self):
+        self.a.move(self.volume, B)
+        shadow_id = self.move().shadow_id
+        self.converge(self.b)
+        self.b.hydrate()
+        del self.told[:]
+        with mock.patch.object(completion, 'complete', side_effect=FAILED):
+            self.assertRaises(exceptions.CommandFailed, self.converge,
+                              self.b)
+        self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
+        self.assertEqual([], self.told)
+        with mock.patch.object(worlds.SimStack, 'wake_hydration') as wake:
+            self.assertFalse(self.b.reconciler.copying.waker.wake(0))
+        wake.assert_not_called()  # that clone is about to go
+        self.converge(self.b)
+        self.assertIsNone(self.b.reconciler.progress(shadow_id))
+        self.assertEqual([(B, A, self.volume_id)], self.told)
+
+    @ddt.data(exceptions.SourceUnreachable(portal='p', reason='r'),
+              exceptions.LoginFailed(iqn='i', portal='p', reason='r'))
+    def test_a_copy_that_is_complete_needs_no_source(self, error):
+        self.a.move(self.volume, B)
+        self.converge(self.b)
+        with mock.patch.object(worlds.SimSessions, 'attach',
+                               side_effect=error):
+            self.assertRaises(type(error), self.converge, self.b)
+            self.b.hydrate()
+            self.converge(self.b)
+        self.assertEqual({'below': self.volume.name},
+                         self.b.devices[self.handle])
+
+    def test_an_operator_reads_of_a_clone_that_failed(self):
+        self.a.move(self.volume, B)
+        for self.b.clones, told in (('rw', 0), ('ro', 1), ('Fail', 1)):
+            with mock.patch.object(events, 'LOG') as log:
+                self.converge(self.b)
+            self.assertEqual(told, log.error.call_count)
+            self.assertEqual(
+                [self.b.clones] * told,
+                [each.args[1]['mode'] for each in log.error.call_args_list])
+
+    def test_an_operator_reads_once_of_each_pause(self):
+        self.a.move(self.volume, B)
+        self.b.broken = True
+        now = self.useFixture(fixtures.MockPatchObject(
+            copying.timeutils, 'now', return_value=0)).mock
+        said = []
+        for now.return_value in (0, 5, 10, 12, 15, 20):
+            with mock.patch.object(events, 'LOG') as log:
+                self.converge(self.b)
+            self.b.hydrate()
+            said += [(now.return_value, each.args[1]['seconds'])
+                     for each in log.error.call_args_list]
+        self.assertEqual([(10, 5), (20, 10)], said)
+
+
+class SourceTest(Base):
+
+    def test_copying_goes_on(self):
+        self.a.move(self.volume, B)
+        self.converge(self.a)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_volume_that_is_gone_in_the_middle_of_a_live_move(self):
+        """Its row; its shadow still names this node."""
+        self.live()
+        shadow_id = self.move().shadow_id
+        del self.world.volumes[self.volume_id]
+        self.converge(self.a)
+        self.assertIs(Phase.STARTING, self.world.shadows[shadow_id].phase)
+
+    def test_guest_has_left_while_the_target_hangs(self):
+        self.live()
+        self.attach(B)
+        self.a.opened.clear()
+        with mock.patch.object(worlds.SimExports, 'offer_source',
+                               side_effect=exceptions.TargetTimeout(
+                                   seconds=20)):
+            self.converge(self.a)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_served_though_nobody_knows_whether_the_guest_has_left(self):
+        self.live()
+        self.a.exports.clear()
+        with mock.patch.object(lost_detach.devices, 'users',
+                               side_effect=FAILED):
+            self.assertRaises(exceptions.CommandFailed, self.converge,
+                              self.a)
+        self.assertEqual([self.volume_id], list(self.a.exports.values()))
+
+    def test_its_copy_is_served_before_other_hosts(self):
+        """After a reboot: it is what both nodes' guests wait for."""
+        self.live()
+        self.volume.volume_attachment[0] = types.SimpleNamespace(
+            connector={'host': 'x', 'initiator': 'iqn.x'}, mountpoint=None,
+            instance_uuid='vm', connection_info={
+                'driver_volume_type': 'iscsi', 'target_iqn': 'iqn.x',
+                'target_portal': 'portal of ' + A})
+        self.a.stop(power=True)
+        self.a.dead = False
+        del self.world.done[:]
+        self.converge(self.a)
+        self.assertEqual(
+            [(A, 'offer_source'), (A, 'offer_again')],
+            [each[:2] for each in self.world.done
+             if each[1].startswith('offer')])

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated nodes that can stop dead before or after any effect.
+
+Stack, records, exports, sessions and peers stand behind the interfaces of the
+real ones; the flows, the reconciler and the state machine are the real code.
+A volume has a few regions, each one value. A node that loses power loses its
+devices, sessions and exports and what its disk has not flushed; it keeps its
+LVs. A service that is killed loses only what it was about to do.
+
+What must never happen fails the test, whoever catches the error; see
+:meth:`.nodes.World.insist`.
+"""
+
+from tests.world.disks import CLEARED
+from tests.world.disks import EMPTY
+from tests.world.disks import GIB
+from tests.world.disks import REGIONS
+from tests.world.disks import ZERO
+from tests.world.effects import Stopped
+from tests.world.flows import plain as plain_flows
+from tests.world.iscsi import SimExports
+from tests.world.iscsi import SimSessions
+from tests.world.nodes import extend
+from tests.world.nodes import GEOMETRY
+from tests.world.nodes import SimNode
+from tests.world.nodes import World
+from tests.world.peers import SimPeers
+from tests.world.records import SimRecords
+from tests.world.stack import SimStack
+from tests.world.tops import FORMATTED
+from tests.world.tops import HEADER
+from tests.world.tops import Nova
+
+__all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
+           'Nova', 'REGIONS', 'SimExports',
+           'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
+           'Stopped', 'World', 'ZERO', 'extend', 'plain_flows')

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What simulated nodes serve over iSCSI, and what they attach from others."""
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
+from cinder_localclone.core import names
+from tests.world import disks
+from tests.world import images
+
+
+class SimExports(images.SimSnapshotExports):
+    def __init__(self, node):
+        self.node = node
+        self.portal = 'portal of ' + node.host
+        #: Portals at addresses that it has besides.
+        self.others = set()
+        #: Where the sources of moves were exported last.
+        self.locations = {}
+        #: Connections that were ended a moment ago, as its service knows:
+        #: volume, initiator or None for all.
+        self.ended = set()
+        #: CHAP users of what is served: by volume and initiator.
+        self.users = {}
+
+    def _insist_device(self, name):
+        self.node.world.insist(name in self.node.devices,
+                               'nothing to export')
+
+    def _back(self, volume_id, device):
+        """The kernel gives a device to one alone."""
+        name = device.rpartition('/')[2] or names.handle(volume_id)
+        self._insist_device(name)
+        self.node.world.insist(not any(
+            each.get('below') == name for each in self.node.devices.values()),
+            'what is above has what is to be served')
+        self.node.backing[volume_id] = name
+
+    def has_portal(self, portal):
+        return portal == self.portal or portal in self.others
+
+    def portal_for(self, portal):
+        return portal if self.has_portal(portal) else self.portal
+
+    def source_location(self, shadow_id):
+        return iscsi.location(self.portal, 3260, shadow_id)
+
+    def location_for(self, move):
+        portal = iscsi.portal_of(move.location).removesuffix(':3260')
+        return iscsi.location(
+            self.portal_for(portal), 3260, move.shadow_id)
+
+    def offer_source(self, move):
+        self._insist_device(names.source(move.shadow_id))
+        before = (move.shadow_id in self.node.exports
+                  and self.locations[move.shadow_id] == move.location)
+        self.node.exports[move.shadow_id] = move.volume_id
+        self.locations[move.shadow_id] = move.location
+        return not before
+
+    def offers_source(self, move):
+        return (move.shadow_id in self.node.exports
+                and self.locations[move.shadow_id] == move.location
+                == self.location_for(move))
+
+    def _insist_unread(self, shadow_id):
+        self.node.world.insist(not any(
+            shadow_id in node.sessions for node in
+            self.node.world.nodes.values() if not node.is_away),
+            'a destination loses its source')
+
+    def withdraw_source(self, shadow_id):
+        self._insist_unread(shadow_id)
+        return self.node.exports.pop(shadow_id, None) is not None
+
+    def withdraw_strays(self, wanted):
+        for shadow_id in [s for s in self.node.exports if not wanted(s)]:
+            self._insist_unread(shadow_id)
+            del self.node.exports[shadow_id]
+
+    def serves(self, volume_id):
+        return volume_id in self.remote()
+
+    def serves_source(self, shadow_id):
+        return shadow_id in self.node.exports
+
+    @staticmethod
+    def opens_in_vain(volume_id):
+        return False
+
+    @staticmethod
+    def unfinished():
+        return set()
+
+    def remote(self):
+        found: dict[str, set[str]] = {}
+        for volume_id, initiator in self.node.remote:
+            found.setdefault(volume_id, set()).add(initiator)
+        return found
+
+    def withdraw_unnamed(self, volume_id, unnamed, at_once=False):
+        gone = {(volume_id, iqn) for iqn in unnamed}
+        if not at_once:
+            gone -= self.node.offered
+        gone &= self.node.remote
+        self.node.remote -= gone
+        return bool(gone)
+
+    def offer_volume(self, volume_id, initiator, auth, readonly=False,
+                     passed=False, device=''):
+        self._back(volume_id, device)
+        self.node.remote.add((volume_id, initiator))
+        self.node.offered.add((volume_id, initiator))
+        properties = {'target_iqn': initiator, 'target_portal': self.portal,
+                      **dict(zip(('auth_method', 'auth_username',
+                                  'auth_password'), auth.split()))}
+        self.users[volume_id, initiator] = properties.get('auth_username')
+        self.ended -= {(volume_id, initiator), (volume_id, None)}
+        return properties
+
+    def offer_again(self, volume_id, initiator, properties, device=''):
+        if not self.ended.isdisjoint({
+                (volume_id, initiator), (volume_id, None)}):
+            return False
+        self._back(volume_id, device)
+        before = (volume_id, initiator) in self.node.remote
+        self.node.remote.add((volume_id, initiator))
+        self.users[volume_id, initiator] = properties.get('auth_username')
+        return not before
+
+    def is_last(self, volume_id, initiator):
+        left = [each for each in self.node.remote if each[0] == volume_id]
+        return bool(left) and (
+            initiator is None or left == [(volume_id, initiator)])
+
+    def withdraw_volume(self, volume_id, initiator):
+        self.ended.add((volume_id, initiator))
+        gone = {each for each in self.node.remote if each[0] == volume_id
+                and initiator in (None, each[1])}
+        self.node.offered -= gone
+        if gone and self._waits(volume_id):
+            raise exceptions.TargetTimeout(seconds=20)
+        self.node.remote -= gone
+        return bool(gone)
+
+    def problem(self):
+        return ''
+
+    def _waits(self, volume_id):
+        """An initiator reads what only a source has that does not answer."""
+        below = self.node.devices[names.handle(volume_id)]['below']
+        shadow_id = self.node.devices.get(below, {}).get('shadow')
+        move = self.node.node.records.get_move(shadow_id)
+        return (shadow_id in self.node.sessions and move
+                and self.node.world.nodes[move.source].is_away)
+
+
+class SimSessions:
+    def __init__(self, node):
+        self.node = node
+        #: Volumes that were attached a moment ago.
+        self.begun = set()
+        #: CHAP users by which volumes were passed through last.
+        self.users = {}
+
+    def may_be_passed_by(self, volume_id, user):
+        return self.users.get(volume_id, user) == user
+
+    def has_begun(self, volume_id):
+        return volume_id in self.begun
+
+    def initiator(self):
+        return 'iqn.' + self.node.host
+
+    def disk(self, move):
+        return self.node.sessions.get(move.shadow_id) and move.shadow_id
+
+    def attach(self, move):
+        other = self.node.world.nodes[move.source]
+        if (move.shadow_id not in other.exports or move.location !=
+                other.sim_exports.locations[move.shadow_id]):
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.world.insist(
+            disks.size(other.devices[names.source(move.shadow_id)])
+            == move.size_bytes, 'a source of another size')
+        self.node.sessions[move.shadow_id] = move.source
+        return move.shadow_id
+
+    def passed(self):
+        return {volume_id: 'disk of %s' % volume_id
+                for volume_id, home in self.node.passed.items()
+                if names.same_backend(home, self.node.host)}
+
+    def recorded_passes(self):
+        return self.passed()
+
+    def attach_passed(self, volume_id, size_bytes, properties, in_use):
+        home = self.node.world.node_at(properties['target_portal'])
+        told = volume_id, properties['target_iqn']
+        if home is None or home.is_away or told not in home.remote:
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.world.insist(
+            disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,
+            'the home serves less')
+        user = properties['auth_username']
+        if not in_use and (self._is_down(volume_id) or
+                           self.users.get(volume_id, user) != user):
+            self.node.passed.pop(volume_id, None)
+        if (volume_id not in self.node.passed
+                and home.sim_exports.users.get(told, user) != user):
+            raise exceptions.LoginFailed(
+                iqn=told[1], portal=home.sim_exports.portal, reason='CHAP')
+        if (self.node.passed.get(volume_id) != home.host
+                or self.node.scanned[volume_id] < size_bytes):
+            self.node.scanned[volume_id] = disks.size(
+                home.devices[names.handle(volume_id)])
+        self.node.passed[volume_id] = home.host
+        self.begun.add(volume_id)
+        self.users[volume_id] = user
+        return self.passed()[volume_id]
+
+    def end_passed(self, volume_id):
+        self.node.world.insist(
+            self._is_down(volume_id) or
+            {'below': 'disk of ' + volume_id} not in self._opened(),
+            'a guest loses what is passed through')
+        self.users.pop(volume_id, None)
+        return self.node.passed.pop(volume_id, None) is not None
+
+    def end_passed_if_down(self, volume_id):
+        return self._is_down(volume_id) and self.end_passed(volume_id)
+
+    def _is_down(self, volume_id):
+        home = self.node.world.nodes.get(self.node.passed.get(volume_id))
+        return home is not None and (home.is_away or volume_id not in {
+            each for each, _who in home.remote})
+
+    def end_other_passes(self, volume_id, iqn):
+        """There is one session for a volume here."""
+
+    def is_away(self, move):
+        return any(self.node.world.nodes[host].is_away for host in (
+            move.source, self.node.passed.get(move.volume_id)) if host)
+
+    def _opened(self):
+        """The handles that others have open, and those below what is."""
+        found = [self.node.devices.get(name) for name in self.node.opened]
+        return [self.node.devices.get(each['below'], each)
+                if each and str(each.get('below')).startswith('localclone-')
+                and names.volume_of_handle(each['below']) else each
+                for each in found]
+
+    def end_if_down(self, move):
+        down = (move.shadow_id in self.node.sessions and
+                self.node.world.nodes[move.source].is_away)
+        if down:
+            self.detach(move)
+        return down
+
+    def detach(self, move):
+        source = self.node.world.nodes.get(move.source)
+        clone = {'below': names.clone(move.shadow_id)}
+        self.node.world.insist(
+            source is None or source.is_away or clone not in self._opened(),
+            'a guest loses the source that it reads from')
+        self.node.sessions.pop(move.shadow_id, None)
