@@ -17,7 +17,7 @@ def shares(modules: Iterable[str], seconds: Mapping[str, float],
            workers: int) -> list[list[str]]:
     """Return modules for each worker, which take all workers as long.
 
-    :param modules: their names, without their package
+    :param modules: their names
     :param seconds: that each of them takes, about
     :returns: lists of names; none if one module takes longer than a worker
         may: stestr, which shares out test by test, does better then
@@ -50,5 +50,5 @@ def regexes(shared: list[list[str]]) -> list[str]:
 
 def _any_of(modules):
     # One that can't be imported is a test of the loader's.
-    return (r'(?:unittest\.loader\._FailedTest\.)?tests\.unit\.(?:%s)(?:\.|$)'
+    return (r'(?:unittest\.loader\._FailedTest\.)?(?:%s)(?:\.|$)'
             % '|'.join(map(re.escape, modules)))

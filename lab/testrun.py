@@ -19,12 +19,11 @@ from lab.core import install
 from lab.core import process
 from lab import lab as labs
 from lab import shares
+import tests
 from tests.helpers import sampling
 from tests import simulation as simulations
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-#: Where the unit tests are.
-UNIT = ROOT / 'tests/unit'
 #: Seconds for all suites: CI allows 90 minutes, and the report comes before.
 #: With everything that there is it is a night's work.
 LIMIT, LIMIT_ALL = 85 * 60, 10 * 3600
@@ -279,9 +278,8 @@ def shared_out():
         yield ()
         return
     seconds = {module: float(number) for module, number in re.findall(
-        r'(?m)^(\w+): (\d+)$', (UNIT / 'seconds.yaml').read_text())}
-    shared = shares.shares([path.stem for path in UNIT.glob('test_*.py')],
-                           seconds, os.cpu_count() or 1)
+        r'(?m)^([\w.]+): (\d+)$', (tests.HERE / 'seconds.yaml').read_text())}
+    shared = shares.shares(tests.modules(), seconds, os.cpu_count() or 1)
     if not shared:
         yield ()
         return
@@ -401,7 +399,7 @@ def run(lab, unit, options, until):
         os.environ[sampling.SEED] = sampling.seed()
         with shared_out() as words:
             suites.append(suite(
-                unit, 'unit', './tests/unit', until, '--abbreviate', *words,
+                unit, 'unit', './tests', until, '--abbreviate', *words,
                 everything=options.all))
         if not sampling.everything():
             told.append('%d pairs of moments in each unit test that stops at '

@@ -2,9 +2,10 @@
 """One contract of a node's storage, for the simulated one and the real one.
 
 Each scenario is a function that gets a bench: a node on which nothing else is
-at work. ``tests/unit/test_storage_contract.py`` runs them on the simulated
-world; ``tests/functional/test_storage_contract.py`` on LVM, device-mapper and
-iSCSI of a node of the lab, through the driver's privileged daemon.
+at work. ``tests/unit/storage/test_storage_contract.py`` runs them on the
+simulated world; ``tests/functional/test_storage_contract.py`` on LVM,
+device-mapper and iSCSI of a node of the lab, through the driver's privileged
+daemon.
 
 A volume has four regions of 256 MiB; a scenario writes and reads one value in
 each, through a device or past it.

@@ -120,7 +120,7 @@ class FailuresTest(testtools.TestCase):
 SLOWEST = '''
 Test id                                                    Runtime (s)
 ---------------------------------------------------------  -----------
-tests.scenarios.test_move_survives_power_loss.MoveTest.test_stop_6____cut____True_    11.689
+tests.unit.test_move.MoveTest.test_stop_6____cut____True_    11.689
 tests.functional.test_move.A.test_b                         101.006
 '''
 
@@ -129,7 +129,7 @@ class SlowestTest(testtools.TestCase):
 
     def test_are_read(self):
         self.assertEqual([
-            (11.689, 'tests.scenarios.test_move_survives_power_loss.MoveTest.test_stop_6____cut____'
+            (11.689, 'tests.unit.test_move.MoveTest.test_stop_6____cut____'
              'True_'),
             (101.006, 'tests.functional.test_move.A.test_b')],
             testrun.slowest(SLOWEST))

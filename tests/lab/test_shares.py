@@ -2,7 +2,6 @@
 """How the unit tests are shared out to the workers of stestr."""
 
 import collections
-import pathlib
 import re
 from unittest import mock
 
@@ -14,9 +13,8 @@ import yaml
 
 from lab import shares
 from lab import testrun
+import tests
 from tests.helpers import sampling
-
-HERE = pathlib.Path(__file__).parent
 
 
 @ddt.ddt
@@ -37,18 +35,20 @@ class SharesTest(testtools.TestCase):
     def test_each_test_is_run_by_one_worker(self, workers):
         """Also that of a module which nobody knew of, or can import."""
         regexes = shares.regexes(shares.shares(
-            ['test_a', 'test_a_b', 'test_c'], {}, workers))
+            ['tests.unit.test_a', 'tests.lab.test_a_b', 'tests.unit.b.test_c'],
+            {}, workers))
         for test in ('tests.unit.test_a.Case.test_a_b',
-                     'tests.unit.test_a_b.Case.test_c',
-                     'tests.unit.test_c.Case.test_x', 'tests.unit.test_d.C.t',
+                     'tests.lab.test_a_b.Case.test_c',
+                     'tests.unit.b.test_c.Case.test_x',
+                     'tests.unit.test_d.C.t',
                      'unittest.loader._FailedTest.tests.unit.test_a'):
             self.assertEqual(1, sum(bool(re.search(each, test))
                                     for each in regexes), (test, regexes))
 
     def test_stestr_reads_it(self):
         """Each test goes to one worker, and those of a module together."""
-        modules = sorted(path.stem for path in HERE.glob('test_*.py'))
-        ids = ['tests.unit.%s.Case.test_%s' % (module, name)
+        modules = tests.modules()
+        ids = ['%s.Case.test_%s' % (module, name)
                for module in modules for name in 'ab']
         with mock.patch.object(testrun.os, 'cpu_count', return_value=2), \
                 testrun.shared_out() as (_option, path):
@@ -56,8 +56,8 @@ class SharesTest(testtools.TestCase):
         self.assertEqual(2, len(parts))
         self.assertEqual(sorted(ids), sorted(sum(parts, [])))
         self.assertEqual({2}, set(collections.Counter(
-            (number, test.split('.')[2]) for number, part in enumerate(parts)
-            for test in part).values()))
+            (number, test.rpartition('.Case.')[0])
+            for number, part in enumerate(parts) for test in part).values()))
 
     def test_stestr_shares_out(self):
         """Where all moments are run, or there are many processors."""
@@ -70,6 +70,6 @@ class SharesTest(testtools.TestCase):
             self.assertEqual((), words)
 
     def test_seconds_are_of_modules(self):
-        seconds = yaml.safe_load((HERE / 'seconds.yaml').read_text())
-        self.assertEqual([], [module for module in seconds
-                              if not (HERE / (module + '.py')).exists()])
+        seconds = yaml.safe_load((tests.HERE / 'seconds.yaml').read_text())
+        self.assertEqual(set(), set(seconds).difference(
+            tests.modules()))

@@ -12,7 +12,7 @@ from cinder_localclone.storage import iscsi_initiator
 from cinder_localclone.storage.privsep import block
 from tests.helpers import specs
 
-DIRECTORY = pathlib.Path(__file__).parent
+DIRECTORY = pathlib.Path(__file__).parents[1]
 BARE = ('mock.Mock', 'mock.MagicMock')
 #: Words that give a mock its spec, or what it passes calls on to.
 SPECIFIED = {'spec', 'spec_set', 'wraps'}
@@ -20,7 +20,7 @@ SPECIFIED = {'spec', 'spec_set', 'wraps'}
 EXCEPTIONS = {
     ('test_front_end', 'keys'): 'os-brick\'s key manager',
     ('test_driver', 'node'): 'also answers what the node asks only of Stack',
-    ('test_fault_operations', 'node'): 'a node of the lab',
+    ('test_faults_operations', 'node'): 'a node of the lab',
 }
 
 
@@ -29,7 +29,7 @@ def rooms():
     """Names of what a test must not have a bare mock of."""
     return {'node', *specs.ports_of_node(), *(
         path.stem for path in (
-            DIRECTORY.parents[1] / 'cinder_localclone/storage/privsep').glob(
+            DIRECTORY.parent / 'cinder_localclone/storage/privsep').glob(
                 '[a-z]*.py'))}
 
 

@@ -40,7 +40,7 @@ def load(left_out):
     :returns: tests by id; the functions that mutants are brought into
     """
     suite = unittest.TestLoader().discover(
-        str(mutation.ROOT / 'tests/unit'), top_level_dir=str(mutation.ROOT))
+        str(mutation.ROOT / 'tests'), top_level_dir=str(mutation.ROOT))
     found = {test.id(): test for test in _flat(suite)
              if not any(part in test.id() for part in left_out)}
     functions = swap.Functions(mutation.PACKAGE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The filter and the weigher in Nova's own scheduler.
 
-Not found by discovery: tests/unit/test_placement.py runs them in a process
-in which Cinder is not imported.
+Not found by discovery: tests/unit/nova/test_placement.py runs them in a
+process in which Cinder is not imported.
 """
 
 import http.server

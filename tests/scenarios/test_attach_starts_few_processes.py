@@ -2,7 +2,8 @@
 """What an attach, and a look, cost: the processes that they start, in order.
 
 Each takes up to half a second on a busy node, and somebody waits for an
-attach. ``python -m tests.scenarios.test_attach_starts_few_processes`` prints all that is asked for.
+attach. ``python -m tests.scenarios.test_attach_starts_few_processes`` prints
+all that is asked for.
 """
 
 import functools

@@ -157,8 +157,9 @@ def main(arguments):
         again()
     import logging
 
-    import tests.unit  # noqa: F401 (registers Cinder's objects)
+    from tests.helpers import unit
     from tests.world import schedules
+    unit.prepare()
     logging.disable(logging.CRITICAL)
     with schedules.fast():
         size = options.workers or workers.processors()

@@ -27,7 +27,9 @@ class Lio:
     """
 
     def __init__(self):
-        self.targets, self.stores, self.steps = [], [], []
+        self.targets: list = []
+        self.stores: list = []
+        self.steps: list = []
         self.refuses = {}
         self.refusal = lambda name: RTSLibError('%s: Invalid argument' % name)
         lio = self
@@ -37,7 +39,7 @@ class Lio:
                 if not name.startswith('_') and name in self._checked:
                     lio._step(name if value else 'not ' + name)
                 super().__setattr__(name, value)
-            _checked = ()
+            _checked: tuple[str, ...] = ()
 
         class FabricModule:
             def __init__(self, name):

@@ -9,6 +9,7 @@ a step costs; what the steps promise is tested elsewhere.
 """
 
 import collections
+from collections.abc import Callable
 import contextlib
 import dataclasses
 import importlib
@@ -57,6 +58,8 @@ class Machine:
 
     :param thin: whether there is a thin pool
     """
+
+    network: Callable[[str], str]
 
     def __init__(self, thin):
         self.lvs, self.devices, self.targets, self.disks = {}, {}, {}, {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database of the simulated world.
 
-``tests/unit/test_records_contract.py`` holds it to what the real records do.
+``tests/unit/db/test_db_contract_of_*.py`` hold it to what the real records do.
 """
 
 import dataclasses

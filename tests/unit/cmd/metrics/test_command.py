@@ -479,7 +479,8 @@ class CommandTest(testtools.TestCase):
         # Not where another test may have made its threads green ones.
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', '-c',
-             'from tests.unit import test_metrics as here; here.scrape()'],
+             'from tests.unit.cmd.metrics import test_command as here; '
+             'here.scrape()'],
             stdout=subprocess.PIPE, text=True, timeout=120,
             cwd=pathlib.Path(__file__).parents[4])
         for line in ('localclone_moves{backend="l",host="b@l",'
