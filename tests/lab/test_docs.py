@@ -19,7 +19,7 @@ from cinder_localclone.service import endpoint  # noqa: F401, has all methods
 from cinder_localclone.service import notifications
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import cryptsetup_keys
-from tests.unit.storage.privsep import test_privsep as test_privileged
+from tests.helpers import entry_points
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
@@ -107,8 +107,8 @@ class SecurityPageTest(testtools.TestCase):
         package = pathlib.Path(privsep.__file__).parent
         found = list(privileged_table.entry_points(package))
         self.assertEqual(
-            {(module, name) for module in test_privileged.ENTRY_POINTS
-             for name in test_privileged.entry_points(module)},
+            {(module, name) for module in entry_points.ENTRY_POINTS
+             for name in entry_points.entry_points(module)},
             {(module, name) for _daemon, module, name, _allows in found})
         self.assertEqual([], [each for each in found if not each[-1]])
         for daemon, context in (('default', privsep.default),

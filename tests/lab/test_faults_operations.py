@@ -34,7 +34,7 @@ from lab.faults import plan
 from lab.faults import scaling
 from lab.faults import snapshot as snapshots
 from lab.faults import stepping
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
 ROOT = pathlib.Path(__file__).parents[2]
 V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
@@ -163,7 +163,7 @@ class OwnersTest(testtools.TestCase):
                 types.SimpleNamespace(migration_status=status)))
 
 
-class OwnersInDatabaseTest(test_records.Base):
+class OwnersInDatabaseTest(records_case.Base):
 
     def owner(self, key):
         return owners.Owners(owners.in_database).of(key)
@@ -178,7 +178,7 @@ class OwnersInDatabaseTest(test_records.Base):
             # Its LV is named after the shadow, which is gone.
             self.assertEqual(self.volume.id, self.owner(move.shadow_id))
             self.volume = self.reload()
-            self.volume.host = test_records.A + '#p'
+            self.volume.host = records_case.A + '#p'
             self.volume.save()
 
     def test_of_images(self):

@@ -2,12 +2,12 @@
 """Layers: what import-linter can't say of them (see pyproject.toml)."""
 
 import ast
-import pathlib
 
 import testtools
 
-ROOT = pathlib.Path(__file__).parents[2]
-PACKAGE = 'cinder_localclone'
+from tests.helpers.tree import modules
+from tests.helpers.tree import PACKAGE
+
 #: What core imports of the standard library: nothing of it reads or writes.
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'datetime', 'enum',
             'functools', 'hashlib', 'heapq', 'json', 'operator', 're',
@@ -26,13 +26,6 @@ MORE = {
 }
 #: Lines of a module, at most.
 LIMIT = 800
-
-
-def modules(directory):
-    """(name within the directory, path) of all modules in it."""
-    for path in sorted((ROOT / directory).rglob('*.py')):
-        parts = path.relative_to(ROOT / directory).with_suffix('').parts
-        yield '.'.join(part for part in parts if part != '__init__'), path
 
 
 def imports(path):

@@ -18,10 +18,10 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_deferred_move_when_something_fails as test_follow_edges  # noqa: E501
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import deferred_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers import remote_guest_case
 from tests.world import crypt
 from tests.world import disks
 from tests.world import records
@@ -30,7 +30,7 @@ from tests.world import stack
 OTHER = '00000009-0000-4000-8000-000000000000'
 
 
-class SettleTest(test_encrypted_guests.Case):
+class SettleTest(encrypted_attach_case.Case):
     """A volume at home at A was passed through there before."""
 
     def setUp(self):
@@ -56,7 +56,7 @@ class SettleTest(test_encrypted_guests.Case):
 
     def test_open_and_not_wanted(self):
         """A guest that its attachment doesn't name any more runs yet."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.forget_on_lv()
         self.attach('available')
         self.assertIn(self.crypt, self.a.devices)
@@ -95,10 +95,10 @@ class SettleTest(test_encrypted_guests.Case):
 
     def test_opened_at_home(self):
         """Then its LV says it all: the note goes at once, and once."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual({}, self.a.disk.passed)
         with mock.patch.object(crypt.SimCrypt, 'forget_passed') as forget:
-            self.serve(test_connections.ON_A)
+            self.serve(attach_case.ON_A)
         forget.assert_not_called()
 
     def test_no_lv(self):
@@ -134,26 +134,26 @@ class SettleTest(test_encrypted_guests.Case):
         self.assertNotIn(names.OPENED, self.tags())
 
 
-class OpenTest(test_encrypted_guests.Case):
+class OpenTest(encrypted_attach_case.Case):
 
     def test_header_that_was_not_noted(self):
         """The secret alone is not enough: a boot looks which header it is."""
         self.a.disk.tags[self.volume.name] |= {*names.tags(key=self.key)}
         self.a.disk.tags[self.volume.name] -= {
             *names.tags(luks=self.volume.id)}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual(self.volume.id, names.facts(self.tags())['luks'])
 
     def test_not_fresh_any_more(self):
         """Whoever has it open may write to it."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertNotIn(names.FRESH, self.tags())
 
     def test_lv_that_it_is_asked_for(self):
         """A live move's: its row names the LV of its home yet."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         row = copy.copy(self.volume)
         row.name = 'where-it-comes-from'
@@ -163,7 +163,7 @@ class OpenTest(test_encrypted_guests.Case):
 
     def test_handle_on_nothing(self):
         """It is not passed through: a boot would wait for its session."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         nothing = {**self.a.sim_stack.devices(), self.handle: dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')}
         with mock.patch.object(
@@ -187,15 +187,15 @@ class OpenTest(test_encrypted_guests.Case):
         note.assert_not_called()
 
 
-class FollowedTest(test_follow.Case):
+class FollowedTest(deferred_case.Case):
 
     def test_opened_before_the_swap(self):
         """What is noted on the LV is of no use to a boot until then."""
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         here, before = (guest.nodes[each]
-                        for each in (test_follow.A, test_follow.B))
-        guest.detach(test_follow.B)
-        guest.attach(test_follow.A)
+                        for each in (deferred_case.A, deferred_case.B))
+        guest.detach(deferred_case.B)
+        guest.attach(deferred_case.A)
         for _look in range(8):
             before.reconciler.converge_node()
             if guest.world.home(guest.volume) is here:
@@ -214,7 +214,7 @@ class FollowedTest(test_follow.Case):
 
 
 @ddt.ddt
-class KeptTest(test_encrypted_guests.Case):
+class KeptTest(encrypted_attach_case.Case):
     """Keys stay for each of the reasons alone."""
 
     def setUp(self):
@@ -278,12 +278,12 @@ class KeptTest(test_encrypted_guests.Case):
                          self.a.disk.passed)
 
 
-class ForgetTest(test_encrypted_guests.Case):
+class ForgetTest(encrypted_attach_case.Case):
 
     def test_mark_goes_last(self):
         """By it a later look finds what could not be forgotten."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         for fails in ('forget_sealed', 'forget_passed'):
             with self.a.lock(self.volume.id), mock.patch.object(
                     crypt.SimCrypt, fails,
@@ -309,22 +309,22 @@ class ForgetTest(test_encrypted_guests.Case):
             each.args[0] for each in unmark.call_args_list})
 
     def test_lv_that_is_named_after_a_move(self):
-        self.a.move(self.volume, test_connections.B)
+        self.a.move(self.volume, attach_case.B)
         self.world.settle()
         self.assertNotEqual('volume-' + self.volume.id, self.volume.name)
-        self.serve(test_connections.ON_B, self.b)
+        self.serve(attach_case.ON_B, self.b)
         self.assertIn(names.OPENED, self.tags(self.b))
-        self.unserve(self.b, test_connections.ON_B)
+        self.unserve(self.b, attach_case.ON_B)
         self.assertNotIn(names.OPENED, self.tags(self.b))
 
 
 @ddt.ddt
-class EndTest(test_encrypted_guests.Case):
+class EndTest(encrypted_attach_case.Case):
 
     def test_handle_on_its_own_lv(self):
         """It is not passed through; what a boot needs is not of that."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}
         kept = dict(self.a.disk.sealed)
         self.assertIn(self.volume.id, kept)
@@ -350,7 +350,7 @@ class EndTest(test_encrypted_guests.Case):
 
     def test_records_that_can_t_be_read(self):
         """They do not stop a look."""
-        self.b.passed[self.volume.id] = test_connections.A
+        self.b.passed[self.volume.id] = attach_case.A
         self.attach('available')
         with mock.patch.object(
                 type(self.b.node.sessions._inner), 'recorded_passes',
@@ -362,7 +362,7 @@ class EndTest(test_encrypted_guests.Case):
         self.assertEqual({}, self.b.passed)
 
     def test_session_without_a_record(self):
-        self.b.passed[self.volume.id] = test_connections.A
+        self.b.passed[self.volume.id] = attach_case.A
         self.attach('available')
         with mock.patch.object(type(self.b.node.sessions._inner),
                                'recorded_passes', return_value={}):
@@ -370,13 +370,13 @@ class EndTest(test_encrypted_guests.Case):
         self.assertEqual({}, self.b.passed)
 
 
-class SwapTest(test_follow.Case):
+class SwapTest(deferred_case.Case):
 
     def follow(self, fails=None, error=None, **more):
-        guest = test_follow.Guest(**more)
-        guest.attach(test_follow.A)
-        guest.detach(test_follow.B)
-        here = guest.nodes[test_follow.A]
+        guest = deferred_case.Guest(**more)
+        guest.attach(deferred_case.A)
+        guest.detach(deferred_case.B)
+        here = guest.nodes[deferred_case.A]
         real = getattr(crypt.SimCrypt, fails) if fails else None
 
         def fail(this, *args, **facts):
@@ -399,7 +399,7 @@ class SwapTest(test_follow.Case):
         guest, here, read = self.follow(
             'mark', exceptions.CommandFailed(
                 command='lvchange', code=5, stderr='x'),
-            provider_id=test_encrypted_guests.RECORDED)
+            provider_id=encrypted_attach_case.RECORDED)
         self.assertIn(guest.id, here.disk.passed)
         read.assert_any_call(guest.id)
 
@@ -411,7 +411,7 @@ class SwapTest(test_follow.Case):
         self.assertEqual({}, here.passed)
 
 
-class CheckTest(test_connections.Base):
+class CheckTest(attach_case.Base):
 
     def test_what_follows_to_where_it_is_in_use_on_another_body(self):
         """Only what is passed through may be open here."""
@@ -419,8 +419,8 @@ class CheckTest(test_connections.Base):
             volume_id=self.volume.id,
             shadow_id=OTHER, token=state.Token(
                 state.Phase.STARTING, '', state.Geometry(128, 512, 32)),
-            committed=False, source=test_connections.B,
-            destination=test_connections.A, source_lv='x',
+            committed=False, source=attach_case.B,
+            destination=attach_case.A, source_lv='x',
             destination_lv=self.volume.name, size_gib=1, volume_gib=1,
             location='1.2.3.4:3260,1 iqn.x 0', asked_by=state.Asked.FOLLOW)
         self.assertTrue(move.follows)
@@ -430,11 +430,11 @@ class CheckTest(test_connections.Base):
                           self.a.node, move)
 
 
-class TargetTest(test_encrypted_guests.Case):
+class TargetTest(encrypted_attach_case.Case):
     """The row into which Cinder itself copies a volume."""
 
     def test_it_is_the_handle_of_what_it_is_to_be(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         row = copy.copy(self.volume)
         row.id, row.migration_status = OTHER, 'target:' + self.volume.id
         self.assertFalse(devices.crypt_differs(
@@ -450,7 +450,7 @@ class TargetTest(test_encrypted_guests.Case):
 
 
 @ddt.ddt
-class DiffersTest(test_encrypted_guests.Case):
+class DiffersTest(encrypted_attach_case.Case):
 
     def differs(self, wanted):
         return devices.crypt_differs(
@@ -459,7 +459,7 @@ class DiffersTest(test_encrypted_guests.Case):
     def test_nothing_is_known_of_it(self):
         """So it stays as it is, open or not."""
         self.assertFalse(self.differs(None))
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertFalse(self.differs(None))
 
     @ddt.data('crypt', 'integrity', 'guard')
@@ -476,7 +476,7 @@ class DiffersTest(test_encrypted_guests.Case):
 
     def test_short(self):
         """What was extended while it was open; not by its header alone."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertFalse(self.differs(True))
         handle = self.a.devices[self.handle]
         self.a.devices[self.handle] = disks.sized(
@@ -493,7 +493,7 @@ class DiffersTest(test_encrypted_guests.Case):
         self.assertFalse(self.differs(True))
 
 
-class WritableTest(test_follow_edges.Case):
+class WritableTest(remote_guest_case.Case):
 
     def test_onto_no_clone_that_fails(self):
         """A guest would get errors; it goes on over iSCSI instead."""

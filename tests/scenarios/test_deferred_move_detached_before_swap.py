@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was detached before its handle was swapped can be attached again."""
 
-from tests.scenarios import test_deferred_move_when_something_fails as test_follow_edges  # noqa: E501
+from tests.helpers import remote_guest_case
 
-B, C = test_follow_edges.B, test_follow_edges.C
+B, C = remote_guest_case.B, remote_guest_case.C
 
 
-class DetachedBeforeSwapTest(test_follow_edges.Case):
+class DetachedBeforeSwapTest(remote_guest_case.Case):
 
     def is_away(self, move):
         """As the kernel: a session whose target is gone is down as well."""

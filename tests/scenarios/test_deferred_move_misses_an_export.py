@@ -2,10 +2,10 @@
 """A follow is not fooled by an export that is missing."""
 
 from cinder_localclone.core import exceptions
-from tests.scenarios import test_deferred_move_when_something_fails as test_follow_edges  # noqa: E501
+from tests.helpers import remote_guest_case
 
 
-class FenceWithoutExportTest(test_follow_edges.Case):
+class FenceWithoutExportTest(remote_guest_case.Case):
 
     def test_somebody_else_at_the_home_while_the_export_is_missing(self):
         """What is written at the old home is lost, or mixed in.
@@ -34,5 +34,5 @@ class FenceWithoutExportTest(test_follow_edges.Case):
         self.home.node.exports._inner.offer_again = refuses
         self.volume.group_id = None
         self.home.reconciler.converge_node()
-        self.assertEqual((test_follow_edges.B + '#p', {}), (
+        self.assertEqual((remote_guest_case.B + '#p', {}), (
             self.volume.host, self.world.shadows))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A follow proves that its clone can be read, as any other move."""
 
-from tests.scenarios import test_deferred_move_when_something_fails as test_follow_edges  # noqa: E501
+from tests.helpers import remote_guest_case
 from tests import world as worlds
 
 
-class ProofTest(test_follow_edges.Case):
+class ProofTest(remote_guest_case.Case):
 
     def test_a_clone_that_cannot_be_read_gets_no_guest(self):
         """A guest whose disk works gets one that gives errors.

@@ -16,59 +16,21 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import iscsi as iscsi_names
 from cinder_localclone.core import names
-from cinder_localclone.moves import deferred
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import operations
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_move_survives_power_loss as test_move
-from tests.unit.moves import test_remote_attachment as test_passing
-from tests.unit.storage import test_iscsi_initiator as test_sessions
-from tests.unit.storage import test_logical_volumes as test_stack
+from tests.helpers import deferred_case
+from tests.helpers import remote_case
+from tests.helpers.remote_guest_case import A
+from tests.helpers.remote_guest_case import B
+from tests.helpers.remote_guest_case import Case
+from tests.helpers import sessions_case
+from tests.helpers import storage_case
 from tests import world as worlds
 from tests.world import iscsi
 from tests.world import nodes
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
 GIB = 1 << 30
-
-
-class Case(test_move.Base):
-    """A guest on C, whose volume is at rest at B and passed through."""
-
-    def setUp(self):
-        super().setUp()
-        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
-        self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
-        self.guest = test_follow.Guest()
-        self.guest.detach(B)
-        self.guest.attach(C)
-        self.world, self.volume = self.guest.world, self.guest.volume
-        self.home, self.there = (self.guest.nodes[each] for each in (B, C))
-        self.volume.group_id = 'g'  # it stays, for now
-        self.guest.live_on()
-        self.assertIs(self.home, self.world.home(self.volume))
-        self.assertEqual({}, self.world.shadows)
-        self.assertEqual({self.guest.id: B}, self.there.passed)
-
-    def commit(self):
-        """It follows, but its handle is not on the clone yet."""
-        self.volume.group_id = None
-        self.home.reconciler.converge(self.guest.id)
-        move = self.home.node.records.move_of(self.guest.id)
-        self.assertTrue(move.committed and move.follows)
-        self.assertIn(self.guest.id, self.there.passed_handles())
-        return move
-
-    def swap(self):
-        move = self.commit()
-        self.there.reconciler.converge(self.guest.id)
-        self.assertNotIn(self.guest.id, self.there.passed_handles())
-        return move
-
-    def handle(self, node):
-        return node.devices.get(self.guest.handle)
 
 
 class OpenedWithoutSourceTest(Case):
@@ -87,12 +49,12 @@ class OpenedWithoutSourceTest(Case):
                 stack.SimStack(self.there).lvs(), {}))])
 
 
-class CopiedFromHereTest(test_follow.Case):
+class CopiedFromHereTest(deferred_case.Case):
     """Passed through by the node that it is being copied from."""
 
     def setUp(self):
         super().setUp()
-        self.guest = test_follow.Guest()
+        self.guest = deferred_case.Guest()
         self.guest.detach(B)
         self.guest.attach(A)
         self.here = self.guest.nodes[A]
@@ -325,7 +287,7 @@ class AwayTest(Case):
         self.assertLess(len(tried), 2)
 
 
-class ServedTest(test_passing.Passed):
+class ServedTest(remote_case.Passed):
 
     def test_a_handle_whose_session_has_ended_by_itself(self):
         """As if the initiator's service was stopped; then it was detached."""
@@ -347,41 +309,41 @@ class LookTest(Case):
         self.there.reconciler.converge_node(moves=False)  # as at its start
 
 
-class SessionsTest(test_sessions.Case):
+class SessionsTest(sessions_case.Case):
 
     def test_not_mixed_up_with_what_another_home_serves(self):
         """A session with the last one may still be there: its end was lost."""
-        other = iscsi_names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
+        other = iscsi_names.pass_iqn('iqn.x:', remote_case.V1, 'iqn.b', 'c@l')
         for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
             self.called.iscsiadm.end_session.reset_mock()
-            self.disks({test_passing.IQN: ['/dev/sda'], **disks})
+            self.disks({remote_case.IQN: ['/dev/sda'], **disks})
             self.called.iscsiadm.recorded.return_value = [
-                test_passing.IQN, *records]
+                remote_case.IQN, *records]
             self.sessions.end_other_passes(
-                test_passing.V1, test_passing.IQN)
+                remote_case.V1, remote_case.IQN)
             self.called.iscsiadm.end_session.assert_called_once_with(other, 30)
 
 
-class StackTest(test_stack.Case):
+class StackTest(storage_case.Case):
 
     def test_no_handle_is_longer_than_its_disk(self):
         """One that is not open and on what was left here: none has seen it.
 
         The kernel refuses the table: nobody could attach the volume.
         """
-        handle = names.handle(test_passing.V1)
+        handle = names.handle(remote_case.V1)
         self.ran.block.number.return_value = '8:16'
         self.ran.block.size.return_value = GIB
-        self.devices(test_stack.device(
+        self.devices(storage_case.device(
             handle, '253:7', '0 4194304 linear 253:5 0'))
-        self.stack.ensure_handle_on_disk(test_passing.V1, '/dev/sdb')
+        self.stack.ensure_handle_on_disk(remote_case.V1, '/dev/sdb')
         tables = [argument for call in self.ran.mock_calls
                   for argument in call.args
                   if str(argument).endswith('linear 8:16 0')]
         self.assertEqual(['0 2097152 linear 8:16 0'], tables)
 
 
-class UdevTest(test_stack.Case):
+class UdevTest(storage_case.Case):
 
     def test_nothing_probes_what_is_passed_through(self):
         """LVM, md and multipath would take the guest's disk.
@@ -391,7 +353,7 @@ class UdevTest(test_stack.Case):
         rules = pathlib.Path('etc/udev/rules.d/11-localclone.rules')
         patterns = '|'.join(re.findall(
             r'targetname}!="([^"]*)"', rules.read_text())).split('|')
-        for iqn in (iscsi_names.move_iqn('iqn.x:', test_passing.V1),
-                    test_passing.IQN):
+        for iqn in (iscsi_names.move_iqn('iqn.x:', remote_case.V1),
+                    remote_case.IQN):
             self.assertTrue(any(fnmatch.fnmatch(iqn, pattern)
                                 for pattern in patterns), iqn)

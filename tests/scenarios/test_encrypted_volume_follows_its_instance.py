@@ -14,52 +14,33 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
-from cinder_localclone.core import state
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.service import rpc
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.helpers import attach_case
+from tests.helpers import deferred_case
+from tests.helpers.encrypted_attach_case import A
+from tests.helpers.encrypted_attach_case import B
+from tests.helpers.encrypted_attach_case import boot_of_old_home
+from tests.helpers.encrypted_attach_case import Case
+from tests.helpers.encrypted_attach_case import RECORDED
+from tests.helpers import move_case
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
 from tests.world import crypt
 from tests.world import disks
 from tests.world import iscsi
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
-RECORDED = crypt.recorded('k')
-
-
-def boot_of_old_home(test, guest, old, new):
-    """It opens what is passed through there, by the key that it has kept.
-
-    Its power fails while the copy ends; neither the new home nor the key
-    manager can be reached when it boots.
-    """
-    old.dead = True
-    for _look in range(3):
-        new.reconciler.converge_node()
-        new.hydrate()
-    left, = guest.world.shadows.values()
-    test.assertIs(state.Phase.RELEASING, left.phase)
-    old.stop(power=True)
-    guest.node = None
-    guest.world.secrets.state = crypt.AWAY
-    old.dead = False
-    old.reconciler.converge_node()
-    test.assertIn(names.crypt(guest.id), old.devices)
-
 
 @ddt.ddt
-class GuestsTest(test_follow.Case):
+class GuestsTest(deferred_case.Case):
     """As those of plain volumes, through what decrypts theirs."""
 
     def run_decrypted(self, way, stops, faults, signal=True):
-        guest = test_follow.Guest(stops, faults, signal,
-                                  provider_id=RECORDED)
+        guest = deferred_case.Guest(stops, faults, signal,
+                                    provider_id=RECORDED)
         host = getattr(self, way)(guest)
         guest.check_at(host, self)
         header = guest.world.headers[guest.id]
@@ -73,7 +54,7 @@ class GuestsTest(test_follow.Case):
         1. While a copy is made elsewhere its guest comes back, and is served.
         2. The copy is complete. The old home has its remains, and no handle.
         """
-        guest = test_follow.Guest(provider_id=RECORDED)
+        guest = deferred_case.Guest(provider_id=RECORDED)
         old, new = guest.nodes[A], guest.nodes[B]
         guest.detach(B)
         old.disk.sealed = {}
@@ -81,45 +62,17 @@ class GuestsTest(test_follow.Case):
         self.assertIn(guest.id, old.disk.sealed)
         boot_of_old_home(self, guest, old, new)
 
-    @ddt.data(*itertools.product(test_follow.WAYS, (True, False)))
+    @ddt.data(*itertools.product(deferred_case.WAYS, (True, False)))
     @ddt.unpack
     def test_decrypted(self, way, signal):
         self.run_decrypted(way, (), ('cut',), signal)
 
-    @ddt.data(*itertools.product(test_follow.WAYS, test_move.ONE))
+    @ddt.data(*itertools.product(deferred_case.WAYS, move_case.ONE))
     @ddt.unpack
     def test_decrypted_with_a_stop_at_every_moment(self, way, faults):
         self.stop_everywhere(
             lambda stops: self.run_decrypted(way, stops, faults),
-            turn=test_move.ONE.index(faults))
-
-
-class Case(test_connections.Base):
-    """A volume that the driver encrypts, at rest at A."""
-
-    def setUp(self):
-        super().setUp()
-        del self.world.volumes[self.volume.id], self.a.devices[self.handle]
-        self.a.disk.remove(self.volume.name)
-        self.volume = self.world.create_volume(
-            A, provider_id=crypt.recorded('k'))
-        self.key = crypt.encrypt(self.world, self.volume)
-        self.handle = names.handle(self.volume.id)
-        self.attach('reserved', None)
-        self.crypt = names.crypt(self.volume.id)
-
-    def tags(self, node=None):
-        return (node or self.a).disk.tags[self.volume.name]
-
-    def pass_through(self, status='in-use'):
-        """A guest on B has it, which stays at home at A."""
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        found = self.serve(connector)
-        self.attach(status, 'b')
-        self.volume.volume_attachment[0].connector = connector
-        self.volume.volume_attachment[0].connection_info = dict(
-            found['data'], driver_volume_type='local')
+            turn=move_case.ONE.index(faults))
 
 
 @ddt.ddt
@@ -127,7 +80,7 @@ class ConnectionsTest(Case):
 
     def test_attach_and_detach_at_home(self):
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
-        found = self.serve(test_connections.ON_A)
+        found = self.serve(attach_case.ON_A)
         self.assertEqual({
             'driver_volume_type': 'local', 'data': {
                 'device_path': '/dev/mapper/' + self.crypt,
@@ -135,8 +88,8 @@ class ConnectionsTest(Case):
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
         self.assertIn(names.OPENED, self.tags())
         self.assertNotIn(names.FRESH, self.tags())
-        self.serve(test_connections.ON_A)  # again
-        self.unserve(self.a, test_connections.ON_A)
+        self.serve(attach_case.ON_A)  # again
+        self.unserve(self.a, attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -156,9 +109,9 @@ class ConnectionsTest(Case):
             self.assertNotIn(self.crypt, self.a.devices)
 
     def test_detached_from_another_node(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
-        self.unserve(self.a, test_connections.ON_B)
+        self.unserve(self.a, attach_case.ON_B)
         self.check_not_detached(self.a)
 
     def check_not_detached(self, node):
@@ -167,7 +120,7 @@ class ConnectionsTest(Case):
         self.assertEqual({}, node.node.detached)
 
     def test_detach_that_fails_while_an_export_ends(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         with mock.patch.object(
                 iscsi.SimExports, 'withdraw_volume', autospec=True,
@@ -178,21 +131,21 @@ class ConnectionsTest(Case):
 
     def test_detach_that_a_live_move_refuses(self):
         """The guest runs there already."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.crypt)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         self.b.opened.add(self.crypt)
         self.assertRaises(exceptions.SourceBusy, self.unserve, self.b,
-                          test_connections.ON_B)
+                          attach_case.ON_B)
         self.check_not_detached(self.b)
 
     def test_no_boot_opens_what_has_left(self):
         """Whatever was noted of it, and never taken back."""
         lv = self.volume.name
         self.a.disk.tags[lv] |= {names.OPENED}
-        self.a.move(self.volume, test_connections.B)
+        self.a.move(self.volume, attach_case.B)
         self.assertNotEqual(lv, self.volume.name)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
 
@@ -206,7 +159,7 @@ class ConnectionsTest(Case):
                 crypt.SimCrypt, fails,
                 side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
         self.assertIn(names.OPENED, self.a.disk.tags[lv])
         self.a.reconciler.converge(self.volume.id)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
@@ -217,7 +170,7 @@ class ConnectionsTest(Case):
         self.a.disk.sealed = {self.volume.id: 'x'}
         self.a.disk.tags[self.volume.name] |= {names.OPENED}
         with mock.patch.object(source, 'drop_handle'):
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
         self.world.settle()
         self.assertEqual({}, self.world.shadows)
@@ -225,25 +178,25 @@ class ConnectionsTest(Case):
 
     def test_what_has_left_while_udev_has_lost_its_path(self):
         with mock.patch.object(stack.SimStack, 'number_of', return_value=''):
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
         self.assertNotIn(self.handle, self.a.devices)
 
     def test_a_key_that_can_t_be_removed_at_a_detach(self):
         """By its mark a later look finds it."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         with mock.patch.object(
                 crypt.SimCrypt, 'forget_sealed',
                 side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
-            self.unserve(self.a, test_connections.ON_A)
+            self.unserve(self.a, attach_case.ON_A)
         self.assertNotEqual({}, self.a.disk.sealed)
         self.attach('available')
         self.a.reconciler.converge_node()
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_what_is_noted_for_a_boot(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertLessEqual({*names.tags(
             key=self.key, luks=self.volume.id)}, set(self.tags()))
         # Its key is changed; the row says so, and the tag not yet.
@@ -252,21 +205,21 @@ class ConnectionsTest(Case):
         header = self.world.headers[self.volume.id]
         header.tokens['1'] = dataclasses.replace(
             header.tokens['0'], key='new', number='1', replaces=self.key)
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual('new', names.facts(self.tags())['key'])
         self.assertNotIn(names.tags(key=self.key)[0], self.tags())
 
     def test_key_that_the_node_keeps(self):
         """Until nobody uses the volume here."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual(self.key, self.a.disk.sealed[self.volume.id][0])
-        self.unserve(self.a, test_connections.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_key_that_is_kept_where_it_is_passed_through(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        connector = dict(attach_case.ON_B, initiator='iqn.x')
         self.serve(connector)
         self.assertIn(self.volume.id, self.b.disk.sealed)
         self.unserve(self.a, connector)
@@ -279,7 +232,7 @@ class ConnectionsTest(Case):
         What it keeps of the key goes nevertheless.
         """
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
+        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
         self.b.devices.clear()
         with self.b.node.lock(self.volume.id):
             remote_attachment.end(self.b.node, self.volume.id)
@@ -294,27 +247,27 @@ class ConnectionsTest(Case):
             with mock.patch.object(crypt.SimKeys, 'get') as asked:
                 self.assertRaises(
                     encryption_exceptions.ForeignHeader, self.serve,
-                    test_connections.ON_A)
+                    attach_case.ON_A)
             asked.assert_not_called()
             self.assertNotIn('luks', names.facts(self.tags()))
             self.assertNotIn(names.OPENED, self.tags())
 
     def test_header_with_another_uuid(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         del self.a.devices[self.crypt]
         self.world.headers[self.volume.id].uuid = 'another'
         error = self.assertRaises(encryption_exceptions.ForeignHeader,
-                                  self.serve, test_connections.ON_A)
+                                  self.serve, attach_case.ON_A)
         self.assertIn('another', str(error))
 
     def test_row_that_names_no_secret(self):
         self.volume.provider_id = crypt.recorded('')
         self.assertRaises(encryption_exceptions.ForeignHeader, self.serve,
-                          test_connections.ON_A)
+                          attach_case.ON_A)
 
     def test_what_is_noted_where_it_is_passed_through(self):
         self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        connector = dict(attach_case.ON_B, initiator='iqn.x')
         self.serve(connector)
         self.assertIn(self.crypt, self.b.devices)
         self.assertEqual({self.volume.id: (self.volume.id, self.key)},
@@ -332,18 +285,18 @@ class ConnectionsTest(Case):
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
             self.assertTrue(self.serve(
-                test_connections.ON_A)['data']['discard'])
+                attach_case.ON_A)['data']['discard'])
         self.assertEqual((self.volume.id, False, True),
                          (opened.call_args.args[1], *(
                              opened.call_args.args[3:5])))
         self.volume.extra_specs = {'localclone:encryption': 'rot13'}
-        self.assertFalse(self.serve(test_connections.ON_A)['data']['discard'])
+        self.assertFalse(self.serve(attach_case.ON_A)['data']['discard'])
 
     def test_late_close(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.opened.add(self.crypt)
         self.attach('in-use', 'a')
-        self.unserve(self.a, test_connections.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
         self.assertIn(self.crypt, self.a.devices)
         self.a.opened.discard(self.crypt)
         self.attach('available')
@@ -352,7 +305,7 @@ class ConnectionsTest(Case):
         self.assertNotIn(names.OPENED, self.tags())
 
     def test_the_look_opens_what_an_attachment_names(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.stop(power=True)
         self.world.secrets.state = crypt.AWAY
@@ -368,7 +321,7 @@ class ConnectionsTest(Case):
     @ddt.unpack
     def test_no_key_at_home(self, state, error):
         self.world.secrets.state = state
-        self.assertRaises(error, self.serve, test_connections.ON_A)
+        self.assertRaises(error, self.serve, attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
 
     @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
@@ -378,12 +331,12 @@ class ConnectionsTest(Case):
         self.world.pool = 'pool'
         self.world.secrets.state = state
         before = list(self.a.lvs[self.volume.name])
-        self.assertRaises(error, self.serve, test_connections.ON_B)
+        self.assertRaises(error, self.serve, attach_case.ON_B)
         self.assertEqual('a@l#p', self.volume.host)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
         self.assertEqual(before, self.a.lvs[self.volume.name])
         self.world.secrets.state = ''
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertIn(self.crypt, self.b.devices)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertEqual('b@l#p', self.volume.host)
@@ -392,31 +345,31 @@ class ConnectionsTest(Case):
         self.world.pool = 'pool'
         self.world.headers[self.volume.id].slots = {'0': b'another'}
         self.assertRaises(encryption_exceptions.WrongKey, self.serve,
-                          test_connections.ON_B)
+                          attach_case.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
     def test_header_that_cannot_be_read_and_nothing_moves(self):
         self.a.headers_unreadable = True
         self.assertRaises(encryption_exceptions.HeaderDamaged, self.serve,
-                          test_connections.ON_B)
+                          attach_case.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
     @ddt.data('reserved', 'in-use', 'available', 'downloading')
     def test_hosts_without_the_backend(self, status):
         self.attach(status)
         self.assertRaises((encryption_exceptions.NotThere, exceptions.Refused),
-                          self.serve, test_connections.ELSEWHERE)
+                          self.serve, attach_case.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)
 
     def test_restore_to_what_nobody_has_written(self):
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
         self.attach('restoring-backup')
         self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
-                          test_connections.ON_A)
+                          attach_case.ON_A)
         self.assertIn(names.FRESH, self.tags())
 
     def test_extended_while_it_is_open(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -425,7 +378,7 @@ class ConnectionsTest(Case):
         self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_extended_without_a_key_manager(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -438,7 +391,7 @@ class ConnectionsTest(Case):
 
     def test_extended_with_the_key_that_the_node_keeps(self):
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -449,7 +402,7 @@ class ConnectionsTest(Case):
     def test_extended_with_a_kept_key_that_is_not_its_own(self):
         """Nor if the key manager does answer, and refuses."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.volume.status = 'extending'
         kept = dict(self.a.disk.sealed)
@@ -492,8 +445,8 @@ class DeletedTest(Case):
     def moved(self):
         """It is being copied to the other node, attached nowhere."""
         self.world.pool = 'pool'
-        self.serve(test_connections.ON_B)
-        self.unserve(self.b, test_connections.ON_B)
+        self.serve(attach_case.ON_B)
+        self.unserve(self.b, attach_case.ON_B)
         self.attach('available')
         return self.world.headers[self.volume.id]
 
@@ -554,7 +507,7 @@ class DeletedTest(Case):
         self.assertEqual([{}, {}], [self.a.lvs, header.slots])
 
     def test_what_is_open(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.opened.add(self.crypt)
         self.assertRaises(exception.VolumeIsBusy, self.delete, self.a)
         self.assertTrue(self.world.headers[self.volume.id].slots)
@@ -599,31 +552,31 @@ class SnapshotTest(SnapshotCase):
 
     def test_on_its_node(self):
         for _repeated in range(2):
-            found = self.serve(test_connections.ON_A)
+            found = self.serve(attach_case.ON_A)
             self.assertEqual({
                 'driver_volume_type': 'local', 'data': {
                     'device_path': '/dev/mapper/' + self.crypt,
                     'encrypted': False}}, found)
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
         snapshots.unserve(self.a.node, self.snapshot_id,
-                          test_connections.ON_A)
+                          attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)
 
     def test_its_key_is_not_kept(self):
         """No boot opens it again."""
         self.a.disk.sealed = {}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_nothing_is_written_through_it(self):
         with mock.patch.object(
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
-            self.serve(test_connections.ON_A)
+            self.serve(attach_case.ON_A)
         self.assertEqual((True, False, True), opened.call_args.args[3:])
 
     def test_on_no_other_host(self):
         self.assertRaises(encryption_exceptions.NotThere, self.serve,
-                          test_connections.ELSEWHERE)
+                          attach_case.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)

@@ -7,16 +7,16 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows
 from cinder_localclone.volumes import operations
 from cinder_localclone.volumes import snapshots
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.scenarios import test_local_clone_gets_its_own_key as test_own_key
-from tests.unit.volumes import test_connect as test_connections
-from tests.unit.volumes import test_create_encrypted as test_encrypted_volumes
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers import encrypted_case
+from tests.helpers import own_key_case
 from tests.world import crypt
 
-A = test_encrypted_volumes.A
+A = encrypted_case.A
 
 
-class MigratedTest(test_encrypted_volumes.Case):
+class MigratedTest(encrypted_case.Case):
 
     def test_row_that_a_migration_has_left(self):
         """Cinder is to copy an encrypted volume of another backend, and
@@ -33,7 +33,7 @@ class MigratedTest(test_encrypted_volumes.Case):
         self.assertEqual([], self.world.wrongs)
 
 
-class LateBirthTest(test_own_key.Case):
+class LateBirthTest(own_key_case.Case):
 
     def test_row_that_another_node_has_filled_meanwhile(self):
         """A cached image is cloned on another node. The key manager is slow
@@ -64,14 +64,14 @@ class LateBirthTest(test_own_key.Case):
         self.assertEqual(recorded, newborn.provider_id)
 
 
-class WithoutSourceTest(test_encrypted_guests.Case):
+class WithoutSourceTest(encrypted_attach_case.Case):
 
     def setUp(self):
         """It is used on B, its header is local there; then A is lost for
         good, and B loses its power.
         """
         super().setUp()
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'b')
         self.b.write(self.volume.id, 0, 'header')
         self.a.gone = True

@@ -25,10 +25,10 @@ from cinder_localclone.moves import checks
 from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.unit.storage import test_logical_volumes as test_stack
-from tests.unit.volumes import test_clone as test_births
-from tests.unit.volumes import test_revert as test_reverting
+from tests.helpers import deferred_case
+from tests.helpers import local_clone_case
+from tests.helpers import revert_case
+from tests.helpers import storage_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import disks
@@ -298,7 +298,7 @@ class FollowTest(testtools.TestCase):
 
     def test_passed_through_and_followed(self):
         self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
-        guest = test_follow.Guest(provider_id=LUKS2)
+        guest = deferred_case.Guest(provider_id=LUKS2)
         c = guest.nodes[C]
         guest.detach(B)
         guest.attach(C)
@@ -310,7 +310,7 @@ class FollowTest(testtools.TestCase):
         guest.check_at(C, self)
 
     def test_extended_where_it_is_passed_through(self):
-        guest = test_follow.Guest(provider_id=LUKS2)
+        guest = deferred_case.Guest(provider_id=LUKS2)
         c = guest.nodes[C]
         guest.detach(B)
         guest.attach(C)
@@ -321,7 +321,7 @@ class FollowTest(testtools.TestCase):
 
 
 @ddt.ddt
-class ImagesTest(Base, test_births.Base):
+class ImagesTest(Base, local_clone_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -411,7 +411,7 @@ class ImagesTest(Base, test_births.Base):
                             self.born(A, 1, self.volume.id, AEAD))
 
     def revert(self, snapshot_id, asked=A):
-        test_reverting.Base.revert(
+        revert_case.Base.revert(
             self.world, self.volume, snapshot_id, asked)
 
     @ddt.data(A, B)
@@ -446,15 +446,15 @@ class ImagesTest(Base, test_births.Base):
         self.check_body(self.a)
 
 
-class StackTest(test_stack.Case):
+class StackTest(storage_case.Case):
     """The kernel's tables, above LVs of whole extents of 32 MiB."""
 
-    MOVE = dataclasses.replace(test_stack.MOVE, extra_bytes=EXTRA)
+    MOVE = dataclasses.replace(storage_case.MOVE, extra_bytes=EXTRA)
     SECTORS = BODY // 512
 
     def setUp(self):
         super().setUp()
-        self.lvs(*[test_stack.lv(name, '253:9', size=GIB + (32 << 20))
+        self.lvs(*[storage_case.lv(name, '253:9', size=GIB + (32 << 20))
                    for name in (self.MOVE.source_lv,
                                 self.MOVE.destination_lv)])
         self.devices()

@@ -32,14 +32,17 @@ from cinder_localclone.storage import iscsi_target
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import lio
 from cinder_localclone.volumes import reconcile
+from tests.helpers.export_rows import A
+from tests.helpers.export_rows import B
+from tests.helpers.export_rows import E
+from tests.helpers.export_rows import moving
+from tests.helpers.export_rows import S
+from tests.helpers.export_rows import V
 from tests.helpers import specs
 from tests import world as worlds
 from tests.world import fake_lio
 
-A, B, E = 'a@l', 'b@l', 'e@l'
-V = '00000001-0000-4000-8000-000000000000'
 W = '00000003-0000-4000-8000-000000000000'
-S = '00000002-0000-4000-8000-000000000000'
 
 
 def attachment(host, portal=None, iqn='iqn.d', **more):
@@ -65,14 +68,6 @@ def volume(*attachments, **more):
 
 def node(host, *portals):
     return volume_attachments.Node(host, lambda portal: portal in portals)
-
-
-def moving(phase, committed, source=B, destination=E):
-    token = state.Token(phase, 'n', state.Geometry(128, 32, 8))
-    return state.Move(
-        V, S, token, committed, source, destination, 'volume-' + V,
-        'volume-' + S, 1, location='192.0.2.1:3260,1 iqn.x:localclone-%s 0'
-        % S, auth='CHAP u p', initiator='iqn.e')
 
 
 @ddt.ddt

@@ -12,18 +12,21 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.unit.volumes import test_reconcile
+from tests.helpers import deferred_case
+from tests.helpers.deferred_case import A
+from tests.helpers.deferred_case import B
+from tests.helpers.deferred_case import C
+from tests.helpers.deferred_case import Following
+from tests.helpers.deferred_case import unreachable
+from tests.helpers import reconcile_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import iscsi
 from tests.world import records
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
 
-
-class OrderTest(test_reconcile.Base):
+class OrderTest(reconcile_case.Base):
     """A node that is the source of a move, and the destination of another."""
 
     def setUp(self):
@@ -115,12 +118,12 @@ class OrderTest(test_reconcile.Base):
         self.assertIn(self.shadow_id, self.a.exports)
 
 
-class ArrivedTest(test_follow.Case):
+class ArrivedTest(deferred_case.Case):
     """A copy has come to its end, and the power of its home fails."""
 
     def stop_at(self, name):
         """The guest is on C, and has its volume through B."""
-        guest = test_follow.Guest()
+        guest = deferred_case.Guest()
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
@@ -169,7 +172,7 @@ class ArrivedTest(test_follow.Case):
     def test_opened_whatever_keeps_it_from_its_end(self):
         for more in {'provider_id': crypt.recorded('k')}, {
                 'encryption_key_id': 'key'}:
-            guest = test_follow.Guest(**more)
+            guest = deferred_case.Guest(**more)
             home = guest.nodes[B]
             self.cut_at(home, stack.SimStack, 'remove_clone')
             guest.node = None
@@ -192,7 +195,7 @@ class ArrivedTest(test_follow.Case):
 
     def test_its_address_was_changed(self):
         """What is connected stays so: also if all is not at rest yet."""
-        guest = test_follow.Guest()
+        guest = deferred_case.Guest()
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
@@ -217,7 +220,7 @@ class ArrivedTest(test_follow.Case):
     def test_served_and_its_source_is_away(self):
         """All is local, and waits to be compared."""
         with mock.patch.object(worlds.SimNode, 'COMPARE_WAIT', 3600):
-            guest = test_follow.Guest(holes=(0, 2, 3))
+            guest = deferred_case.Guest(holes=(0, 2, 3))
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
@@ -233,11 +236,11 @@ class ArrivedTest(test_follow.Case):
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
 
-class SourceInUseTest(test_follow.Case):
+class SourceInUseTest(deferred_case.Case):
     """The volume of a guest on A follows from B to A; A stops halfway."""
 
     def follow_to(self, power):
-        guest = test_follow.Guest()
+        guest = deferred_case.Guest()
         guest.detach(B)
         guest.attach(A)
         here, before = guest.nodes[A], guest.nodes[B]
@@ -284,24 +287,17 @@ class SourceInUseTest(test_follow.Case):
             here.disk.tags[names.metadata_lv(move.shadow_id)]))
 
 
-class AwayTest(test_follow.Case):
+class AwayTest(deferred_case.Case):
     """The source is away of a volume that has arrived at B, and is on C."""
 
     def arrive(self, **more):
-        guest = test_follow.Guest(**more)
+        guest = deferred_case.Guest(**more)
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
         home.reconciler.converge(guest.id)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
         return guest, home
-
-    @staticmethod
-    def unreachable(act=lambda: None):
-        def rebuild(*_which):
-            act()
-            raise exceptions.SourceUnreachable(portal='p', reason='r')
-        return mock.patch.object(destination, 'rebuild', rebuild)
 
     def test_what_the_boot_has_restored_is_offered_first(self):
         guest, home = self.arrive()
@@ -322,7 +318,7 @@ class AwayTest(test_follow.Case):
         _guest, home = self.arrive()
         home.remote.clear()
         count = []
-        with self.unreachable(act=lambda: count.append(1)):
+        with unreachable(act=lambda: count.append(1)):
             with mock.patch.object(iscsi.SimExports, 'offer_again',
                                    side_effect=OSError('no such address')):
                 home.reconciler.converge_moves()
@@ -369,36 +365,6 @@ class AwayTest(test_follow.Case):
             self.assertEqual(set(), home.remote)
 
 
-class Following(test_follow.Case):
-    """A volume follows its instance."""
-
-    def follow(self, **more):
-        """From B to C: committed, and its handle is still on B's disk."""
-        guest = test_follow.Guest(**more)
-        guest.detach(B)
-        guest.attach(C)
-        guest.write()
-        home = guest.nodes[B]
-        for _look in range(12):
-            home.reconciler.converge_node()
-            home.hydrate()
-            move = home.node.records.move_of(guest.id)
-            if move and move.source == B and move.committed:
-                return guest, home, move
-        raise AssertionError('it does not follow')
-
-    @staticmethod
-    def cut(home):
-        home.stop(power=True)
-        home.dead = False
-
-    @staticmethod
-    def failing(name):
-        return mock.patch.object(
-            stack.SimStack, name, side_effect=exceptions.CommandFailed(
-                command='dmsetup', code=1, stderr='busy'))
-
-
 class SourceTest(Following):
     """A source has its handle for one guest, its source device for another.
     """
@@ -419,7 +385,7 @@ class SourceTest(Following):
 
     def test_not_committed_and_another_had_its_lock(self):
         """By the next look, before what waits for another source."""
-        guest = test_follow.Guest()
+        guest = deferred_case.Guest()
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
@@ -431,7 +397,7 @@ class SourceTest(Following):
         with home.try_lock(guest.id):
             home.reconciler.converge_node(moves=False)
         seen = []
-        with AwayTest.unreachable(act=lambda: seen.append(set(home.remote))):
+        with unreachable(act=lambda: seen.append(set(home.remote))):
             home.reconciler.converge_moves()
         self.assertEqual({(guest.id, 'iqn.c')}, seen[0])
 

@@ -12,14 +12,14 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import deferred_case
+from tests.helpers import encrypted_attach_case
 from tests.world import crypt
 from tests.world import stack
 
 
-class KeysTest(test_encrypted_guests.Case):
+class KeysTest(encrypted_attach_case.Case):
 
     def before(self, left):
         """A move that had come, or gone, before."""
@@ -29,7 +29,7 @@ class KeysTest(test_encrypted_guests.Case):
 
     def test_tear_down(self):
         """An earlier move to here failed; the volume has come since."""
-        left = self.a.move(self.volume, test_connections.B)
+        left = self.a.move(self.volume, attach_case.B)
         self.b.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
         with self.b.lock(self.volume.id), self.b.lock(before.shadow_id):
@@ -38,7 +38,7 @@ class KeysTest(test_encrypted_guests.Case):
         self.assertEqual({self.volume.id: 'x'}, self.b.disk.sealed)
 
     def test_tear_down_of_what_is_not_here(self):
-        left = self.a.move(self.volume, test_connections.B)
+        left = self.a.move(self.volume, attach_case.B)
         self.a.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
         with self.a.lock(self.volume.id), self.a.lock(before.shadow_id):
@@ -47,9 +47,9 @@ class KeysTest(test_encrypted_guests.Case):
 
     def test_remove_source(self):
         """What it has left before is marked yet; it has come back since."""
-        self.a.move(self.volume, test_connections.B)
+        self.a.move(self.volume, attach_case.B)
         self.world.settle()
-        left = self.b.move(self.volume, test_connections.A)
+        left = self.b.move(self.volume, attach_case.A)
         self.a.disk.sealed = {self.volume.id: 'x'}
         self.a.disk.create('volume-of-before', self.volume.id, ['x'] * 4)
         self.a.disk.tags['volume-of-before'] |= {names.OPENED}
@@ -61,7 +61,7 @@ class KeysTest(test_encrypted_guests.Case):
         """The key is not of what is left."""
         lv = self.volume.name
         with mock.patch.object(source, 'drop_handle'):
-            left = self.a.move(self.volume, test_connections.B)
+            left = self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
         self.a.disk.sealed = {self.volume.id: 'x'}
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}
@@ -76,7 +76,7 @@ class KeysTest(test_encrypted_guests.Case):
 
     def test_left_beside_another_that_is_passed_through(self):
         with mock.patch.object(source, 'drop_handle'):
-            left = self.a.move(self.volume, test_connections.B)
+            left = self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
         self.a.disk.passed = {'another': ('luks', 'key')}
         for lv in (left.source_lv, 'gone'):
@@ -88,16 +88,16 @@ class KeysTest(test_encrypted_guests.Case):
     def test_detached_beside_another_that_is_open(self):
         """A boot opens the other one still."""
         other = self.world.create_volume(
-            test_connections.A, provider_id=crypt.recorded('k2'))
+            attach_case.A, provider_id=crypt.recorded('k2'))
         self.a.disk.tags[other.name] |= {names.OPENED}
-        self.serve(test_connections.ON_A)
-        self.unserve(self.a, test_connections.ON_A)
+        self.serve(attach_case.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
         self.assertNotIn(names.OPENED, self.tags())
         self.assertIn(names.OPENED, self.a.disk.tags[other.name])
 
     def test_passed_is_forgotten_first(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
+        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
         self.assertIn(self.volume.id, self.b.disk.passed)
         with self.b.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'forget_sealed',
@@ -109,11 +109,11 @@ class KeysTest(test_encrypted_guests.Case):
         self.assertEqual({}, self.b.disk.passed)
 
 
-class LeftTest(test_encrypted_guests.Case):
+class LeftTest(encrypted_attach_case.Case):
 
     def left(self):
         with mock.patch.object(source, 'drop_handle'):
-            return self.a.move(self.volume, test_connections.B)
+            return self.a.move(self.volume, attach_case.B)
 
     def drop_without_lv(self, move):
         with mock.patch.object(
@@ -142,7 +142,7 @@ class LeftTest(test_encrypted_guests.Case):
         """The move of before is looked at once more."""
         first = self.left()
         self.world.settle()
-        self.b.move(self.volume, test_connections.A)
+        self.b.move(self.volume, attach_case.A)
         self.assertIn(self.handle, self.a.devices)
         self.a.disk.sealed = {self.volume.id: 'x'}
         self.a.disk.create(first.source_lv, self.volume.id, ['x'] * 4)
@@ -172,18 +172,18 @@ class LeftTest(test_encrypted_guests.Case):
         self.assertNotIn(self.handle, self.a.devices)
 
 
-class PlainTest(test_connections.Base):
+class PlainTest(attach_case.Base):
 
     def test_no_key_is_looked_for(self):
         """What is wrong with those is no matter of an unencrypted volume."""
         with mock.patch.object(
                 crypt.SimCrypt, 'forget_sealed', side_effect=KeyError('x')):
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
             self.world.settle()
         self.assertNotIn(self.volume.name, self.a.lvs)
 
 
-class BootTest(test_encrypted_guests.Case):
+class BootTest(encrypted_attach_case.Case):
     """A boot opens volumes without their locks, beside the service."""
 
     def test_it_has_left(self):
@@ -193,7 +193,7 @@ class BootTest(test_encrypted_guests.Case):
         self.a.disk.tags[lv] |= {names.OPENED, *names.tags(
             key=self.key, luks=self.volume.id)}
         with mock.patch.object(source, 'drop_handle'):  # A lost its power
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
         seal = crypt.SimCrypt.seal
 
         def late(this, *what):
@@ -214,7 +214,7 @@ class BootTest(test_encrypted_guests.Case):
     def test_tear_down_where_it_is_passed_through(self):
         """An earlier move to here failed; a boot has made no handle."""
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
+        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
         kept = dict(self.b.disk.sealed)
         self.assertIn(self.volume.id, kept)
         self.b.devices.clear()
@@ -222,8 +222,8 @@ class BootTest(test_encrypted_guests.Case):
             volume_id=self.volume.id,
             shadow_id='00000009-0000-4000-8000-000000000000',
             token=state.Token(state.Phase.ROLLING_BACK, '', state.Geometry(
-                128, 512, 32)), committed=False, source=test_connections.A,
-            destination=test_connections.B, source_lv=self.volume.name,
+                128, 512, 32)), committed=False, source=attach_case.A,
+            destination=attach_case.B, source_lv=self.volume.name,
             destination_lv='volume-of-before', size_gib=1, volume_gib=1,
             extra_bytes=16 << 20, location='1.2.3.4:3260,1 iqn.x 0')
         with self.b.lock(self.volume.id), self.b.lock(failed.shadow_id):
@@ -231,13 +231,13 @@ class BootTest(test_encrypted_guests.Case):
         self.assertEqual(kept, self.b.disk.sealed)
 
 
-class BackTest(test_follow.Case):
+class BackTest(deferred_case.Case):
     """A guest that leaves a node, and comes back to it."""
 
     def setUp(self):
         super().setUp()
-        self.guest = test_follow.Guest(
-            provider_id=test_encrypted_guests.RECORDED)
+        self.guest = deferred_case.Guest(
+            provider_id=encrypted_attach_case.RECORDED)
         self.guest.world.settle()
         self.guest.revive()
         self.timeout = exceptions.CommandTimeout(command='x', seconds=1)
@@ -245,26 +245,26 @@ class BackTest(test_follow.Case):
     def test_old_mark_where_it_is_passed_through(self):
         """The guest is opened by a boot, whatever was left before."""
         guest = self.guest
-        old, new = guest.nodes[test_follow.B], guest.nodes[test_follow.A]
+        old, new = guest.nodes[deferred_case.B], guest.nodes[deferred_case.A]
         lv, old.disk.sealed = guest.volume.name, {}
-        guest.attach(test_follow.A)  # live, from B
+        guest.attach(deferred_case.A)  # live, from B
         with mock.patch.object(crypt.SimCrypt, 'unmark',
                                side_effect=self.timeout):
-            guest.detach(test_follow.B)
+            guest.detach(deferred_case.B)
             old.reconciler.converge_node()
         self.assertIn(names.OPENED, old.disk.tags[lv])
-        guest.attach(test_follow.B)  # back, passed through
+        guest.attach(deferred_case.B)  # back, passed through
         self.assertIn(guest.id, old.disk.passed)
         self.assertIn(guest.id, old.disk.sealed)
-        guest.detach(test_follow.A)
-        test_encrypted_guests.boot_of_old_home(self, guest, old, new)
+        guest.detach(deferred_case.A)
+        encrypted_attach_case.boot_of_old_home(self, guest, old, new)
         self.assertIn(guest.id, old.disk.sealed)
 
     def test_note_that_was_left(self):
         """What has followed to here is not opened once it is closed."""
-        guest, here = self.guest, self.guest.nodes[test_follow.B]
+        guest, here = self.guest, self.guest.nodes[deferred_case.B]
         self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
         here.disk.passed = {guest.id: ('luks', 'key')}
-        guest.detach(test_follow.B)
+        guest.detach(deferred_case.B)
         self.assertNotIn(names.crypt(guest.id), here.devices)
         self.assertEqual({}, here.disk.passed)

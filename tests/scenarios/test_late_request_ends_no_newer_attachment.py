@@ -19,10 +19,9 @@ from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.moves import source_export
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.moves import test_remote_attachment as test_passing
-from tests.unit.volumes import test_connect as test_connections
-
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers import remote_case
 
 #: What a request means that is as old as an attachment that is gone.
 EARLIER = {'an earlier one': {'host': 'b', 'initiator': 'iqn.b'}}
@@ -31,7 +30,7 @@ HERE = {'an earlier one': {'host': 'a', 'initiator': 'iqn.a'}}
 
 
 @ddt.ddt
-class PassedTest(test_passing.Passed):
+class PassedTest(remote_case.Passed):
     """B passes the volume through; it is at home at A."""
 
     def test_to_begin(self):
@@ -87,7 +86,7 @@ class PassedTest(test_passing.Passed):
 
     def test_by_force_in_time_but_for_another(self):
         """The host that was meant is there, and this one has it since."""
-        meant = test_connections.attachment('x')
+        meant = attach_case.attachment('x')
         self.volume.volume_attachment.append(meant)
         self.late(None, meant)
         self.check_kept()
@@ -95,7 +94,7 @@ class PassedTest(test_passing.Passed):
     @ddt.data(None, {'host': 'y', 'initiator': 'iqn.y'})
     def test_by_force_and_connected_since(self, before):
         """It was reserved then, or another host had it."""
-        meant = test_connections.attachment('x')
+        meant = attach_case.attachment('x')
         self.volume.volume_attachment.append(meant)
         asked = volume_attachments.of_request(self.volume)
         self.a.connections.unserve(self.volume.id, None, {
@@ -108,7 +107,7 @@ class PassedTest(test_passing.Passed):
         asked = volume_attachments.of_request(self.volume)
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
-                test_connections.attachment(None))
+                attach_case.attachment(None))
         self.a.connections.unserve(self.volume.id, None, asked)
         self.assertEqual(set(), self.a.remote)
 
@@ -116,7 +115,7 @@ class PassedTest(test_passing.Passed):
         """It is in time for this host."""
         self.b.opened.clear()
         self.volume.volume_attachment.append(
-            test_connections.attachment('x'))
+            attach_case.attachment('x'))
         self.late(self.connector, self.attached)
         self.assertEqual([set(), {}, {}], [
             self.a.remote, self.b.passed, self.b.devices])
@@ -124,7 +123,7 @@ class PassedTest(test_passing.Passed):
     @ddt.data(True, False)
     def test_what_it_leaves_the_next_look_ends(self, by_force):
         self.b.opened.clear()
-        new = test_connections.attachment(None)
+        new = attach_case.attachment(None)
         self.volume.volume_attachment.append(new)
         self.late(None if by_force else self.connector, self.attached)
         self.volume.volume_attachment.remove(self.attached)
@@ -189,7 +188,7 @@ class PassedTest(test_passing.Passed):
         self.assertEqual(before, self.b.devices)
 
 
-class MeantTest(test_connections.Base):
+class MeantTest(attach_case.Base):
 
     def test_hosts_without_iscsi(self):
         self.attach('in-use', 'a', 'b')
@@ -199,61 +198,61 @@ class MeantTest(test_connections.Base):
             {here.id: {'host': 'a', 'initiator': None},
              there.id: {'host': 'b', 'initiator': None}}, asked)
         self.volume.volume_attachment = [there]
-        for connector, late in ((test_connections.ON_A, False),
-                                (test_connections.ON_B, False), (None, True)):
+        for connector, late in ((attach_case.ON_A, False),
+                                (attach_case.ON_B, False), (None, True)):
             self.assertIs(late, volume_attachments.is_late_to_detach(
                 self.volume, connector, asked), connector)
 
 
-class AtHomeTest(test_encrypted_guests.Case):
+class AtHomeTest(encrypted_attach_case.Case):
 
     def test_host_was_not_recorded_when_it_was_asked(self):
         self.attach('reserved', None)
         reserved, = self.volume.volume_attachment
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.connections.unserve(
-            self.volume.id, test_connections.ON_A,
+            self.volume.id, attach_case.ON_A,
             {reserved.id: None, **HERE})
         self.assertIn(self.crypt, self.a.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.attach('attaching', 'a')
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.connections.unserve(self.volume.id, dict(
-            test_connections.ON_A, initiator='iqn.installed'), HERE)
+            attach_case.ON_A, initiator='iqn.installed'), HERE)
         self.assertIn(self.crypt, self.a.devices)
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """It is closed, though nobody knows what for that one will be."""
         self.attach('attaching', 'a')
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         old, = self.volume.volume_attachment
         self.volume.status = 'in-use'
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
+            attach_case.attachment(None))
         self.a.connections.unserve(
-            self.volume.id, test_connections.ON_A,
+            self.volume.id, attach_case.ON_A,
             {old.id: {'host': 'a', 'initiator': None}})
         self.assertNotIn(self.crypt, self.a.devices)
 
     def test_guest_finds_it_open(self):
         """It is about to run where the volume was decrypted for it."""
         self.attach('attaching', 'a')
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.connections.unserve(
-            self.volume.id, test_connections.ON_A, HERE)
+            self.volume.id, attach_case.ON_A, HERE)
         self.assertIn(self.crypt, self.a.devices)
 
 
 @ddt.ddt
-class ServedTest(test_connections.Base):
+class ServedTest(attach_case.Base):
 
     def test_to_connect_it_elsewhere(self):
         """It would move, from where the next guest is about to open it."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         error = self.assertRaises(
             exceptions.Refused, self.a.connections.serve, self.volume.id,
-            test_connections.ON_B, EARLIER)
+            attach_case.ON_B, EARLIER)
         self.assertIn('cannot be connected to b: the request came late',
                       str(error))
         self.assertIsNone(self.move())
@@ -265,29 +264,29 @@ class ServedTest(test_connections.Base):
         Cinder would write this host into the row of what the other one has.
         """
         asked = volume_attachments.of_request(self.volume)
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach_at('a')
         self.assertRaises(
             exceptions.Refused, self.a.connections.serve, self.volume.id,
-            test_connections.ELSEWHERE, asked)
+            attach_case.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
     @ddt.data('x', 'elsewhere')
     def test_in_time_though_another_is_connected_since(self, host):
         """The instance's other attachment, or the same one by a repeat."""
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
+            attach_case.attachment(None))
         asked = volume_attachments.of_request(self.volume)
         self.attach_at(host)
         self.a.connections.serve(
-            self.volume.id, test_connections.ELSEWHERE, asked)
+            self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_in_time_as_its_own_attachment_was_connected_since(self):
         asked = volume_attachments.of_request(self.volume)
         self.attach_at('x')
         self.a.connections.serve(
-            self.volume.id, test_connections.ELSEWHERE, asked)
+            self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_what_no_attachment_is_for(self):
@@ -295,7 +294,7 @@ class ServedTest(test_connections.Base):
         self.attach_at('a')
         asked = volume_attachments.of_request(self.volume)
         self.assertFalse(volume_attachments.is_late_to_connect(
-            self.volume, test_connections.ELSEWHERE, asked))
+            self.volume, attach_case.ELSEWHERE, asked))
 
     @ddt.data(True, False)
     def test_another_has_come_for_one_that_is_gone(self, is_late):
@@ -304,15 +303,15 @@ class ServedTest(test_connections.Base):
         if is_late:
             asked.update(EARLIER)
         self.volume.volume_attachment.append(
-            test_connections.attachment('a'))
+            attach_case.attachment('a'))
         self.assertIs(is_late, volume_attachments.is_late_to_connect(
-            self.volume, test_connections.ELSEWHERE, asked))
+            self.volume, attach_case.ELSEWHERE, asked))
 
     def test_of_cinder_itself_after_the_guest_has_gone(self):
         """It reads an image from what an instance had here."""
         self.assertFalse(volume_attachments.is_late_to_connect(
             types.SimpleNamespace(volume_attachment=[]),
-            test_connections.ON_B, EARLIER))
+            attach_case.ON_B, EARLIER))
 
     def attach_at(self, host):
         attached, *_more = self.volume.volume_attachment
@@ -322,7 +321,7 @@ class ServedTest(test_connections.Base):
         """It ended meanwhile, as the request for it did."""
         asked = volume_attachments.of_request(self.volume)
         self.a.connections.serve(
-            self.volume.id, test_connections.ON_B,
+            self.volume.id, attach_case.ON_B,
             {**asked, 'of an earlier try': None})
         self.assertIs(self.b, self.world.home(self.volume))
 
@@ -330,13 +329,13 @@ class ServedTest(test_connections.Base):
         """A tenant may reserve the volume for its instance once more."""
         asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
+            attach_case.attachment(None))
         self.a.connections.serve(
-            self.volume.id, test_connections.ON_B, asked)
+            self.volume.id, attach_case.ON_B, asked)
         self.assertIs(self.b, self.world.home(self.volume))
 
 
-class RepeatTest(test_connections.Base):
+class RepeatTest(attach_case.Base):
     """Nova asks once more for an attachment whose first request hangs."""
 
     CONNECTOR = {'host': 'b', 'initiator': 'iqn.b'}
@@ -389,78 +388,78 @@ class RepeatTest(test_connections.Base):
 
     def test_another_host_keeps_the_volume(self):
         """What was offered in vain ends, and nothing else."""
-        properties = self.serve(test_connections.ELSEWHERE)
+        properties = self.serve(attach_case.ELSEWHERE)
         attached, = self.volume.volume_attachment
-        attached.connector = test_connections.ELSEWHERE
+        attached.connector = attach_case.ELSEWHERE
         attached.connection_info = dict(
             properties['data'], driver_volume_type='iscsi')
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
+            attach_case.attachment(None))
         self.give_up()
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
 
 @ddt.ddt
-class LiveTest(test_connections.Base):
+class LiveTest(attach_case.Base):
 
     def test_live_migration_is_not_rolled_back(self):
         """It goes to the host that an earlier guest was detached from."""
         self.attach('in-use', 'a', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         move = self.move()
         self.b.connections.unserve(
-            self.volume.id, test_connections.ON_B, EARLIER)
+            self.volume.id, attach_case.ON_B, EARLIER)
         self.assertEqual(move, self.move())
         self.assertIn(self.handle, self.b.devices)
 
     def test_an_earlier_one_of_that_host_is_deleted_twice(self):
         """Both were there when Cinder asked."""
         self.attach('in-use', 'a', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         _source, there = self.volume.volume_attachment
         self.b.connections.unserve(
-            self.volume.id, test_connections.ON_B,
+            self.volume.id, attach_case.ON_B,
             {there.id: there.connector, **EARLIER})
         self.assertIsNotNone(self.move())
 
     def test_host_was_not_recorded_when_it_was_asked(self):
         self.attach('in-use', 'a', None)
         _source, there = self.volume.volume_attachment
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.b.connections.unserve(
-            self.volume.id, test_connections.ON_B,
+            self.volume.id, attach_case.ON_B,
             {there.id: None, **EARLIER})
         self.assertIs(state.Phase.STARTING, self.move().phase)
 
-    @ddt.data(test_connections.ON_A, test_connections.ON_B)
+    @ddt.data(attach_case.ON_A, attach_case.ON_B)
     def test_in_time_beside_another_that_is_to_be_made(self, left):
         """It goes forward, or back, though its attachment may stay."""
         self.attach('in-use', 'a', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         node = self.world.nodes[left['host'] + '@l']
         asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
+            attach_case.attachment(None))
         node.connections.unserve(self.volume.id, left, asked)
         self.assertIsNot(state.Phase.STARTING, self.move() and
                          self.move().phase)
 
 
-class OldApiTest(test_connections.Base):
+class OldApiTest(attach_case.Base):
     """A client that attaches in two calls: its row is there first, or last."""
 
     def setUp(self):
         super().setUp()
         self.attach('in-use', None)
-        self.serve(test_connections.ELSEWHERE)
+        self.serve(attach_case.ELSEWHERE)
         self.volume.volume_attachment[0].mountpoint = '/dev/vdb'
 
     def ask(self, attachments):
         self.a.connections.unserve(
-            self.volume.id, test_connections.ELSEWHERE, attachments)
+            self.volume.id, attach_case.ELSEWHERE, attachments)
 
     def test_in_time(self):
         self.ask({self.volume.volume_attachment[0].id: None})
@@ -468,7 +467,7 @@ class OldApiTest(test_connections.Base):
 
     def test_late_as_its_host_is_recorded(self):
         attached, = self.volume.volume_attachment
-        attached.connector = test_connections.ELSEWHERE
+        attached.connector = attach_case.ELSEWHERE
         self.ask({attached.id: None})
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
@@ -509,7 +508,7 @@ class TableTest(testtools.TestCase):
             {'1': None, '2': Y}, {'1': Y, '2': X}))
 
 
-class WaitedTest(test_connections.Base):
+class WaitedTest(attach_case.Base):
     """The volume is attached anew while a request waits for its lock."""
 
     def meanwhile(self, node, *hosts):
@@ -527,13 +526,13 @@ class WaitedTest(test_connections.Base):
         with self.meanwhile(self.a, 'a'):
             self.assertRaises(
                 exceptions.Refused, self.a.connections.serve, self.volume.id,
-                test_connections.ELSEWHERE, asked)
+                attach_case.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
     def test_to_detach(self):
         """Its row is read when the lock is held."""
         self.attach('in-use', 'x')
-        self.serve(test_connections.ELSEWHERE)
+        self.serve(attach_case.ELSEWHERE)
         asked = volume_attachments.of_request(self.volume)
         records, inner = self.a.node.records, self.a.node.records.volume
 
@@ -543,7 +542,7 @@ class WaitedTest(test_connections.Base):
         with self.meanwhile(self.a, 'x'), mock.patch.object(
                 records, 'volume', read):
             self.a.connections.unserve(
-                self.volume.id, test_connections.ELSEWHERE, asked)
+                self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_to_pass_it_through(self):
@@ -552,6 +551,6 @@ class WaitedTest(test_connections.Base):
         with self.meanwhile(self.b, 'b'):
             self.assertRaises(
                 exceptions.Refused, self.serve,
-                dict(test_connections.ON_B, initiator='iqn.b'))
+                dict(attach_case.ON_B, initiator='iqn.b'))
         self.assertNotIn(self.handle, self.b.devices)
         self.assertEqual(set(), self.a.remote)

@@ -13,10 +13,10 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
-from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.helpers import move_case
 from tests import world as worlds
 
-A, B = test_move.A, test_move.B
+A, B = move_case.A, move_case.B
 
 
 def attachment(host):
@@ -112,7 +112,7 @@ class Migration:
 
 
 @ddt.ddt
-class LiveMoveTest(test_move.Base):
+class LiveMoveTest(move_case.Base):
 
     def verify(self, migration):
         for region, value in enumerate(migration.expected):
@@ -158,17 +158,17 @@ class LiveMoveTest(test_move.Base):
         return m
 
     @ddt.data(*itertools.product(
-        ('forward', 'back', 'thin'), test_move.ONE, (True, False)))
+        ('forward', 'back', 'thin'), move_case.ONE, (True, False)))
     @ddt.unpack
     def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(
             stops, faults, signal).world,
             engine=faults == ('cut',) and signal,
-            turn=test_move.ONE.index(faults) + signal)
+            turn=move_case.ONE.index(faults) + signal)
 
     @ddt.data(
-        *itertools.product(('forward', 'back'), test_move.TWO, (True,)),
-        *itertools.product(('forward', 'back'), test_move.ALIKE, (False,)))
+        *itertools.product(('forward', 'back'), move_case.TWO, (True,)),
+        *itertools.product(('forward', 'back'), move_case.ALIKE, (False,)))
     @ddt.unpack
     def test_stop_at_every_two_moments(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(

@@ -24,72 +24,17 @@ from cinder_localclone.encryption import recovery_keys
 from cinder_localclone.encryption import reencrypt
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import unlock
-from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import snapshots
-from tests.unit.encryption import test_rotate as test_key_change
-from tests.unit.volumes import test_connect as test_connections
-from tests.unit.volumes import test_revert as test_reverting
+from tests.helpers import attach_case
+from tests.helpers.own_key_case import A
+from tests.helpers.own_key_case import Case
+from tests.helpers.own_key_case import SNAPSHOT
+from tests.helpers.own_key_case import VOLUME
+from tests.helpers import revert_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
 from tests.world import reencryption as sim
-
-A, B = test_key_change.A, test_key_change.B
-VOLUME, SNAPSHOT = 'volume', 'snapshot'
-
-
-class Case(test_key_change.Case):
-
-    def of(self, world, **specs):
-        world.pool = 'pool'
-        super().of(world, **specs)
-        self.volume.status = 'available'
-
-    def setUp(self):
-        super().setUp()
-        self.of(self.world)
-
-    def snapshot(self):
-        snapshot_id = self.world.snapshot_row(self.volume)
-        node = self.a.node
-        with node.lock(self.volume.id), node.lock(snapshot_id):
-            node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
-            node.stack.create_snapshot(snapshot_id, self.volume.name,
-                                       self.volume.id)
-        self.world.set_snapshot(snapshot_id, status='available')
-        return snapshot_id
-
-    def bear(self, newborn, snapshot_id=None):
-        node = self.a.node
-        if snapshot_id:
-            clone.from_snapshot(node, newborn.id, snapshot_id)
-        else:
-            clone.from_volume(self.a.reconciler, newborn.id, self.volume.id,
-                              0)
-
-    def born(self, of=VOLUME, **specs):
-        newborn = self.row(**specs)
-        self.bear(newborn, self.snapshot() if of == SNAPSHOT else None)
-        return newborn
-
-    def assert_own(self, newborn, key=None):
-        """Its one secret is its own, or that of its type."""
-        recorded = rows.recorded(newborn).key
-        header = self.world.headers[newborn.id]
-        token, = header.tokens.values()
-        self.assertEqual(key or recorded, recorded)
-        self.assertEqual((recorded, bool(key)), (token.key, token.shared))
-        name, secret = self.world.secrets.kept[recorded]
-        self.assertEqual(
-            'for all' if key else names.secret(newborn.id), name)
-        self.assertEqual({slot: secret for slot in token.keyslots},
-                         header.slots)
-        self.assertEqual(newborn.id, header.uuid)
-        tags = names.facts(self.a.disk.tags[newborn.name])
-        self.assertEqual((recorded, newborn.id), (tags['key'], tags['luks']))
-        self.assertIn((recorded, 'volumes', newborn.id),
-                      self.world.secrets.consumers)
-        self.assertEqual([], self.world.wrongs)
 
 
 @ddt.ddt
@@ -328,7 +273,7 @@ class OwnKeyTest(Case):
         new = self.key()
         self.volume.status = 'reverting'
         log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
-        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.assertIn('secret %s, which was replaced' % self.old, log.output)
         self.assertIn(snapshot_id, log.output)
         self.assertEqual(self.old, self.key())
@@ -344,7 +289,7 @@ class OwnKeyTest(Case):
         snapshot_id = self.snapshot()
         self.rotate()
         self.volume.status = 'reverting'
-        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.volume.status = 'available'
         self.world.set_snapshot(snapshot_id, deleted=True)
         node = self.a.node
@@ -432,7 +377,7 @@ class LateKeyTest(ReencryptedCase):
         newborn = self.begun()
         newborn.status = 'in-use'
         newborn.volume_attachment = [types.SimpleNamespace(
-            id='1', connector=test_connections.ON_A, connection_info={
+            id='1', connector=attach_case.ON_A, connection_info={
                 'driver_volume_type': 'local'}, attached_host='a',
             instance_uuid=None, attach_status='attached')]
         name = names.crypt(newborn.id)
@@ -619,7 +564,7 @@ class CopiesTest(Case):
     def test_revert_once_it_is_done(self):
         self.ends(self.volume)
         self.volume.status = 'reverting'
-        test_reverting.Base.revert(
+        revert_case.Base.revert(
             self.world, self.volume, self.snapshot_id, A)
         self.volume.status = 'available'
         self.ends(self.volume)

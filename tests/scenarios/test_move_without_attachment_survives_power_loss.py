@@ -9,16 +9,16 @@ import ddt
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Asked
 from cinder_localclone.volumes import migrate
+from tests.helpers import move_case
 from tests.helpers import sampling
-from tests.scenarios import test_move_survives_power_loss as test_move
 from tests import world as worlds
 from tests.world import unattended
 
-A, B = test_move.A, test_move.B
-ONE, TWO = test_move.ONE, test_move.TWO
+A, B = move_case.A, move_case.B
+ONE, TWO = move_case.ONE, move_case.TWO
 
 
-class Base(test_move.Base):
+class Base(move_case.Base):
 
     @staticmethod
     def begin(stop_at=(), request_at=0, **how):

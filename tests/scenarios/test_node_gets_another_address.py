@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that get another address: what they exported goes on, or is told."""
 
+from unittest import mock
+
 import fixtures
 
 from cinder_localclone.core import attachments
 from cinder_localclone.core import events
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.state import Phase
-from tests.unit.moves import test_remote_attachment as test_passing
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import remote_case
 
 A, B = 'a@l', 'b@l'
 OLD, NEW = 'portal of ' + A, 'portal of the new address'
@@ -25,7 +27,7 @@ def reboot(node, portal=NEW, *others):
     exports.portal, exports.others = portal, set(others)
 
 
-class PassedThroughTest(test_passing.Passed):
+class PassedThroughTest(remote_case.Passed):
 
     def setUp(self):
         super().setUp()
@@ -77,7 +79,7 @@ class PassedThroughTest(test_passing.Passed):
     def test_killed_before_that_is_recorded(self):
         """The next look does it."""
         reboot(self.a)
-        with test_passing.mock.patch.object(
+        with mock.patch.object(
                 type(self.a.node.attachments._inner), 'readdress',
                 side_effect=OSError('killed')):
             self.look()
@@ -86,21 +88,21 @@ class PassedThroughTest(test_passing.Passed):
         self.assertEqual(NEW, self.told())
 
 
-class RemoteTest(test_connections.Base):
+class RemoteTest(attach_case.Base):
     """A host without the backend: only os-brick there knows its sessions."""
 
     def setUp(self):
         super().setUp()
-        found = self.serve(test_connections.ELSEWHERE)
+        found = self.serve(attach_case.ELSEWHERE)
         self.attach('in-use', 'x')
         self.only, = self.volume.volume_attachment
-        self.only.connector = test_connections.ELSEWHERE
+        self.only.connector = attach_case.ELSEWHERE
         self.only.connection_info = dict(
             found['data'], driver_volume_type='iscsi')
 
     def test_what_cannot_be_exported_is_told(self):
         reboot(self.a)
-        with test_passing.mock.patch.object(events, 'say') as say:
+        with mock.patch.object(events, 'say') as say:
             self.world.reconcile()
         said, = {call.args[0].number: call.kwargs for call in
                  say.mock_calls if call.args[0] is events.EXPORTS_DIFFER
@@ -127,11 +129,11 @@ class RemoteTest(test_connections.Base):
         self.assertEqual([], self.a.reconciler.serving.troubles())
 
 
-class CopyTest(test_connections.Base):
+class CopyTest(attach_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def finish(self):

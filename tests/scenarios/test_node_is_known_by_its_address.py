@@ -5,13 +5,13 @@ import fixtures
 
 from cinder_localclone.core.state import Phase
 from cinder_localclone.service import directory
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'
 
 
-class KnownByAddressTest(test_connections.Base):
+class KnownByAddressTest(attach_case.Base):
     """Nova's name of a node is another one: it is known by its address.
 
     As the installation guide allows. Another node's service was restarted

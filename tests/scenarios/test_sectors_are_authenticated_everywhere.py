@@ -24,19 +24,19 @@ from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
+from tests.helpers import attach_case
 from tests.helpers import commands
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.scenarios import test_local_clone_gets_its_own_key as test_own_key
-from tests.unit.volumes import test_clone as test_births
-from tests.unit.volumes import test_connect as test_connections
-from tests.unit.volumes import test_create_encrypted as test_encrypted_volumes
+from tests.helpers import deferred_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers import encrypted_case
+from tests.helpers import local_clone_case
+from tests.helpers import own_key_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
 from tests.world import records
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
+A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 V1 = '00000001-0000-4000-8000-000000000000'
 TYPE = {'cipher': 'aes-gcm-random', 'moves': 'cold'}
 GIB = 1 << 30
@@ -168,7 +168,7 @@ class DevicesTest(commands.Case):
         self.assertRan('dmsetup remove --retry ' + names.integrity(V1))
 
 
-class Case(test_encrypted_volumes.Case):
+class Case(encrypted_case.Case):
 
     def of(self, world=None):
         if world:
@@ -238,7 +238,7 @@ class CreateTest(Case):
             self.assertEqual([], self.world.wrongs)
 
 
-class Guest(test_follow.Guest):
+class Guest(deferred_case.Guest):
     """One whose volume is authenticated."""
 
     def attach(self, host, runs=True):
@@ -247,7 +247,7 @@ class Guest(test_follow.Guest):
 
 
 @ddt.ddt
-class MoveTest(test_follow.Case):
+class MoveTest(deferred_case.Case):
     """No two nodes have it open, and nobody where it is copied from."""
 
     def onward(self, guest):
@@ -262,7 +262,7 @@ class MoveTest(test_follow.Case):
 
     def run_with(self, way, stops, faults, signal=True):
         guest = Guest(stops, faults, signal, provider_id=(
-            test_encrypted_guests.RECORDED))
+            encrypted_attach_case.RECORDED))
         host = getattr(self, way)(guest)
         guest.detach(host)
         guest.check_at(host, self)
@@ -282,20 +282,20 @@ class MoveTest(test_follow.Case):
 
     @ddt.data('live', 'returned')
     def test_never_live(self, way):
-        guest = Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = Guest(provider_id=encrypted_attach_case.RECORDED)
         error = self.assertRaises(AssertionError, getattr(self, way), guest)
         self.assertIn('never attached', str(error))
         self.assertEqual([], guest.world.wrongs)
 
 
-class RefusedTest(test_encrypted_guests.Case):
+class RefusedTest(encrypted_attach_case.Case):
 
     def setUp(self):
         super().setUp()
         crypt.authenticate(self.world, self.volume)
 
     def serve_used(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
 
@@ -304,14 +304,14 @@ class RefusedTest(test_encrypted_guests.Case):
         self.attach('in-use', 'a', None)
         before = repr(self.world.snapshot())
         self.assertRaises(encryption_exceptions.MovesCold, self.serve,
-                          test_connections.ON_B)
+                          attach_case.ON_B)
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_pass_through(self):
         self.volume.group_id = 'g'
         error = self.assertRaises(
             encryption_exceptions.MovesCold, self.serve,
-            dict(test_connections.ON_B, initiator='iqn.x'))
+            dict(attach_case.ON_B, initiator='iqn.x'))
         self.assertIn('group', str(error))
         self.assertNotIn(self.crypt, self.b.devices)
 
@@ -331,7 +331,7 @@ class RefusedTest(test_encrypted_guests.Case):
         """By a power cut, a kill: it is opened, or closed, nevertheless."""
         half = names.integrity(self.volume.id)
         self.a.devices[half] = {'below': self.handle}
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertIn(self.crypt, self.a.devices)
         del self.a.devices[self.crypt]
         self.attach('available')
@@ -341,7 +341,7 @@ class RefusedTest(test_encrypted_guests.Case):
     def test_left_where_it_is_moved_from(self):
         self.a.devices[names.integrity(self.volume.id)] = {
             'below': self.handle}
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertNotIn(names.integrity(self.volume.id), self.a.devices)
         self.assertIn(names.integrity(self.volume.id), self.b.devices)
 
@@ -354,17 +354,17 @@ class RefusedTest(test_encrypted_guests.Case):
             seen.append(names.OPENED in self.a.disk.tags[lv])
             return begin(own, *args, **more)
         with mock.patch.object(records.SimRecords, 'begin', begun):
-            self.serve(test_connections.ON_B)
+            self.serve(attach_case.ON_B)
         self.assertEqual([False], seen)
 
     def test_no_discards(self):
         self.volume.extra_specs = {'localclone:encryption': 'luks2',
                                    'localclone:discards': 'true'}
         self.assertFalse(self.serve(
-            test_connections.ON_A)['data']['discard'])
+            attach_case.ON_A)['data']['discard'])
 
 
-class ImagesTest(test_births.Base):
+class ImagesTest(local_clone_case.Base):
 
     def image(self):
         world, source, expected = self.begin()
@@ -400,7 +400,7 @@ class ImagesTest(test_births.Base):
             world.nodes[A].node, found, {'host': 'a'}, True)
 
 
-class BornTest(test_own_key.Case):
+class BornTest(own_key_case.Case):
     """What is made of one is one, and has a key of its own."""
 
     def of(self, world, **specs):
@@ -409,7 +409,7 @@ class BornTest(test_own_key.Case):
         super().of(world, **TYPE)
 
     def test_own_key(self):
-        for of in (test_own_key.VOLUME, test_own_key.SNAPSHOT):
+        for of in (own_key_case.VOLUME, own_key_case.SNAPSHOT):
             newborn = self.born(of, **TYPE)
             self.assert_own(newborn)
             recorded = rows.recorded(newborn)

@@ -26,11 +26,11 @@ from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import captured
+from tests.helpers import rotate_case
 from tests.helpers import specs
+from tests.helpers import uncommitted_case
 from tests.unit import callers
-from tests.unit.core.formats import test_dm_tables as test_parsers
-from tests.unit.encryption import test_rotate as test_key_change
-from tests.unit.volumes import test_uncommitted as test_newborns
 from tests.world import crypt
 
 
@@ -163,7 +163,7 @@ class OrderTest(testtools.TestCase):
     def test_copy_whose_clone_has_failed_begins_anew(self):
         """What was noted before the clone failed is no measure after it."""
         brake = hydration.Brake()
-        status = dm_tables.parse_clone_status(test_parsers.BUSY)
+        status = dm_tables.parse_clone_status(captured.BUSY)
         pauses = [brake.pause(dataclasses.replace(status, mode=mode),
                               reads, now)
                   for mode, reads, now in (
@@ -172,7 +172,7 @@ class OrderTest(testtools.TestCase):
         self.assertEqual([0, 0, 0, 0], pauses)
 
 
-class RecoveryKeyTest(test_key_change.Case):
+class RecoveryKeyTest(rotate_case.Case):
 
     def test_change_that_is_undone_when_the_secret_is_lost(self):
         """Opened by a recovery key, which is not what a node keeps."""
@@ -194,7 +194,7 @@ class RecoveryKeyTest(test_key_change.Case):
         self.assertEqual(self.old, self.key())
 
 
-class NewbornTest(test_newborns.Case):
+class NewbornTest(uncommitted_case.Case):
 
     def test_whose_row_is_gone_altogether(self):
         """Cinder has purged its database: nothing says whose it is."""

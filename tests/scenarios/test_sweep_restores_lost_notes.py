@@ -12,13 +12,13 @@ from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import deferred_case
+from tests.helpers import encrypted_attach_case
 from tests.world import crypt
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
+A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 
 def opened_by_a_boot(here):
@@ -27,7 +27,7 @@ def opened_by_a_boot(here):
             here.node.crypt, here.node.sessions.recorded_passes()))]
 
 
-class RecordTest(test_follow.Case):
+class RecordTest(deferred_case.Case):
     """Power fails at the end of a copy; the old home is away, too.
 
     The first look of the service has no handle yet.
@@ -57,7 +57,7 @@ class RecordTest(test_follow.Case):
         self.assertNotIn(guest.handle, here.devices)
 
     def test_record_stays_until_the_lv_is_marked(self):
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         here = self.cut(guest, 'follow_onto_clone')
         self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
         self.assertEqual([guest.id], opened_by_a_boot(here))
@@ -66,7 +66,7 @@ class RecordTest(test_follow.Case):
 
     def test_record_stays_until_the_swap(self):
         """Of any volume: committed, not swapped; a boot passes it through."""
-        guest = test_follow.Guest()
+        guest = deferred_case.Guest()
         here = self.cut(guest, 'begin_swap')
 
         def restored_by_a_boot():
@@ -78,12 +78,12 @@ class RecordTest(test_follow.Case):
         self.assertEqual({guest.id}, restored_by_a_boot())
 
 
-class UnsettledTest(test_follow.Case):
+class UnsettledTest(deferred_case.Case):
     """A guest's volume followed while its LV could not be marked."""
 
     def setUp(self):
         super().setUp()
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         here, real = guest.nodes[A], crypt.SimCrypt.mark
         self.before = here.sim_stack.survey()
         guest.attach(A)
@@ -136,7 +136,7 @@ class UnsettledTest(test_follow.Case):
         here.passed[self.guest.id] = B
         here.disk.tags[lv] -= {names.OPENED}
         self.guest.volume.status = 'reserved'
-        self.guest.volume.volume_attachment = [test_connections.attachment(
+        self.guest.volume.volume_attachment = [attach_case.attachment(
             None)]
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
             remote_attachment.look(here.node)
@@ -169,12 +169,12 @@ class UnsettledTest(test_follow.Case):
         self.assertLessEqual(luks, tags[lv])
 
 
-class LostMarkTest(test_encrypted_guests.Case):
+class LostMarkTest(encrypted_attach_case.Case):
 
     def test_rotated_while_it_is_open(self):
         """Its mark is made again; the key that is kept is not."""
         self.a.disk.sealed = {}
-        found = self.serve(test_connections.ON_A)
+        found = self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.volume.volume_attachment[0].connection_info = dict(
             found['data'], driver_volume_type='local')
@@ -187,7 +187,7 @@ class LostMarkTest(test_encrypted_guests.Case):
         self.assertIn(self.volume.id, self.a.disk.sealed)
 
 
-class LostNoteTest(test_encrypted_guests.Case):
+class LostNoteTest(encrypted_attach_case.Case):
 
     def test_key_stays_while_the_home_is_away(self):
         """An older backup of LVM's metadata was restored; B has booted.
@@ -222,7 +222,7 @@ class LostNoteTest(test_encrypted_guests.Case):
         """It could not be removed at the detach; retyped before a look."""
         self.assertFalse(self.kept_of_another_backend('available'))
         self.assertFalse(self.kept_of_another_backend(
-            'in-use', connector=test_connections.ON_B))
+            'in-use', connector=attach_case.ON_B))
 
     def test_key_of_what_another_service_of_this_node_has(self):
         self.assertTrue(self.kept_of_another_backend('in-use'))

@@ -20,9 +20,9 @@ from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source_export
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
 from tests.scenarios import test_sweep_restores_lost_notes as test_lost_notes
-from tests.unit.volumes import test_connect as test_connections
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import stack
@@ -115,11 +115,11 @@ class AwayTest(test_lost_notes.UnsettledTest):
         self.assertNotIn(names.AWAY, here.disk.tags[lv])
 
 
-class NoteKeyTest(test_encrypted_guests.Case):
+class NoteKeyTest(encrypted_attach_case.Case):
     """An open volume always says which secret opens it."""
 
     def test_power_fails_in_note_key(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         # A change of the key was killed when the row named the new one.
         header = self.world.headers[self.volume.id]
@@ -135,7 +135,7 @@ class NoteKeyTest(test_encrypted_guests.Case):
             raise worlds.Stopped(self.a)
         with mock.patch.object(crypt.SimCrypt, 'unmark', unmark):
             with contextlib.suppress(worlds.Stopped):
-                self.serve(test_connections.ON_A)
+                self.serve(attach_case.ON_A)
         self.a.dead = False
         known = unlock.known(survey.Survey(
             self.a.sim_stack.lvs(), {}), {})
@@ -143,7 +143,7 @@ class NoteKeyTest(test_encrypted_guests.Case):
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
 
 
-class PassesTest(test_connections.Base):
+class PassesTest(attach_case.Base):
     """A check that fails leaves open whether all is as it should be."""
 
     def test_check_that_fails(self):
@@ -160,7 +160,7 @@ class PassesTest(test_connections.Base):
         look.assert_called_once()
 
 
-class UnknownRowTest(test_connections.Base):
+class UnknownRowTest(attach_case.Base):
     """A row of a newer version, and nothing was noted of it."""
 
     def test_row_that_is_not_understood(self):
@@ -171,7 +171,7 @@ class UnknownRowTest(test_connections.Base):
         self.assertEqual({}, self.a.passed)
 
 
-class NoteTest(test_encrypted_guests.Case):
+class NoteTest(encrypted_attach_case.Case):
     """A volume at home at A was passed through there before."""
 
     def setUp(self):
@@ -180,7 +180,7 @@ class NoteTest(test_encrypted_guests.Case):
 
     def test_mark_is_last(self):
         """By the mark alone no boot finds the secret, and nobody notes it."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.disk.tags[self.volume.name] -= {
             names.OPENED, *names.tags(key=self.key)}
@@ -194,37 +194,37 @@ class NoteTest(test_encrypted_guests.Case):
 
     def test_marked_with_an_older_secret(self):
         """An older backup of LVM's metadata was restored."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         lv = self.volume.name
         old = set(names.tags(key='old'))
         self.a.disk.tags[lv] -= set(names.tags(key=self.key))
         self.a.disk.tags[lv] |= old
         self.assertIn(names.OPENED, self.tags())
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual(self.key, names.facts(self.tags())['key'])
         self.assertTrue(old.isdisjoint(self.tags()))
 
     def test_secret_that_is_the_same_is_not_taken_off(self):
         """LVM may take off last what is added and taken off at once."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] -= set(
             names.tags(luks=self.volume.id))
         with mock.patch.object(crypt.SimCrypt, 'note') as note:
-            self.serve(test_connections.ON_A)
+            self.serve(attach_case.ON_A)
         note.assert_called_once_with(
             self.volume.name, [], key=self.key, luks=self.volume.id)
 
     def test_second_secret_is_taken_off(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         noted = set(self.tags())
         self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         self.assertEqual(noted, set(self.tags()))
 
     def test_what_is_noted_is_not_noted_again(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
         with mock.patch.object(crypt.SimCrypt, 'note') as note:
-            self.serve(test_connections.ON_A)
+            self.serve(attach_case.ON_A)
         note.assert_not_called()
 
     def test_row_that_names_no_secret(self):
@@ -239,7 +239,7 @@ class NoteTest(test_encrypted_guests.Case):
 
 
 @ddt.ddt
-class MovingTest(test_encrypted_guests.Case):
+class MovingTest(encrypted_attach_case.Case):
     """A guest on B, which the volume is passed through to, after a boot."""
 
     @ddt.data((A, True, True), (B, False, True), (B, True, False))
@@ -261,12 +261,12 @@ class MovingTest(test_encrypted_guests.Case):
         self.assertEqual(source == B and restored, offer.called)
 
 
-class BeingAttachedTest(test_encrypted_guests.Case):
+class BeingAttachedTest(encrypted_attach_case.Case):
 
     def test_restored_while_another_attachment_is_made(self):
         """A guest on B waits for nobody who may never come."""
         self.pass_through()
-        self.volume.volume_attachment.append(test_connections.attachment(None))
+        self.volume.volume_attachment.append(attach_case.attachment(None))
         for name in (self.crypt, self.handle):
             del self.b.devices[name]
         self.assertTrue(remote_attachment.look(self.b.node))

@@ -21,13 +21,13 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
 from cinder_localclone.service import options
 from cinder_localclone.volumes import migrate
-from tests.scenarios import test_ended_move_pins_nothing as test_remains
-from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.helpers import ended_move_case
+from tests.helpers import move_case
 from tests import world as worlds
 from tests.world import records
 from tests.world import unattended
 
-A, B, C = test_remains.A, test_remains.B, test_remains.C
+A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 GIB = 1 << 30
 
 
@@ -41,7 +41,7 @@ class Rows(records.SimRecords):
         return self.world.snapshots if host == A else {}
 
 
-class Base(test_move.Base):
+class Base(move_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -375,7 +375,7 @@ class DrainTest(Base):
             self.world.nodes[A].opened.add(handle)
             self.world.nodes[A].move(volume, B, live=True)
             volume.volume_attachment = [
-                test_remains.attachment('a'), test_remains.attachment('b')]
+                ended_move_case.attachment('a'), ended_move_case.attachment('b')]
         held = self.drain(code=1)
         self.assertEqual({(volume.id, 'live migration')
                           for volume in volumes[:2]},

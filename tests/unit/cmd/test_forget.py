@@ -16,17 +16,17 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests.helpers import ended_move_case
+from tests.helpers import snapshot_case
 from tests.unit import callers
-from tests.unit.volumes import test_snapshots
 from tests import world as worlds
 from tests.world import records
 
-A, B, C = test_remains.A, test_remains.B, test_remains.C
+A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 
 
 @ddt.ddt
-class ForgettingTest(test_remains.Base):
+class ForgettingTest(ended_move_case.Base):
 
     def plan(self, world, host, percent=None):
         """What is said of the node: the only step."""
@@ -210,7 +210,7 @@ class ForgettingTest(test_remains.Base):
         """They stay where they were taken, wherever their volume went."""
         world, volume, expected = self.begin()
         world.pool = 'pool'
-        kept, doomed = (test_snapshots.Base.take(world, volume)
+        kept, doomed = (snapshot_case.Base.take(world, volume)
                         for _each in range(2))
         world.nodes[A].move(volume, B)
         world.settle()
@@ -225,7 +225,7 @@ class ForgettingTest(test_remains.Base):
         self.check_forgotten(world, A)
         self.verify(world, volume, expected)
         # Deleting it is all that its owner can do.
-        test_snapshots.Base.drop(world, kept, B)
+        snapshot_case.Base.drop(world, kept, B)
 
     def test_what_has_changed_meanwhile(self):
         world, volume, expected = self.begin()
@@ -252,7 +252,7 @@ class ForgettingTest(test_remains.Base):
             world.shadows, world.nodes[A].lvs, world.nodes[A].devices))
 
 
-class CommandTest(test_remains.Base):
+class CommandTest(ended_move_case.Base):
 
     def setUp(self):
         super().setUp()

@@ -19,14 +19,14 @@ from cinder_localclone.cmd import volumes
 from cinder_localclone.core import copies
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
-from tests.unit.cmd.metrics import test_command as test_metrics
-from tests.unit.cmd import test_main as test_command
+from tests.helpers import command_case
+from tests.helpers import inventory_rows
 
-A, B, C = test_metrics.A, test_metrics.B, test_metrics.C
-V1, V2, V3 = test_metrics.V1, test_metrics.V2, test_metrics.V3
+A, B, C = inventory_rows.A, inventory_rows.B, inventory_rows.C
+V1, V2, V3 = inventory_rows.V1, inventory_rows.V2, inventory_rows.V3
 
 
-class Base(test_command.CommandCase):
+class Base(command_case.CommandCase):
 
     def setUp(self):
         super().setUp()
@@ -36,10 +36,10 @@ class Base(test_command.CommandCase):
             localclone_max_copies_in=1, localclone_max_copies_out=2)
         self.records = self.backend.records
         self.records.all_volumes.return_value = [
-            test_metrics.row(V1, A, display_name='one', hosts=('a', '')),
-            test_metrics.row(V2, B, encryption_key_id='k')]
+            inventory_rows.row(V1, A, display_name='one', hosts=('a', '')),
+            inventory_rows.row(V2, B, encryption_key_id='k')]
         self.records.all_moves.return_value = [inventory.Under(
-            test_metrics.moving(V2), 0.0)], 0
+            inventory_rows.moving(V2), 0.0)], 0
         self.records.copies.return_value = [
             copies.Entry('s%d' % n, V2, A, B, began=n) for n in range(3)]
         self.records.service.return_value = mock.Mock(
@@ -110,7 +110,7 @@ class VolumesTest(Base):
         """Its owner gives it, and may not tell an operator anything else."""
         name = 'a\n| %s | b\x1b[2J\u202e' % V3
         self.records.all_volumes.return_value = [
-            test_metrics.row(V1, A, display_name=name)]
+            inventory_rows.row(V1, A, display_name=name)]
         _code, out, _err = self.run_command('volumes')
         self.assertEqual(5, len(out.splitlines()), out)
         self.assertIn('a?| %s | b?[2J? ' % V3, out)
@@ -126,7 +126,7 @@ class VolumesTest(Base):
 
     def test_what_is_over_is_no_move(self):
         self.records.all_moves.return_value = [inventory.Under(
-            test_metrics.moving(V2, Phase.RELEASING), 0.0)], 0
+            inventory_rows.moving(V2, Phase.RELEASING), 0.0)], 0
         self.assertEqual(['', ''], [
             row['Move'] for row in self.listed('volumes')])
 
@@ -136,7 +136,7 @@ class VolumesTest(Base):
                 (str(volumes.volume_types.Recorded(1 << 24, 'k')),
                  'driver')):
             self.assertEqual(who, volumes.encrypted_by(
-                test_metrics.row(V1, provider_id=provider)))
+                inventory_rows.row(V1, provider_id=provider)))
 
 
 class NamesTest(Base):
@@ -184,7 +184,7 @@ class NamesTest(Base):
 
     def test_the_command_gets_the_id(self):
         self.backend.find.side_effect = {'data': V1}.__getitem__
-        self.backend.volume.return_value = None, test_metrics.moving()
+        self.backend.volume.return_value = None, inventory_rows.moving()
         row, = self.listed('abort', 'data')
         self.assertEqual(V1, row['Volume'])
         self.backend.call.assert_called_once_with(B, 'abort', V1)

@@ -11,7 +11,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.moves import destination
-from tests.unit.moves import test_destination as test_move_steps
+from tests.helpers import move_steps_case
 from tests import world as worlds
 
 
@@ -99,7 +99,7 @@ class NodeTest(testtools.TestCase):
         self.assertIsNot(shown, found[0])
 
 
-class ArrivalTest(test_move_steps.Base):
+class ArrivalTest(move_steps_case.Base):
 
     def test_prepared_again(self):
         """What was written here since stays what counts."""

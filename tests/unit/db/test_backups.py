@@ -7,13 +7,13 @@ import ddt
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.db import backups
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
 FULL = exceptions.PoolFull(pool='g/p', host='h', usage='96 %')
 
 
 @ddt.ddt
-class EndTest(test_records.Base):
+class EndTest(records_case.Base):
 
     def backup(self, **more):
         return utils.create_backup(

@@ -26,11 +26,11 @@ from cinder_localclone import db
 from cinder_localclone.db import attachments
 from cinder_localclone.db import backups
 from cinder_localclone.db import moves
-from tests.unit.db import test_volumes as test_snapshot_records
-from tests.unit.moves import test_remote_attachment as test_passing
+from tests.helpers import remote_case
+from tests.helpers import snapshot_records_case
 
 A, B = 'a@l', 'b@l'
-ENCRYPTION = test_snapshot_records.ENCRYPTION
+ENCRYPTION = snapshot_records_case.ENCRYPTION
 NEW = '%08d-0000-4000-8000-000000000000' % 8
 #: What changes a row: a transaction of our own, or an object of Cinder's.
 WRITES = re.compile(r'writer\.using\(|\.save\(\)|\.destroy\(\)')
@@ -57,7 +57,7 @@ def writers():
     return found
 
 
-class Calls(test_snapshot_records.Case):
+class Calls(snapshot_records_case.Case):
     """A call of each writer, on rows that it changes.
 
     ``call_MODULE__WRITER`` prepares the rows and returns the call.
@@ -149,12 +149,12 @@ class Calls(test_snapshot_records.Case):
             attach_status='attached')
         found.create()
         found.connector = {'host': 'b', 'initiator': 'iqn.b'}
-        found.connection_info = test_passing.PROPERTIES
+        found.connection_info = remote_case.PROPERTIES
         found.save()
         rows = attachments.AttachmentRecords(
             lambda connector, host: True)
         return lambda: rows.readdress(
-            self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
+            self.volume.id, remote_case.PROPERTIES['target_iqn'], 'new:3260')
 
     def call_interrupted__end_dead(self):
         volume = self.put(status='reverting')

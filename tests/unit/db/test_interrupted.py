@@ -19,14 +19,14 @@ from cinder_localclone.db import clock
 from cinder_localclone.db import interrupted
 from cinder_localclone.db import moves
 from cinder_localclone.volumes import interrupted as unended
+from tests.helpers import snapshot_records_case
 from tests.helpers import specs
-from tests.unit.db import test_volumes as test_snapshot_records
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
 
 
-class Base(test_snapshot_records.Case):
+class Base(snapshot_records_case.Case):
 
     def setUp(self):
         super().setUp()

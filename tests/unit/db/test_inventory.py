@@ -10,12 +10,12 @@ from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.db import moves
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
-A, B = test_records.A, test_records.B
+A, B = records_case.A, records_case.B
 
 
-class MetricRecordsTest(test_records.Base):
+class MetricRecordsTest(records_case.Base):
 
     def volume_at(self, host=A + '#p', **more):
         return utils.create_volume(self.context, host=host, size=2,
@@ -24,7 +24,7 @@ class MetricRecordsTest(test_records.Base):
     def moving(self, volume):
         return self.records.commit(self.records.begin(
             self.records.volume(volume.id), B + '#p',
-            state.Event.MOVE_BEGUN, test_records.GEOMETRY,
+            state.Event.MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
 
     def test_moves(self):

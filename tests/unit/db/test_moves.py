@@ -2,7 +2,6 @@
 """The records on Cinder's own schema, in its SQLite fixture."""
 
 import dataclasses
-import warnings
 
 from cinder import context
 from cinder.db import api as db_api
@@ -20,38 +19,11 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.db import inventory
 from cinder_localclone.db import moves
-from tests.helpers import database
-
-GEOMETRY = state.Geometry(128, 32, 8)
-A, B = 'a@l', 'b@l'
-
-
-class Base(database.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        # Cinder's own deprecations, which its fixture shows.
-        warnings.simplefilter('ignore', DeprecationWarning)
-        self.context = context.get_admin_context()
-        self.records = inventory.OperatorRecords()
-        self.volume = utils.create_volume(
-            self.context, host=A + '#p', size=1, status='in-use',
-            volume_type_id=None)
-
-    def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
-        return self.records.begin(
-            self.records.volume(self.volume.id), host + '#p', event, GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
-
-    def reload(self):
-        return self.records.volume(self.volume.id)
-
-    def drain(self, move):
-        for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
-        return move
+from tests.helpers.records_case import A
+from tests.helpers.records_case import B
+from tests.helpers.records_case import Base
+from tests.helpers.records_case import GEOMETRY
 
 
 @ddt.ddt

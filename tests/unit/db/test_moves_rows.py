@@ -24,10 +24,10 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.db import moves
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
 models = moves.models
-A, B, GEOMETRY = test_records.A, test_records.B, test_records.GEOMETRY
+A, B, GEOMETRY = records_case.A, records_case.B, records_case.GEOMETRY
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
@@ -61,7 +61,7 @@ def changes(before):
             for key in after if after[key] != before.get(key)}
 
 
-class Base(test_records.Base):
+class Base(records_case.Base):
 
     def setUp(self):
         super().setUp()

@@ -13,14 +13,14 @@ import sqlalchemy
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.db import moves
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
-A, B = test_records.A, test_records.B
+A, B = records_case.A, records_case.B
 INSTANCE = '%08d-0000-4000-8000-00000000000b' % 1
 
 
 @ddt.ddt
-class CopiesTest(test_records.Base):
+class CopiesTest(records_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -31,7 +31,7 @@ class CopiesTest(test_records.Base):
         volume = volume or self.volume
         return self.records.commit(self.records.begin(
             self.records.volume(volume.id), how.pop('host', B) + '#p',
-            Event.MOVE_BEGUN, test_records.GEOMETRY,
+            Event.MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
 
     def another(self, host=A + '#p', **more):
@@ -63,10 +63,10 @@ class CopiesTest(test_records.Base):
         others = [self.another() for _each in range(2)]
         self.records.begin(  # not committed
             self.records.volume(others[0].id), B + '#p', Event.MOVE_BEGUN,
-            test_records.GEOMETRY, lambda shadow: 'p,1 i 0', 'CHAP u s', 'i')
+            records_case.GEOMETRY, lambda shadow: 'p,1 i 0', 'CHAP u s', 'i')
         self.records.commit(self.records.begin(  # a live move
             self.records.volume(others[1].id), B + '#p',
-            Event.LIVE_MOVE_BEGUN, test_records.GEOMETRY,
+            Event.LIVE_MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'p,1 i 0', 'CHAP u s', 'i'))
         self.assertEqual(self.volume.id, self.entry().volume_id)
         move = self.records.advance(self.move, Event.HYDRATED)

@@ -7,7 +7,7 @@ from cinder.volume import volume_types
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import secrets
-from tests.unit.db import test_moves as test_records
+from tests.helpers import records_case
 
 A, B, FAR = 'a@l', 'b@l', 'a@other'
 NONE = '%08d-0000-4000-8000-000000000000' % 9
@@ -17,7 +17,7 @@ def recorded(key, live=True):
     return encryption_types.Recorded(16 << 20, key, live)
 
 
-class SecretsInUseTest(test_records.Base):
+class SecretsInUseTest(records_case.Base):
 
     def setUp(self):
         super().setUp()

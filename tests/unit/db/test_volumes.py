@@ -16,24 +16,13 @@ from cinder_localclone.core import rows
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import moves
-from tests.unit.db import test_moves as test_records
+from tests.helpers.snapshot_records_case import A
+from tests.helpers.snapshot_records_case import B
+from tests.helpers.snapshot_records_case import C
+from tests.helpers.snapshot_records_case import Case
+from tests.helpers.snapshot_records_case import ENCRYPTION
 
-A, B, C = 'a@l', 'b@l', 'c@l'
 NONE = '%08d-0000-4000-8000-000000000000' % 9
-ENCRYPTION = encryption_types.Recorded(16 << 20, 'key')
-
-
-class Case(test_records.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.services = {
-            host: utils.create_service(self.context, {
-                'host': host, 'binary': 'cinder-volume',
-                'topic': 'cinder-volume', 'availability_zone': zone,
-                'uuid': '%08d-0000-4000-8000-00000000000a' % number})
-            for number, (host, zone) in enumerate(
-                {A: 'here', B: 'there'}.items())}
 
 
 @ddt.ddt

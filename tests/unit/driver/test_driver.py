@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's interface: complete by Cinder's own rules, and its flow."""
 
-import types
 from unittest import mock
 
 from cinder import exception
@@ -17,70 +16,19 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import move_record
-from cinder_localclone.core import node
 from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import driver
 from cinder_localclone.driver import stats
 from cinder_localclone.moves import source
-from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
 from cinder_localclone.service import options
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import create as create_module
-from tests.helpers import specs
-
-HOST = 'n1@l'
-
-
-def volume(**more):
-    values = dict(id='v', name='volume-v', name_id='v', size=1,
-                  host=HOST + '#p', status='reserved', group_id=None,
-                  migration_status=None, replication_driver_data=None,
-                  volume_attachment=[], _context='context',
-                  encryption_key_id=None, volume_type_id=None,
-                  provider_id=None)
-    values.update(more)
-    return types.SimpleNamespace(**values)
-
-
-class Case(testtools.TestCase):
-    """The driver above rooms that are mocks."""
-
-    def setUp(self):
-        super().setUp()
-        self.driver = driver.LocalCloneDriver(
-            configuration=configuration.Configuration(
-                [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
-        self.node = mock.MagicMock(host=HOST, peers=specs.port('peers'))
-        self.node.node = self.node
-        self.node.records.move_of.return_value = None
-        self.node.stack.pool = 'pool'
-        self.node.snapshots.wanted_encryption.return_value = None
-        self.node.listing = node.Listing(
-            lambda: self.node.stack.lvs())
-        self.node.stack.lvs.return_value = {'pool': lvm_reports.LogicalVolume(
-            'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
-        self.node.stack.space.return_value = None, lvm_reports.Capacity(
-            1 << 30, 1 << 30, 0, 0)
-        self.directory = mock.MagicMock()
-        self.reconciler = mock.MagicMock(node=self.node)
-        self.driver.service = assembly.Service(
-            backend_name='p', node=self.node, stack=self.node.stack,
-            reconciler=self.reconciler,
-            connections=connect.Connections(
-                self.reconciler, self.directory.find), addresses=['192.0.2.1'])
-
-    def reserved(self, attachment, home=HOST):
-        return volume(host=home + '#p', status='in-use', volume_attachment=[
-            mock.Mock(id=attachment, connector=None)])
-
-    @staticmethod
-    def asked():
-        """A volume as Cinder's API has seen it: with an attachment."""
-        return volume(volume_attachment=[
-            mock.Mock(id='one', connector=None, connection_info=None)])
+from tests.helpers.driver_case import Case
+from tests.helpers.driver_case import HOST
+from tests.helpers.driver_case import volume
 
 
 @ddt.ddt

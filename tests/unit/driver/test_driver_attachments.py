@@ -20,14 +20,14 @@ from cinder_localclone.driver import driver
 from cinder_localclone.moves import checks
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import connect
+from tests.helpers import records_case
 from tests.helpers import specs
-from tests.unit.db import test_moves as test_records
 
 #: As Nova sends it with an attachment.
 CONNECTOR = {'host': 'n2', 'initiator': 'iqn.n2', 'mountpoint': '/dev/vdb'}
 
 
-class ConnectTest(test_records.Base):
+class ConnectTest(records_case.Base):
     """An instance on n1 has the volume; it is asked for on n2, too."""
 
     def setUp(self):
@@ -36,9 +36,9 @@ class ConnectTest(test_records.Base):
         self.driver = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP),
-            host=test_records.A)
+            host=records_case.A)
         self.connections = mock.MagicMock()
-        node = specs.node(host=test_records.A)
+        node = specs.node(host=records_case.A)
         node.records = self.records
         self.connections.node = node
         self.driver.service = types.SimpleNamespace(

@@ -7,13 +7,13 @@ from cinder.volume import manager
 import ddt
 import fixtures
 
-from tests.unit.driver import test_driver
+from tests.helpers import driver_case
 
 QOS = {'consumer': 'front-end', 'specs': {'total_iops_sec': '500'}}
 
 
 @ddt.ddt
-class OptionsTest(test_driver.Case):
+class OptionsTest(driver_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -21,7 +21,7 @@ class OptionsTest(test_driver.Case):
             'cinder.volume.manager.volume_types')).mock
         types.get_volume_type_qos_specs.return_value = {'qos_specs': QOS}
         types.get_volume_type_extra_specs.return_value = {}
-        self.volume = test_driver.volume(
+        self.volume = driver_case.volume(
             volume_type_id='t', admin_metadata={'readonly': 'True'})
         self.node.records.volume.return_value = self.volume
         self.node.exports.offer_volume.return_value = {'target_iqn': 'i'}
@@ -32,7 +32,7 @@ class OptionsTest(test_driver.Case):
         return manager.VolumeManager._parse_connection_options(
             mock.Mock(driver=self.driver), None, self.volume, found)
 
-    @ddt.data((test_driver.HOST, 'local'), (None, 'iscsi'))
+    @ddt.data((driver_case.HOST, 'local'), (None, 'iscsi'))
     @ddt.unpack
     def test_qos_and_readonly(self, node, kind):
         self.directory.find.return_value = node

@@ -13,14 +13,13 @@ import fixtures
 from cinder_localclone.core import exceptions
 from cinder_localclone.driver import driver
 from cinder_localclone.service import messages
-from tests.unit.driver import test_driver
-from tests.unit.driver import test_snapshots as test_image_driver
+from tests.helpers import driver_case
 
 GROUP = types.SimpleNamespace(id='g', status='deleting')
 
 
 @ddt.ddt
-class GroupDriverTest(test_driver.Case):
+class GroupDriverTest(driver_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -34,7 +33,7 @@ class GroupDriverTest(test_driver.Case):
         self.useFixture(fixtures.MockPatch(
             'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
             return_value=False))
-        self.snapshots.create.return_value = 'lc1:' + test_driver.HOST
+        self.snapshots.create.return_value = 'lc1:' + driver_case.HOST
         # What runs Cinder's code, with the driver beneath.
         self.cinder = mock.Mock(
             driver=self.driver, driver_delete_volume=self.driver.delete_volume,
@@ -69,15 +68,15 @@ class GroupDriverTest(test_driver.Case):
     def create_snapshot(self):
         return manager.VolumeManager._create_group_snapshot_generic(
             self.cinder, 'c', GROUP,
-            [test_image_driver.snapshot(), test_image_driver.snapshot()])
+            [driver_case.snapshot(), driver_case.snapshot()])
 
     def test_group_snapshot(self):
         taken = {'id': 's', 'status': 'available',
-                 'provider_location': 'lc1:' + test_driver.HOST}
+                 'provider_location': 'lc1:' + driver_case.HOST}
         self.assertEqual(({'status': 'available'}, [taken, taken]),
                          self.create_snapshot())
         self.snapshots.create.side_effect = [
-            'lc1:' + test_driver.HOST, test_image_driver.FULL]
+            'lc1:' + driver_case.HOST, driver_case.FULL]
         self.assertEqual(({'status': 'error'}, [taken, {
             'id': 's', 'status': 'error'}]), self.create_snapshot())
 
@@ -85,16 +84,16 @@ class GroupDriverTest(test_driver.Case):
         self.assertEqual(
             ({'status': 'deleting'}, [{'id': 's', 'status': 'deleted'}]),
             manager.VolumeManager._delete_group_snapshot_generic(
-                self.cinder, 'c', GROUP, [test_image_driver.snapshot()]))
+                self.cinder, 'c', GROUP, [driver_case.snapshot()]))
         self.assertEqual(1, self.snapshots.delete.call_count)
 
     def test_group_of_a_snapshot_or_another_group(self):
         for how, source, birth in (
-                ('snapshots', test_image_driver.snapshot(),
+                ('snapshots', driver_case.snapshot(),
                  self.births.from_snapshot),
-                ('source_vols', test_driver.volume(id='w'),
+                ('source_vols', driver_case.volume(id='w'),
                  self.births.from_volume)):
-            volume = test_driver.volume(
+            volume = driver_case.volume(
                 snapshot_id='s', source_volid='w', use_quota=True)
 
             def create():
@@ -103,7 +102,7 @@ class GroupDriverTest(test_driver.Case):
             self.assertEqual(
                 ({'status': 'available'},
                  [{'id': 'v', 'status': 'available'}]), create())
-            birth.side_effect = test_image_driver.FULL
+            birth.side_effect = driver_case.FULL
             self.assertEqual(({'status': 'error'}, [
                 {'id': 'v', 'status': 'error'}]), create())
 
@@ -113,7 +112,7 @@ class GroupDriverTest(test_driver.Case):
         :param errors: what the delete of each raises, or None
         :returns: the statuses of the rows in the end; the group's is at ''
         """
-        volumes = [test_driver.volume(
+        volumes = [driver_case.volume(
             id=volume_id, attach_status='detached', destroy=mock.Mock())
             for volume_id, _error in zip('abc', errors)]
         self.deletion.delete.side_effect = errors
@@ -159,7 +158,7 @@ class GroupDriverTest(test_driver.Case):
     def test_group_with_a_volume_that_cannot_be_deleted(self):
         self.assertEqual({'a': 'error_deleting', 'b': 'error_deleting',
                           '': 'error'},
-                         self.delete(None, test_image_driver.FULL))
+                         self.delete(None, driver_case.FULL))
 
     def test_what_the_scheduler_is_told(self):
         self.node.stack.pool = 'pool'

@@ -7,10 +7,10 @@ import testtools
 
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import extra_specs
-from tests.unit.driver import test_driver
+from tests.helpers import driver_case
 
 
-class CapabilitiesTest(test_driver.Case):
+class CapabilitiesTest(driver_case.Case):
     """Through Cinder's own driver and API."""
 
     def test_listed_by_the_api(self):

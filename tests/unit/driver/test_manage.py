@@ -11,8 +11,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import outcomes
 from cinder_localclone.core import volume_types
 from cinder_localclone.service import messages
-from tests.unit.driver import test_driver
-from tests.unit.driver import test_snapshots as test_image_driver
+from tests.helpers import driver_case
 
 NOT = exceptions.CannotManage(lv='x', host='h', reason='it is open')
 CREATE = message_field.Action.CREATE_VOLUME_FROM_BACKEND
@@ -25,7 +24,7 @@ def entry(name, size=1, **more):
 
 
 @ddt.ddt
-class ManageDriverTest(test_driver.Case):
+class ManageDriverTest(driver_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -35,7 +34,7 @@ class ManageDriverTest(test_driver.Case):
             for room in ('manage', 'manage_snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
-        self.node.records.volume.return_value = test_driver.volume(
+        self.node.records.volume.return_value = driver_case.volume(
             provider_id=None)
 
     def assertTold(self, action, key):
@@ -48,13 +47,13 @@ class ManageDriverTest(test_driver.Case):
         reference = {'source-id': 'u'}
         self.volumes.get_size.return_value = 3
         self.assertEqual(3, self.driver.manage_existing_get_size(
-            test_driver.volume(), reference))
-        self.assertEqual({'host': test_driver.HOST + '#p'},
+            driver_case.volume(), reference))
+        self.assertEqual({'host': driver_case.HOST + '#p'},
                          self.driver.manage_existing(
-                             test_driver.volume(), reference))
+                             driver_case.volume(), reference))
         for call in (self.volumes.get_size, self.volumes.manage):
             call.assert_called_once_with(self.node, 'v', reference)
-        self.driver.unmanage(test_driver.volume())
+        self.driver.unmanage(driver_case.volume())
         self.volumes.unmanage.assert_called_once_with(self.node, 'v')
         self.told.assert_not_called()
 
@@ -67,7 +66,7 @@ class ManageDriverTest(test_driver.Case):
         self.volumes.manage.side_effect = error
         for call in (self.driver.manage_existing_get_size,
                      self.driver.manage_existing):
-            self.assertRaises(type(error), call, test_driver.volume(), {})
+            self.assertRaises(type(error), call, driver_case.volume(), {})
             self.assertTold(CREATE, key)
 
     @ddt.data(
@@ -81,14 +80,14 @@ class ManageDriverTest(test_driver.Case):
     def test_who_wanted_to_unmanage_it_is_told(self, error, key):
         self.volumes.unmanage.side_effect = error
         self.assertRaises(type(error), self.driver.unmanage,
-                          test_driver.volume())
+                          driver_case.volume())
         self.assertTold(UNMANAGE, key)
 
     def test_what_the_driver_encrypts_stays_managed(self):
         recorded = volume_types.Recorded(16 << 20, 'k')
         self.node.records.volume.return_value.provider_id = str(recorded)
         self.assertRaises(exceptions.CannotUnmanage, self.driver.unmanage,
-                          test_driver.volume())
+                          driver_case.volume())
         self.assertTold(UNMANAGE, 'NOT_UNMANAGED')
         self.volumes.unmanage.assert_not_called()
 
@@ -98,7 +97,7 @@ class ManageDriverTest(test_driver.Case):
         for call in (self.driver.manage_existing_get_size,
                      self.driver.manage_existing):
             self.assertRaises(exceptions.CannotManage, call,
-                              test_driver.volume(), {'source-name': 'x'})
+                              driver_case.volume(), {'source-name': 'x'})
             self.assertTold(CREATE, 'NOT_MANAGED')
         self.volumes.manage.assert_not_called()
 
@@ -112,7 +111,7 @@ class ManageDriverTest(test_driver.Case):
                               exception.SnapshotIsBusy)
 
     def test_snapshots(self):
-        snapshot = test_image_driver.snapshot()
+        snapshot = driver_case.snapshot()
         self.snapshots.get_size.return_value = 3
         self.snapshots.manage.return_value = 'lc1:h'
         # The API takes a mere name, too; Cinder calls by keyword.

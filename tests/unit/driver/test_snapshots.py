@@ -14,17 +14,13 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import outcomes
 from cinder_localclone.driver import driver
 from cinder_localclone.service import messages
-from tests.unit.driver import test_driver
-
-FULL = exceptions.PoolFull(pool='g/p', host='h', usage='96 %')
-
-
-def snapshot(**more):
-    return test_driver.volume(id='s', volume_id='v', **more)
+from tests.helpers import driver_case
+from tests.helpers.driver_case import FULL
+from tests.helpers.driver_case import snapshot
 
 
 @ddt.ddt
-class ImageDriverTest(test_driver.Case):
+class ImageDriverTest(driver_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -84,7 +80,7 @@ class ImageDriverTest(test_driver.Case):
 
     def test_connections_of_snapshots(self):
         connector = {'host': 'n1'}
-        self.snapshots.located.return_value.node = test_driver.HOST
+        self.snapshots.located.return_value.node = driver_case.HOST
         self.assertEqual(
             self.snapshots.serve.return_value,
             self.driver.initialize_connection_snapshot(
@@ -103,12 +99,12 @@ class ImageDriverTest(test_driver.Case):
 
     def from_snapshot(self):
         self.driver.create_volume_from_snapshot(
-            test_driver.volume(source_volid=None), snapshot())
+            driver_case.volume(source_volid=None), snapshot())
 
     def clone(self, of='src'):
         self.driver.create_cloned_volume(
-            test_driver.volume(source_volid='src'),
-            test_driver.volume(id=of))
+            driver_case.volume(source_volid='src'),
+            driver_case.volume(id=of))
 
     def test_births(self):
         self.from_snapshot()
@@ -167,7 +163,7 @@ class ImageDriverTest(test_driver.Case):
 
 
 @ddt.ddt
-class ImageToVolumeTest(test_driver.Case):
+class ImageToVolumeTest(driver_case.Case):
 
     @ddt.data((None, False, False), (None, True, True),
               ('lc2:luks2:16777216:live:::k', False, True),
@@ -176,12 +172,12 @@ class ImageToVolumeTest(test_driver.Case):
     def test_zeros_are_written_where_they_are_none_yet(
             self, provider_id, asked, disabled):
         # Cinder's own object is older than the volume's row.
-        self.node.records.volume.return_value = test_driver.volume(
+        self.node.records.volume.return_value = driver_case.volume(
             provider_id=provider_id)
         with mock.patch.object(driver.driver.VolumeDriver,
                                '_copy_image_data_to_volume') as copy:
             self.driver.copy_image_to_volume(
-                'context', test_driver.volume(), 'service', 'image',
+                'context', driver_case.volume(), 'service', 'image',
                 disable_sparse=asked)
         copy.assert_called_once_with(
             'context', mock.ANY, 'service', 'image', encrypted=False,

@@ -23,7 +23,7 @@ from cinder_localclone.volumes import create
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import images
 from cinder_localclone.volumes import uncommitted
-from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests.helpers import ended_move_case
 from tests.unit import callers
 from tests import world as worlds
 
@@ -267,7 +267,7 @@ class PathTest(Case):
     def serve(self, status, host='a', attachments=(None,)):
         self.volume.status = status
         self.volume.volume_attachment = [
-            test_remains.attachment(each) for each in attachments]
+            ended_move_case.attachment(each) for each in attachments]
         found = self.a.serve(self.volume, {
             'host': host, 'initiator': 'i'})
         self.assertEqual('/dev/localclone/' + self.volume.id,

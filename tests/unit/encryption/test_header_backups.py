@@ -18,9 +18,9 @@ from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import recovery_keys
+from tests.helpers import own_key_case
+from tests.helpers import revert_case
 from tests.helpers import specs
-from tests.scenarios import test_local_clone_gets_its_own_key as test_own_key
-from tests.unit.volumes import test_revert as test_reverting
 from tests.world import crypt
 from tests.world import records
 
@@ -305,7 +305,7 @@ class LookTest(testtools.TestCase):
 
 
 @ddt.ddt
-class HeaderTest(test_own_key.Case):
+class HeaderTest(own_key_case.Case):
     """What is there is of the header that the volume has."""
 
     def wrong(self):
@@ -320,7 +320,7 @@ class HeaderTest(test_own_key.Case):
         self.rotate()
         self.rotate()  # in the same slot as at first
         self.volume.status = 'reverting'
-        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.volume.status = 'available'
         self.assertIn('secrets', self.wrong()['backup of the header'])
         self.backups.look()
@@ -342,7 +342,7 @@ class HeaderTest(test_own_key.Case):
             self.assertRaises(encryption_exceptions.StaleBackup,
                               recovery_keys.remove, self.a.node,
                               self.volume.id, added.slot)
-        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.assertTrue(self.is_marked())
         self.world.headers[self.volume.id] = None
         headers.restore(self.a.node, self.volume.id)
@@ -353,7 +353,7 @@ class HeaderTest(test_own_key.Case):
         """Its new home may have backups of when it was there before: with a
         key that was removed since, which no restore brings back.
         """
-        node_b, seen = self.world.nodes[test_own_key.B], []
+        node_b, seen = self.world.nodes[own_key_case.B], []
         commit = records.SimRecords.commit
 
         def committing(own, *args, **more):
@@ -361,12 +361,12 @@ class HeaderTest(test_own_key.Case):
                         if names.OUTDATED in tags)
             return commit(own, *args, **more)
         with mock.patch.object(records.SimRecords, 'commit', committing):
-            self.a.move(self.volume, test_own_key.B)
+            self.a.move(self.volume, own_key_case.B)
         self.assertEqual([self.volume.name], seen)
         plain = self.world.create_volume(A)
         del seen[:]
         with mock.patch.object(records.SimRecords, 'commit', committing):
-            self.a.move(plain, test_own_key.B)
+            self.a.move(plain, own_key_case.B)
         self.assertEqual([self.volume.name], seen)
 
     def test_come_back(self):

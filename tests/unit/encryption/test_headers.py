@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recovery keys; what an operator sees of headers, keeps and restores."""
 
-import contextlib
 import dataclasses
 import itertools
 from unittest import mock
@@ -20,57 +19,14 @@ from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import recovery_keys
 from cinder_localclone.encryption import rotate
-from tests.unit.encryption import test_rotate as test_key_change
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers.headers_case import Case
+from tests.helpers import rotate_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
 
-A, B = test_key_change.A, test_key_change.B
-
-
-class Case(test_key_change.Case):
-
-    def setUp(self):
-        super().setUp()
-        self.of(self.world)
-        self.volume.status = 'available'
-
-    def add(self, store=False):
-        return recovery_keys.add(self.a.node, self.volume.id, store)
-
-    def remove(self, slot=''):
-        return recovery_keys.remove(self.a.node, self.volume.id, slot)
-
-    def opens(self, key):
-        with contextlib.suppress(encryption_exceptions.WrongKey):
-            self.a.node.crypt.test(self.volume.id, key.encode())
-            return True
-        return False
-
-    def status(self):
-        return headers.status(self.a.node, self.volume.id)
-
-    def wrong(self):
-        """What is wrong, by what was looked at."""
-        return {each['what']: each['problem'] for each in headers.verify(
-            self.a.node, self.volume.id) if each['problem']}
-
-    def boot(self):
-        """The service, or the node, is there again."""
-        self.a.dead = False
-        if names.handle(self.volume.id) not in self.a.devices:
-            self.a.reconciler.converge_node()
-
-    def away(self, name):
-        """The key manager answers until a step of cryptsetup is taken."""
-        inner = getattr(crypt.SimCrypt, name)
-
-        def act(*args, **more):
-            result = inner(*args, **more)
-            self.world.secrets.state = crypt.AWAY
-            return result
-        return mock.patch.object(crypt.SimCrypt, name, act)
+A, B = rotate_case.A, rotate_case.B
 
 
 @ddt.ddt
@@ -840,7 +796,7 @@ class RestoreTest(Case):
 
         def attached(*args):
             restore(*args)
-            self.volume.volume_attachment = [test_connections.attachment('a')]
+            self.volume.volume_attachment = [attach_case.attachment('a')]
         with mock.patch.object(crypt.SimCrypt, 'restore', attached):
             self.restore()
         self.assertEqual(self.volume.id,
@@ -1040,7 +996,7 @@ class RestoreTest(Case):
         self.refused('open', error=exceptions.SourceBusy)
 
     def test_attached_whatever_its_status(self):
-        self.volume.volume_attachment = [test_connections.attachment('a')]
+        self.volume.volume_attachment = [attach_case.attachment('a')]
         for status in sorted(statuses.DETACHED):
             self.volume.status = status
             self.refused('attached')

@@ -18,16 +18,16 @@ from cinder_localclone.db import inventory
 from cinder_localclone.db import secrets
 from cinder_localclone.encryption import key_manager
 from cinder_localclone.encryption import leftovers
+from tests.helpers import records_case
 from tests.helpers import specs
-from tests.unit.db import test_moves as test_records
-from tests.unit.encryption import test_key_manager as test_keys
+from tests.world import fake_key_manager
 
 GONE, HERE, FAR = ('%s-cd3d-4029-88f4-3c64da986803' % begin for begin in (
     'aaaaaaaa', 'bbbbbbbb', 'cccccccc'))
 SECRET, BACKUP = leftovers.SECRET, leftovers.BACKUP
 
 
-class RecordsTest(test_records.Base):
+class RecordsTest(records_case.Base):
 
     def test_of_which_volumes_there_are_rows(self):
         known = secrets.SecretRecords()
@@ -61,7 +61,7 @@ class KeysTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.manager = test_keys.Manager()
+        self.manager = fake_key_manager.Manager()
         self.useFixture(fixtures.MockPatchObject(
             key_manager.key_manager, 'API', return_value=self.manager))
         self.useFixture(fixtures.MockPatchObject(

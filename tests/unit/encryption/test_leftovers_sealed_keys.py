@@ -12,25 +12,25 @@ from cinder_localclone.core import names
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.helpers import attach_case
+from tests.helpers import deferred_case
+from tests.helpers import encrypted_attach_case
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
 from tests.world import crypt
 from tests.world import records
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
+A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 OTHER = '00000009-0000-4000-8000-000000000000'
 
 
-class NoteTest(test_follow.Case):
+class NoteTest(deferred_case.Case):
     """A volume has followed to A; what was noted there has stayed."""
 
     def setUp(self):
         super().setUp()
-        guest = self.guest = test_follow.Guest(
-            provider_id=test_encrypted_guests.RECORDED)
+        guest = self.guest = deferred_case.Guest(
+            provider_id=encrypted_attach_case.RECORDED)
         guest.attach(A)
         guest.detach(B)
         self.here = guest.nodes[A]
@@ -119,11 +119,11 @@ class NoteTest(test_follow.Case):
         self.assertNothingKept()
 
 
-class FollowingTest(test_follow.Case):
+class FollowingTest(deferred_case.Case):
 
     def test_note_stays_until_the_swap(self):
         """A boot restores what is passed through as long as that."""
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         here, before = guest.nodes[A], guest.nodes[B]
         guest.detach(B)
         guest.attach(A)
@@ -149,13 +149,13 @@ class FollowingTest(test_follow.Case):
             self.assertIn(guest.id, here.disk.passed)
 
 
-class SwappedTest(test_follow.Case):
+class SwappedTest(deferred_case.Case):
     """Power fails at the end of a swap; the key manager is away then."""
 
     def setUp(self):
         super().setUp()
-        guest = self.guest = test_follow.Guest(
-            provider_id=test_encrypted_guests.RECORDED)
+        guest = self.guest = deferred_case.Guest(
+            provider_id=encrypted_attach_case.RECORDED)
         here = self.here = guest.nodes[A]
         real = stack.SimStack.end_swap
 
@@ -197,12 +197,12 @@ class SwappedTest(test_follow.Case):
 
 
 @ddt.ddt
-class MarkTest(test_follow.Case):
+class MarkTest(deferred_case.Case):
 
     @ddt.data('mark', 'note')
     def test_follows_while_lvm_fails(self, what):
         """A later look writes down what a boot needs."""
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         guest.attach(A)
         guest.detach(B)
         here, real = guest.nodes[A], getattr(crypt.SimCrypt, what)
@@ -232,7 +232,7 @@ class MarkTest(test_follow.Case):
 
     def test_at_rest(self):
         """It is open, and no boot would open it."""
-        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         guest.world.settle()
         guest.revive()
         here = guest.world.home(guest.volume)
@@ -241,7 +241,7 @@ class MarkTest(test_follow.Case):
         self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
 
 
-class BootTest(test_encrypted_guests.Case):
+class BootTest(encrypted_attach_case.Case):
     """A boot opens volumes without their locks, beside the service."""
 
     def setUp(self):
@@ -271,7 +271,7 @@ class BootTest(test_encrypted_guests.Case):
 
     def test_passed_through_no_more(self):
         self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        connector = dict(attach_case.ON_B, initiator='iqn.x')
         self.serve(connector)
 
         def detach():
@@ -283,27 +283,27 @@ class BootTest(test_encrypted_guests.Case):
         self.unlock(self.b, detach)
 
     def test_detached_at_home(self):
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
 
         def detach():
-            self.unserve(self.a, test_connections.ON_A)
+            self.unserve(self.a, attach_case.ON_A)
             self.attach('available')
         self.unlock(self.a, detach)
         self.assertNotIn(names.OPENED, self.tags())
 
     def test_left(self):
         """From the beginning to the end of a cold move."""
-        self.serve(test_connections.ON_A)
+        self.serve(attach_case.ON_A)
 
         def leave():
             self.attach('available')
-            self.a.move(self.volume, test_connections.B)
+            self.a.move(self.volume, attach_case.B)
             self.world.settle()
         self.unlock(self.a, leave)
         self.assertEqual({}, self.a.lvs)
 
 
-class LookTest(test_encrypted_guests.Case):
+class LookTest(encrypted_attach_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -363,9 +363,9 @@ class LookTest(test_encrypted_guests.Case):
 
     def test_in_use_and_locked(self):
         """It could not be opened yet."""
-        found = self.serve(test_connections.ON_A)
+        found = self.serve(attach_case.ON_A)
         self.attach('in-use', dict(found['data'], driver_volume_type='local'))
-        self.volume.volume_attachment[0].connector = test_connections.ON_A
+        self.volume.volume_attachment[0].connector = attach_case.ON_A
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.a.devices.pop(self.crypt)
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}

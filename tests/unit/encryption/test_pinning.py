@@ -32,8 +32,8 @@ from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import unlock
 from cinder_localclone.storage.privsep import cryptsetup_keys
 from tests.helpers import luks_headers
-from tests.scenarios import test_local_clone_gets_its_own_key as test_own_key
-from tests.unit.encryption import test_rotate_real_headers as test_real_headers
+from tests.helpers import own_key_case
+from tests.helpers import real_headers_case
 from tests.world import crypt
 
 
@@ -267,11 +267,7 @@ class PinnedTest(testtools.TestCase):
             pinning.settled(before, header))
 
 
-class Real(test_real_headers.RealTest):
-    """Headers in files, by the real cryptsetup; its own tests elsewhere."""
-
-    test_rotate = test_the_new_secret_is_lost_in_between = None
-    test_recovery_keys = test_restore = test_newborn = None
+class Real(real_headers_case.RealCase):
 
     def opened(self, volume, by_row=True):
         """The secrets that a volume is opened with."""
@@ -574,7 +570,7 @@ class OpenedTest(testtools.TestCase):
 
 
 @ddt.ddt
-class ChangedInBetweenTest(test_own_key.Case):
+class ChangedInBetweenTest(own_key_case.Case):
     """A network answers otherwise once the header was checked."""
 
     def setUp(self):
@@ -632,7 +628,7 @@ class ChangedInBetweenTest(test_own_key.Case):
 
 
 @ddt.ddt
-class ExtendedTest(test_own_key.Case):
+class ExtendedTest(own_key_case.Case):
     """What cryptsetup reads when a volume grows was not checked before."""
 
     @ddt.data('', crypt.AWAY)
@@ -675,7 +671,7 @@ class ExtendedTest(test_own_key.Case):
                 expected)
 
 
-class BackupTest(test_own_key.Case):
+class BackupTest(own_key_case.Case):
     """No backup is made of what is not the volume's header."""
 
     def setUp(self):

@@ -30,7 +30,8 @@ from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
 from tests.unit.volumes import test_connect as test_connections
 from tests import world as worlds
 from tests.world import crypt
@@ -38,7 +39,7 @@ from tests.world import effects
 from tests.world import records
 from tests.world import reencryption as sim
 
-A, B = test_encrypted_guests.A, test_encrypted_guests.B
+A, B = encrypted_attach_case.A, encrypted_attach_case.B
 SERPENT = 'serpent-xts-plain64'
 Status = reencrypt.Status
 
@@ -58,7 +59,7 @@ class JudgeTest(testtools.TestCase):
             for each in itertools.product((False, True), repeat=4)])
 
 
-class Case(test_encrypted_guests.Case):
+class Case(encrypted_attach_case.Case):
     """A volume at rest at A, which the driver has encrypted."""
 
     def setUp(self):
@@ -394,7 +395,7 @@ class StartTest(Case):
             self.volume.status = status
             self.assertRaises(encryption_exceptions.NotAtRest, self.start)
         self.attach('reserved', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertRaises(exceptions.StaleMove, self.start)
         self.attach('in-use', 'b')
         self.assertRaises(encryption_exceptions.NotAtRest, reencrypt.start,
@@ -766,12 +767,12 @@ class FencesTest(Case):
     def go_live(self):
         """A live migration to B begins."""
         self.attach('in-use', 'a', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
 
     def leave(self):
         self.a.opened.discard(self.crypt)
-        self.unserve(self.a, test_connections.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
 
     def test_cold_move(self):
         self.leave()
@@ -783,7 +784,7 @@ class FencesTest(Case):
         self.look()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.attach('reserved', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.attach('in-use', 'b')
         self.assertEqual('b@l#p', self.volume.host)
         self.go_on_at(self.b)
@@ -798,13 +799,13 @@ class FencesTest(Case):
             self.a.reencrypting, self.b.reencrypting])
         self.a.opened.discard(self.crypt)
         self.b.opened.add(self.crypt)
-        self.unserve(self.a, test_connections.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
         self.attach('in-use', 'b')
         self.go_on_at(self.b)
 
     def test_live_move_that_is_rolled_back(self):
         self.go_live()
-        self.unserve(self.b, test_connections.ON_B)
+        self.unserve(self.b, attach_case.ON_B)
         self.attach('in-use', 'a')
         self.assertEqual('a@l#p', self.volume.host)
         self.go_on_at(self.a)
@@ -835,7 +836,7 @@ class FencesTest(Case):
         sim.kill(self.a, self.volume.id)
         self.attach('available')
         self.attach('reserved', None)
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertFalse(self.header.under_way.interrupted)
         self.attach('in-use', 'b')
         self.go_on_at(self.b)
@@ -848,7 +849,7 @@ class FencesTest(Case):
         self.assertEqual('b@l#p', self.volume.host)
         self.a.opened.discard(self.crypt)
         self.b.opened.add(self.crypt)
-        self.unserve(self.a, test_connections.ON_A)
+        self.unserve(self.a, attach_case.ON_A)
         self.attach('in-use', 'b')
         self.world.settle()
         self.assertEqual(1, len(self.header.slots))
@@ -948,13 +949,12 @@ class FencesTest(Case):
         self.look()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.node.runner._inner.stubborn = True
-        delete = test_encrypted_guests.DeletedTest.delete
         # The process has the handle open.
         self.a.opened.add(self.handle)
-        self.assertRaises(exception.VolumeIsBusy, delete, self, self.a)
+        self.assertRaises(exception.VolumeIsBusy, self.delete, self.a)
         self.node.runner._inner.stubborn = False
         self.a.opened.discard(self.handle)
-        delete(self, self.a)
+        self.delete(self.a)
         self.assertEqual([{}, {}, set()], [
             self.a.lvs, self.a.devices, self.a.reencrypting])
 
@@ -972,7 +972,7 @@ class FencesTest(Case):
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
             self.attach('reserved', None)
-            self.serve(test_connections.ON_A)
+            self.serve(attach_case.ON_A)
         self.assertTrue(opened.call_args.args[3])
 
     def test_reader_that_may_not_write(self):

@@ -2,96 +2,44 @@
 """Keys are changed, and headers restored, by the real cryptsetup in files."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
 from unittest import mock
 import uuid
 
-import fixtures
-
 from cinder_localclone.core import encryption_exceptions
-from cinder_localclone.core.formats import cryptsetup_cli
-from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
-from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import recovery_keys
 from cinder_localclone.encryption import rotate
-from cinder_localclone.storage import cryptsetup
-from cinder_localclone.storage.privsep import cryptsetup as privileged_crypt
-from tests.helpers import configured
-from tests.unit.storage.privsep import test_cryptsetup as test_privileged_crypt
-from tests import world as worlds
-
-A = 'a@l'
+from tests.helpers.real_headers_case import A
+from tests.helpers.real_headers_case import RealCase
 
 
-class Crypt(cryptsetup.Cryptsetup):
-    """Headers are real; LVs and what decrypts them are the world's."""
+class RealTest(RealCase):
 
-    def __init__(self, sim, backups):
-        super().__init__('g', 60, backups, backend=configured.BACKEND)
-        self.note, self.close = sim.note, sim.close
-        self.mark, self.unmark = sim.mark, sim.unmark
-        self.former_directories = sim.former_directories
+    def wrong_once(self):
+        """Have the first answer about a new secret be that of another one."""
+        get, create = self.node.keys.get, self.node.keys.create
+        new = []
 
+        def noting(*args):
+            new.append(create(*args))
+            return new[0]
 
-class RealTest(test_privileged_crypt.CaseOfFiles):
-
-    def setUp(self):
-        super().setUp()
-        for module, name, value in (
-                (names, 'handle_path', lambda volume_id: str(
-                    self.directory / names.handle(volume_id))),
-                (privileged_crypt, 'require_handle', lambda path:
-                 names.volume_of_handle(os.path.basename(path)))):
-            self.useFixture(fixtures.MockPatchObject(module, name, value))
-        self.world = worlds.World()
-        node = self.world.nodes[A].node
-        self.node = dataclasses.replace(node, crypt=Crypt(
-            node.crypt, str(self.backups)))
-        self.volume = self.create()
-
-    def create(self):
-        volume = self.world.create_volume(
-            A, provider_id=str(volume_types.Recorded(16 << 20, '')))
-        key = self.node.keys.create(volume.id)
-        volume.provider_id = str(volume_types.Recorded(16 << 20, key))
-        self.node.keys.consume(key, 'volumes', volume.id)
-        self.image(names.handle(volume.id))
-        crypt = self.node.crypt
-        with self.through_the_cache():
-            crypt.format(volume.id, cryptsetup_cli.new_header(
-                volume_types.Encryption(), volume.id), self.secret(key))
-        crypt.write_token(volume.id, '0', str(luks_header.Token(
-            key, volume_types.KeyFormat.HEX, keyslots=('0',))))
-        crypt.back_up(volume.id)
-        volume.provider_id = str(volume_types.Recorded(
-            16 << 20, key, pin=crypt.header(volume.id).pin))
-        return volume
-
-    def secret(self, key):
-        return self.world.secrets.kept[key][1]
-
-    def key(self, volume=None):
-        return rows.recorded(volume or self.volume).key
-
-    def opens(self, key, volume=None):
-        try:
-            self.node.crypt.test((volume or self.volume).id, key)
-            return True
-        except encryption_exceptions.WrongKey:
-            return False
-
-    def assert_sound(self, volume=None):
-        with self.through_the_cache():
-            self.assertEqual([], [
-                each for each in headers.verify(
-                    self.node, (volume or self.volume).id)
-                if each['problem']])
+        def once(key, *args):
+            secret = get(key, *args)
+            if [key] == new:
+                new.append('told')
+                return secret[::-1]
+            return secret
+        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
+        for name in ('get_again', 'remove', 'find', 'consume', 'release'):
+            getattr(keys, name).side_effect = getattr(self.node.keys, name)
+        keys.create.side_effect, keys.get.side_effect = noting, once
+        return dataclasses.replace(self.node, keys=keys)
 
     def test_rotate(self):
         before, old = self.key(), self.secret(self.key())
@@ -138,27 +86,6 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
             recovery_keys.remove(self.node, self.volume.id, slot)
         self.assertFalse(self.opens(shown.key.encode()))
         self.assert_sound()
-
-    def wrong_once(self):
-        """Have the first answer about a new secret be that of another one."""
-        get, create = self.node.keys.get, self.node.keys.create
-        new = []
-
-        def noting(*args):
-            new.append(create(*args))
-            return new[0]
-
-        def once(key, *args):
-            secret = get(key, *args)
-            if [key] == new:
-                new.append('told')
-                return secret[::-1]
-            return secret
-        keys = mock.create_autospec(crypt_interfaces.Keys, instance=True)
-        for name in ('get_again', 'remove', 'find', 'consume', 'release'):
-            getattr(keys, name).side_effect = getattr(self.node.keys, name)
-        keys.create.side_effect, keys.get.side_effect = noting, once
-        return dataclasses.replace(self.node, keys=keys)
 
     def test_rotate_with_a_wrong_answer(self):
         before = self.key()

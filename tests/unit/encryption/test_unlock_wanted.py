@@ -13,14 +13,14 @@ from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.encryption import unlock_wanted
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
 from tests.world import crypt
 
-ON_A, ON_B = test_connections.ON_A, test_connections.ON_B
+ON_A, ON_B = attach_case.ON_A, attach_case.ON_B
 
 
-class OpeningTest(test_encrypted_guests.Case):
+class OpeningTest(encrypted_attach_case.Case):
 
     def used(self):
         """It is in use here, and something has closed it."""
@@ -101,12 +101,12 @@ class OpeningTest(test_encrypted_guests.Case):
             'a@l', provider_id=crypt.recorded('l'))
         crypt.encrypt(self.world, second)
         second.status = 'in-use'
-        second.volume_attachment = [test_connections.attachment('a')]
+        second.volume_attachment = [attach_case.attachment('a')]
         third = self.world.create_volume(
             'a@l', provider_id=crypt.recorded('l'))
         crypt.encrypt(self.world, third)
         third.status = 'in-use'
-        third.volume_attachment = [test_connections.attachment('a')]
+        third.volume_attachment = [attach_case.attachment('a')]
         self.world.headers[self.volume.id] = None
         del self.a.devices[names.handle(second.id)]
         found = self.open()

@@ -15,12 +15,12 @@ from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
 from cinder_localclone.storage import clone
 from tests.helpers import commands
+from tests.helpers import ended_move_case
 from tests.helpers import specs
-from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests.helpers.storage_case import SHADOW
 from tests.unit import callers
-from tests.unit.storage.test_logical_volumes import SHADOW
 
-A, B, C = test_remains.A, test_remains.B, test_remains.C
+A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 
 
 class RemoveCloneTest(testtools.TestCase):
@@ -58,7 +58,7 @@ class UnreadableTagTest(testtools.TestCase):
         node.stack.remove_lv.assert_not_called()
 
 
-class DeletionTest(test_remains.Base):
+class DeletionTest(ended_move_case.Base):
 
     def test_export_of_a_failed_move_that_has_ended(self):
         """the cast that tells the source so is lost, or is late."""
@@ -100,7 +100,7 @@ class DeletionTest(test_remains.Base):
         self.verify(world, volume, expected)
 
 
-class TearDownTest(test_remains.Base):
+class TearDownTest(ended_move_case.Base):
 
     def test_cut_within_a_tear_down(self):
         """What is not hydrated is never given out by itself."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each part of a move does, in which order, and what it refuses."""
 
-import contextlib
 from unittest import mock
 
 import ddt
@@ -15,77 +14,14 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
-from tests.scenarios import test_ended_move_pins_nothing as test_remains
+from tests.helpers.move_steps_case import A
+from tests.helpers.move_steps_case import B
+from tests.helpers.move_steps_case import Base
+from tests.helpers.move_steps_case import PREPARED
 from tests import world as worlds
 
-A, B, C = test_remains.A, test_remains.B, test_remains.C
-
-PREPARED = ['create_metadata', 'create_lv', 'attach', 'ensure_clone',
-            'ensure_handle_on_clone', 'read_head']
 TORN_DOWN = ['detach', 'remove_handle', 'remove_clone', 'disown',
              'remove_lv metadata']
-
-
-class Base(test_remains.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.new_world()
-
-    def new_world(self):
-        self.world, self.volume, self.expected = self.begin()
-        self.a, self.b, self.c = self.world.nodes.values()
-        self.handle = names.handle(self.volume.id)
-
-    def begun(self, event=Event.MOVE_BEGUN):
-        """A move from A to B that was recorded and is offered, no more."""
-        node = self.a.node
-        with self.a.lock(self.volume.id):
-            move = node.records.begin(
-                self.volume, B + '#p', event, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i')
-            node.stack.ensure_source(move)
-            node.exports.offer_source(move)
-        return move
-
-    def started(self):
-        """A live move whose guest is still at its source."""
-        self.a.opened.add(self.handle)
-        return self.a.move(self.volume, B, live=True)
-
-    def recorded(self):
-        move, = self.world.shadows.values()
-        return move
-
-    def locked(self, node, act, *args):
-        with node.lock(self.volume.id):
-            return act(node.node, *args)
-
-    @staticmethod
-    def called(node, act, *args):
-        """As by a peer: it takes the lock itself."""
-        return act(node.node, *args)
-
-    @contextlib.contextmanager
-    def does(self, **expected):
-        """What is done meanwhile, by the first letter of a node's host."""
-        start = len(self.world.done)
-        yield
-        self.assertEqual(
-            {'a': [], 'b': [], 'c': [], **expected},
-            {host[0]: self.world.effects(host, start)
-             for host in self.world.nodes})
-
-    @staticmethod
-    def first(room, name, act):
-        """Something happens once, just before a method does its work."""
-        call = getattr(room, name)
-
-        def acting(*args):
-            setattr(room, name, call)
-            act()
-            return call(*args)
-        setattr(room, name, acting)
 
 
 class OrderTest(Base):

@@ -12,25 +12,19 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
 from cinder_localclone.moves import source
-from tests.scenarios import test_move_survives_power_loss as test_move
-from tests.unit.moves import test_destination as test_move_steps
+from tests.helpers.holes import A
+from tests.helpers.holes import B
+from tests.helpers.holes import begin
+from tests.helpers.holes import HOLES
+from tests.helpers import move_case
+from tests.helpers import move_steps_case
 from tests import world as worlds
 
-A, B = test_move.A, test_move.B
 ZERO = worlds.ZERO
-#: In front, one that the guest writes to later, and one that stays.
-HOLES = (0, 2, 3)
-
-
-def begin(base, holes=HOLES, **how):
-    world = worlds.World(**how)
-    world.pool = 'pool'
-    volume = world.create_volume(A, holes)
-    return world, volume, list(world.nodes[A].lvs[volume.name])
 
 
 @ddt.ddt
-class StopTest(test_move.Base):
+class StopTest(move_case.Base):
     """With a stop at every moment; then converge."""
 
     begin = begin
@@ -45,14 +39,14 @@ class StopTest(test_move.Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*itertools.product(test_move.ONE, (False, True)))
+    @ddt.data(*itertools.product(move_case.ONE, (False, True)))
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, back):
         self.stop_everywhere(
             lambda stops: self.scenario(stops, faults, back),
-            turn=test_move.ONE.index(faults))
+            turn=move_case.ONE.index(faults))
 
-    @ddt.data(*test_move.ALIKE)
+    @ddt.data(*move_case.ALIKE)
     def test_stop_at_every_two_moments(self, faults):
         self.stop_everywhere(
             lambda stops: self.scenario(stops, faults, False), 2, nth=3)
@@ -87,14 +81,14 @@ class StopTest(test_move.Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*test_move.ONE)
+    @ddt.data(*move_case.ONE)
     def test_written_meanwhile_with_a_stop_at_every_moment(self, faults):
         self.stop_everywhere(lambda stops: self.writing(stops, faults),
-                             turn=test_move.ONE.index(faults))
+                             turn=move_case.ONE.index(faults))
 
 
 @ddt.ddt
-class SparseTest(test_move_steps.Base):
+class SparseTest(move_steps_case.Base):
 
     def begin(self, holes=HOLES, **how):
         return begin(self, holes, hosts=(A, B, 'c@l'), **how)
@@ -113,7 +107,7 @@ class SparseTest(test_move_steps.Base):
 
     def test_order(self):
         """Closed, flushed, mapped; and looked at again before the commit."""
-        prepared = test_move_steps.PREPARED
+        prepared = move_steps_case.PREPARED
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
                           'begin', 'ensure_source', 'offer_source',
                           'flush_handle', 'commit', 'converge_soon',
@@ -137,7 +131,7 @@ class SparseTest(test_move_steps.Base):
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
                           'begin', 'ensure_source', 'offer_source', 'commit',
                           'converge_soon', 'mark', 'remove_handle'],
-                       b=test_move_steps.PREPARED):
+                       b=move_steps_case.PREPARED):
             self.a.move(self.volume, B)
         self.assertEqual(0, self.clone().hydrated)
 
@@ -275,7 +269,7 @@ class SparseTest(test_move_steps.Base):
 
 
 @ddt.ddt
-class UnderGuestTest(test_move_steps.Base):
+class UnderGuestTest(move_steps_case.Base):
     """Of a source that was written until it was left."""
 
     def begin(self, **how):

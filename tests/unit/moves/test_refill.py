@@ -33,18 +33,19 @@ from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 from cinder_localclone.storage.privsep import while_suspended
 from cinder_localclone.volumes import reconcile
+from tests.helpers import clone_metadata
 from tests.helpers import commands
+from tests.helpers import holes
+from tests.helpers import move_case
+from tests.helpers import move_steps_case
 from tests.helpers import specs
-from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.helpers import storage_case
+from tests.helpers.writer import Writer
 from tests.unit import callers
-from tests.unit.core.formats import test_dm_clone_metadata as test_clone_metadata  # noqa: E501
-from tests.unit.moves import test_destination as test_move_steps
-from tests.unit.moves import test_holes as test_sparse
-from tests.unit.storage import test_logical_volumes as test_stack
 from tests import world as worlds
 from tests.world import disks
 
-A, B = test_move.A, test_move.B
+A, B = move_case.A, move_case.B
 #: A hole at the source, as well.
 HOLE = 3
 
@@ -68,14 +69,14 @@ def cut_short():
     return mock.patch.object(worlds.SimStack, 'refill', refill)
 
 
-class Begun(test_move_steps.Base):
+class Begun(move_steps_case.Base):
     """A volume is being copied to B."""
 
     def setUp(self):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(
             name='cinder_localclone', level=logging.WARNING))
-        self.world, self.volume, self.expected = test_sparse.begin(
+        self.world, self.volume, self.expected = holes.begin(
             self, (HOLE,))
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.a.move(self.volume, B)
@@ -1890,7 +1891,7 @@ class ResumedTest(Begun):
         self.assertEqual({}, comparison.memory.unseen)
 
 
-class BlocksTest(test_move_steps.Base):
+class BlocksTest(move_steps_case.Base):
     """Regions that are larger than what the pool maps."""
 
     def test_part_of_a_region(self):
@@ -1956,7 +1957,7 @@ class BlocksTest(test_move_steps.Base):
 
 
 @ddt.ddt
-class StopTest(test_move.Base):
+class StopTest(move_case.Base):
     """With a stop at every moment; then converge."""
 
     def setUp(self):
@@ -1965,7 +1966,7 @@ class StopTest(test_move.Base):
             worlds.SimNode, 'COMPARE_WAIT', 3600))
 
     def scenario(self, stop_at, faults):
-        world, volume, expected = test_sparse.begin(
+        world, volume, expected = holes.begin(
             self, (HOLE,), faults=faults)
         world.nodes[A].move(volume, B)
         b = world.nodes[B]
@@ -1984,7 +1985,7 @@ class StopTest(test_move.Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*test_move.ONE)
+    @ddt.data(*move_case.ONE)
     def test_stop_at_every_moment(self, faults):
         self.marked = 0
         self.stop_everywhere(lambda stops: self.scenario(stops, faults))
@@ -1995,7 +1996,7 @@ class StopTest(test_move.Base):
 class HandlesTest(testtools.TestCase):
 
     #: It was extended since: the clone is as long as before.
-    MOVE = dataclasses.replace(test_stack.MOVE, volume_gib=2)
+    MOVE = dataclasses.replace(storage_case.MOVE, volume_gib=2)
 
     def setUp(self):
         super().setUp()
@@ -2134,7 +2135,7 @@ class HandlesTest(testtools.TestCase):
         called.assert_called_once_with('g', self.MOVE.destination_lv, 30)
 
     def test_what_is_on_record(self):
-        metadata = test_clone_metadata.Writer(
+        metadata = clone_metadata.Writer(
             self.MOVE.geometry.regions(self.MOVE.size_bytes), {1, 2, 5}
         ).metadata()
 
@@ -2369,7 +2370,7 @@ class PoolTest(commands.Case):
               (3, [[0, 96]]))  # no power of two
     @ddt.unpack
     def test_all_is_copied_again(self, together, missing):
-        pool, move = Pool(together), test_stack.MOVE
+        pool, move = Pool(together), storage_case.MOVE
         clone = names.clone(move.shadow_id)
         for where, name, what in (
                 (thin_pool, 'to_be_written', pool.to_be_written),
@@ -2407,45 +2408,6 @@ class PoolTest(commands.Case):
         first = int(words['skip']) // REGION
         take(b''.join(bytes([1 + number % 250]) * REGION for number in range(
             first, first + int(words['count']) // REGION)))
-
-
-class Writer:
-    """The metadata of a pool, as the kernel writes them.
-
-    :param devices: what is mapped of each, by its number
-    :param most: keys of a node
-    """
-
-    def __init__(self, devices, most=3):
-        self.blocks, self._most = [b'', b''], most
-        roots = [(number, self.tree([(block, block << 24 | 5)
-                                     for block in sorted(mapped)]))
-                 for number, mapped in sorted(devices.items())]
-        root = self.tree(roots)
-        self.blocks[0] = self._superblock(0, 1, 0)
-        self.blocks[1] = self._superblock(1, 0, root)
-
-    def _superblock(self, number, held, root):
-        return struct.pack('<IIQ16sQIIQQ128s128sQ', 0, 0, number, b'',
-                           27022010, 2, 0, 1, held, b'', b'', root)
-
-    def tree(self, pairs, flags=2):
-        nodes = []
-        for at in range(0, max(1, len(pairs)), self._most):
-            part = pairs[at:at + self._most]
-            self.blocks.append(struct.pack(
-                '<IIQIIII', 0, flags, len(self.blocks), len(part),
-                self._most, 8, 0) + struct.pack(
-                    '<%dQ' % self._most, *([key for key, _value in part]
-                                           + [0] * self._most)[:self._most])
-                + struct.pack('<%dQ' % len(part), *(
-                    value for _key, value in part)))
-            nodes.append((part[0][0] if part else 0, len(self.blocks) - 1))
-        return nodes[0][1] if len(nodes) == 1 else self.tree(nodes, 1)
-
-    def write(self, path):
-        path.write_bytes(b''.join(
-            each + bytes(4096 - len(each)) for each in self.blocks))
 
 
 @ddt.ddt

@@ -4,12 +4,11 @@
 import datetime
 from unittest import mock
 
+from cinder import objects
+from cinder.tests.unit import fake_constants as fake
 import ddt
 import fixtures
 from oslo_utils import timeutils
-
-from cinder import objects
-from cinder.tests.unit import fake_constants as fake
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
@@ -21,26 +20,22 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.db import attachments
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.storage import iscsi_initiator
-from tests.unit.db import test_moves as test_records
-from tests.unit.storage import test_iscsi_initiator as test_sessions
-from tests.unit.storage import test_logical_volumes as test_stack
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import records_case
+from tests.helpers.remote_case import A
+from tests.helpers.remote_case import GIB
+from tests.helpers.remote_case import IQN
+from tests.helpers.remote_case import Passed
+from tests.helpers.remote_case import PROPERTIES
+from tests.helpers.remote_case import V1
+from tests.helpers import sessions_case
+from tests.helpers import storage_case
 from tests import world as worlds
 from tests.world import iscsi
 
-A = 'a@l'
-V1, GIB = test_sessions.V1, test_sessions.GIB
-IQN = iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
-#: As Cinder's database has them.
-PROPERTIES = {
-    'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
-    'target_iqn': IQN, 'target_portal': test_sessions.PORTAL,
-    'target_lun': '0', 'target_discovered': 'False', 'auth_method': 'CHAP',
-    'auth_username': 'user', 'auth_password': 'secret', 'discard': 'True'}
-
 
 @ddt.ddt
-class SessionsTest(test_sessions.Case):
+class SessionsTest(sessions_case.Case):
 
     def setUp(self):
         super().setUp()
@@ -91,7 +86,7 @@ class SessionsTest(test_sessions.Case):
                               iscsi_names.is_passed_from(named, home))
         self.assertFalse(iscsi_names.is_remote_to(IQN, V1, 'iqn.c'))
         self.assertFalse(iscsi_names.is_remote_to(
-            IQN, test_sessions.SHADOW, 'iqn.b'))
+            IQN, sessions_case.SHADOW, 'iqn.b'))
         for other in (iscsi_names.remote_iqn('iqn.x:', V1, 'i'),
                       iscsi_names.move_iqn('iqn.x:', V1)):
             self.assertIsNone(iscsi_names.volume_of_pass_iqn(other, A))
@@ -104,7 +99,7 @@ class SessionsTest(test_sessions.Case):
                           'identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
         self.called.iscsiadm.record_target.assert_called_once_with(
-            IQN, test_sessions.PORTAL, 'CHAP user secret', 30)
+            IQN, sessions_case.PORTAL, 'CHAP user secret', 30)
 
     def test_a_disk_that_is_there_is_not_logged_in_to(self):
         """iscsid brings it back; whoever uses it has it all the time."""
@@ -135,7 +130,7 @@ class SessionsTest(test_sessions.Case):
         self.assertFalse(self.sessions.has_begun(V1))
         self.attach()
         self.assertTrue(self.sessions.has_begun(V1))
-        self.assertFalse(self.sessions.has_begun(test_sessions.SHADOW))
+        self.assertFalse(self.sessions.has_begun(sessions_case.SHADOW))
         later = (iscsi_initiator.time.monotonic()
                  + iscsi_initiator.RECORDED + 1)
         with mock.patch.object(iscsi_initiator.time, 'monotonic',
@@ -171,7 +166,7 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsiadm.rescan.assert_called_once_with(
             '/dev/sda', iscsi_initiator.SCAN_TIMEOUT)
 
-    @ddt.data(*test_sessions.Case.UNKNOWN)
+    @ddt.data(*sessions_case.Case.UNKNOWN)
     def test_disk_that_has_just_appeared(self, identity):
         """It is waited for, and not scanned again beneath the kernel."""
         self.useFixture(fixtures.MockPatchObject(
@@ -181,7 +176,7 @@ class SessionsTest(test_sessions.Case):
         self.assertEqual('/dev/sda', self.attach())
         self.called.iscsiadm.rescan.assert_not_called()
 
-    @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
+    @ddt.data((GIB - 512, V1), (GIB, sessions_case.SHADOW))
     def test_another_disk(self, identity):
         self.called.block.identity.return_value = identity
         self.assertRaises(exceptions.WrongSource, self.attach)
@@ -192,16 +187,16 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsiadm.login.assert_not_called()
 
     def test_what_is_there(self):
-        self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb']})
+        self.disks({IQN: ['/dev/sda'], sessions_case.IQN: ['/dev/sdb']})
         self.assertEqual({V1: '/dev/sda'}, self.sessions.passed())
         self.disks({IQN: []})
         self.assertEqual({V1: ''}, self.sessions.passed())
 
     def test_ended_with_all_that_is_known_of_it(self):
         for found, recorded in (({IQN: ['/dev/sda']}, []), ({}, [IQN])):
-            self.disks({**found, test_sessions.IQN: ['/dev/sdb']})
+            self.disks({**found, sessions_case.IQN: ['/dev/sdb']})
             self.called.iscsiadm.recorded.return_value = [
-                *recorded, test_sessions.IQN]
+                *recorded, sessions_case.IQN]
             self.called.iscsiadm.end_session.reset_mock()
             self.assertTrue(self.sessions.end_passed(V1))
             self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
@@ -210,13 +205,13 @@ class SessionsTest(test_sessions.Case):
 
     def test_who_does_not_answer(self):
         """The source, or a home by which the volume is passed through."""
-        other = iscsi_names.pass_iqn('iqn.x:', test_sessions.SHADOW, 'i', A)
-        for down, away in (((), False), ((test_sessions.IQN,), True),
+        other = iscsi_names.pass_iqn('iqn.x:', sessions_case.SHADOW, 'i', A)
+        for down, away in (((), False), ((sessions_case.IQN,), True),
                            ((IQN,), True), ((other,), False)):
-            self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb'],
+            self.disks({IQN: ['/dev/sda'], sessions_case.IQN: ['/dev/sdb'],
                         other: ['/dev/sdc']})
             self.called.iscsiadm.is_down.side_effect = down.__contains__
-            self.assertIs(away, self.sessions.is_away(test_sessions.MOVE))
+            self.assertIs(away, self.sessions.is_away(sessions_case.MOVE))
 
     def test_ended_only_if_its_home_does_not_answer(self):
         """Else what was written there may still be on its way."""
@@ -228,14 +223,14 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsiadm.is_down.assert_called_with(IQN)
 
     def test_at_boot(self):
-        self.called.iscsiadm.recorded.return_value = [IQN, test_sessions.IQN]
+        self.called.iscsiadm.recorded.return_value = [IQN, sessions_case.IQN]
         self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
-        self.called.iscsiadm.known_portal.return_value = test_sessions.PORTAL
+        self.called.iscsiadm.known_portal.return_value = sessions_case.PORTAL
         self.disks({}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
         self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
         # A guest waits for a home that is away, and gets no error.
-        self.assertIn(test_sessions.SET_TIMEOUT, self.called.mock_calls)
+        self.assertIn(sessions_case.SET_TIMEOUT, self.called.mock_calls)
         self.disks({IQN: ['/dev/sda']})
         self.called.block.identity.return_value = GIB, 'x'
         self.assertRaises(exceptions.WrongSource,
@@ -243,7 +238,7 @@ class SessionsTest(test_sessions.Case):
 
 
 @ddt.ddt
-class StackTest(test_stack.Case):
+class StackTest(storage_case.Case):
 
     H = names.handle(V1)
 
@@ -253,7 +248,7 @@ class StackTest(test_stack.Case):
         self.ran.block.size.return_value = GIB
 
     def handle(self, below, **more):
-        return test_stack.device(
+        return storage_case.device(
             self.H, '253:7', '0 2097152 linear %s 0' % below, **more)
 
     def put(self):
@@ -287,7 +282,7 @@ class StackTest(test_stack.Case):
     def test_longer_than_the_disk(self):
         """Whoever has it open keeps the length; it is not cut off."""
         for opened, sectors in ((1, 4194304), (0, 2097152)):
-            self.devices(test_stack.device(
+            self.devices(storage_case.device(
                 self.H, '253:7', '0 4194304 linear 253:5 0', opened=opened))
             self.put()
             self.ran.dmsetup.swap_table.assert_called_with(
@@ -299,29 +294,29 @@ class StackTest(test_stack.Case):
         self.assertRaises(exceptions.WrongDevice, self.put)
 
     def test_onto_the_clone(self):
-        clone = names.clone_path(test_stack.SHADOW)
+        clone = names.clone_path(storage_case.SHADOW)
         for opened, length, table in (
                 (1, GIB, '0 2097152 linear %s 0' % clone),
                 # Nobody has seen what it had more.
                 (0, 2 * GIB, '0 2097152 linear %s 0' % clone),
                 (1, 2 * GIB, '0 2097152 linear %s 0\n2097152 2097152 linear '
-                 '/dev/g/volume-%s 2097152' % (clone, test_stack.SHADOW))):
-            self.devices(test_stack.device(
+                 '/dev/g/volume-%s 2097152' % (clone, storage_case.SHADOW))):
+            self.devices(storage_case.device(
                 self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
                 opened=opened), self.reads('8:16'))
-            self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
+            self.stack.follow_onto_clone(storage_case.MOVE, '/dev/sdc')
             self.ran.dmsetup.swap_flushed.assert_called_with(
                 self.H, table, '/dev/sdc', 30)
 
     def reads(self, source):
         """A clone, and which disk it reads."""
-        return test_stack.device(
-            names.clone(test_stack.SHADOW), '253:6',
+        return storage_case.device(
+            names.clone(storage_case.SHADOW), '253:6',
             '0 1 clone 253:4 253:5 ' + source)
 
     def test_flushed(self):
         self.devices(self.reads('8:16'))
-        self.stack.flush_disk(test_stack.MOVE, '/dev/sdc')
+        self.stack.flush_disk(storage_case.MOVE, '/dev/sdc')
         self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
 
     @ddt.data('8:32', None)
@@ -330,27 +325,27 @@ class StackTest(test_stack.Case):
         handle = self.handle('8:16', opened=1)
         self.devices(handle, *[self.reads(source)] if source else [])
         for act in (self.stack.flush_disk, self.stack.follow_onto_clone):
-            self.assertRaises(exceptions.WrongDevice, act, test_stack.MOVE,
+            self.assertRaises(exceptions.WrongDevice, act, storage_case.MOVE,
                               '/dev/sdc')
         self.ran.block.flush.assert_not_called()
         self.ran.dmsetup.swap_flushed.assert_not_called()
 
     def test_on_record_that_the_clone_may_be_written(self):
-        meta = names.metadata_lv(test_stack.SHADOW)
+        meta = names.metadata_lv(storage_case.SHADOW)
         for tags, expected in (((names.FOLLOWS,), True),
                                ((names.SWAPPING,), True), ((), False)):
-            self.lvs(test_stack.lv(meta, tags=frozenset(tags)))
-            self.assertIs(expected, self.stack.begin_swap(test_stack.MOVE))
+            self.lvs(storage_case.lv(meta, tags=frozenset(tags)))
+            self.assertIs(expected, self.stack.begin_swap(storage_case.MOVE))
         self.lvs()
-        self.assertFalse(self.stack.begin_swap(test_stack.MOVE))
+        self.assertFalse(self.stack.begin_swap(storage_case.MOVE))
         self.assertRan(
             mock.call.lvm.retag('fast', meta, [names.SWAPPING],
                                 [names.FOLLOWS], 30))
 
     def test_on_record_that_it_was_swapped(self):
-        self.stack.end_swap(test_stack.MOVE)
+        self.stack.end_swap(storage_case.MOVE)
         self.assertRan(mock.call.lvm.remove_tag(
-            'fast', names.metadata_lv(test_stack.SHADOW), names.SWAPPING,
+            'fast', names.metadata_lv(storage_case.SHADOW), names.SWAPPING,
             30))
 
     def test_marked_away(self):
@@ -360,7 +355,7 @@ class StackTest(test_stack.Case):
 
 
 @ddt.ddt
-class AttachmentsTest(test_records.Base):
+class AttachmentsTest(records_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -537,7 +532,7 @@ class AttachmentsTest(test_records.Base):
         volume = self.reload()
         for asked in (Asked.FOLLOW, Asked.ATTACH):
             move = self.records.begin(
-                volume, 'b@l#p', Event.MOVE_BEGUN, test_records.GEOMETRY,
+                volume, 'b@l#p', Event.MOVE_BEGUN, records_case.GEOMETRY,
                 lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
                 asked)
             self.assertEqual((asked, asked is Asked.FOLLOW),
@@ -553,24 +548,8 @@ class AttachmentsTest(test_records.Base):
         volume.save()
         self.assertRaises(
             exceptions.StaleMove, self.records.begin, volume, 'b@l#p',
-            Event.MOVE_BEGUN, test_records.GEOMETRY, str, 'CHAP u s', 'i',
+            Event.MOVE_BEGUN, records_case.GEOMETRY, str, 'CHAP u s', 'i',
             Asked.FOLLOW)
-
-
-class Passed(test_connections.Base):
-    """The volume stays at A, in a group, and is passed through on B."""
-
-    def setUp(self):
-        super().setUp()
-        self.volume.group_id = 'g'
-        self.connector = {'host': 'b', 'initiator': 'iqn.b'}
-        properties = self.serve(self.connector)
-        self.attach('in-use', 'b')
-        self.attached, = self.volume.volume_attachment
-        self.attached.connector = self.connector
-        self.attached.connection_info = dict(
-            properties['data'], driver_volume_type='local')
-        self.b.opened.add(self.handle)
 
 
 class EndsTest(Passed):
@@ -604,7 +583,7 @@ class EndsTest(Passed):
     def test_shelved_while_another_has_just_connected(self):
         old = timeutils.utcnow() - datetime.timedelta(days=9)
         self.shelve(created_at=old, updated_at=None)
-        other = test_connections.attachment('x')
+        other = attach_case.attachment('x')
         vars(other).update(
             connection_info={'driver_volume_type': 'iscsi'},
             created_at=timeutils.utcnow(), updated_at=None)
@@ -645,7 +624,7 @@ class EndsTest(Passed):
     def test_another_host_is_detached(self):
         """One without the backend, late."""
         self.b.opened.clear()
-        self.unserve(self.a, test_connections.ELSEWHERE)
+        self.unserve(self.a, attach_case.ELSEWHERE)
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertEqual({self.volume.id}, self.b.passed_handles())
 
@@ -859,7 +838,7 @@ class EndsTest(Passed):
                          repr(connection))
 
 
-class GivenBackTest(test_connections.Base):
+class GivenBackTest(attach_case.Base):
     """A live move to B, which may come back to the LV that is at A."""
 
     def test_handle_stays_on_the_lv(self):

@@ -2,11 +2,11 @@
 """A guest that was detached by force gets no volume back with another."""
 
 from cinder_localclone.core import exceptions
-from tests.unit.moves import test_remote_attachment as test_passing
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import remote_case
 
 
-class ReopenedTest(test_passing.Passed):
+class ReopenedTest(remote_case.Passed):
 
     def test_what_a_guest_has_open_that_lost_the_volume(self):
         """Two guests would write to one volume.
@@ -35,7 +35,7 @@ class ReopenedTest(test_passing.Passed):
         self.assertIn(self.handle, self.b.opened)
         self.assertRaises(IOError, self.b.write, self.volume.id, 1, 'lost')
         self.volume.volume_attachment = [
-            test_connections.attachment(None, 'another vm')]
+            attach_case.attachment(None, 'another vm')]
         self.volume.status = 'reserved'
         self.assertRaises(exceptions.SourceBusy, self.serve, self.connector)
         self.assertEqual(set(), self.a.remote)

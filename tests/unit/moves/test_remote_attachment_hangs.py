@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What waits for a home that serves it no more ends."""
 
-from tests.scenarios import test_deferred_move_opened_without_source as test_opened_without_source  # noqa: E501
-from tests.unit.moves import test_remote_attachment as test_passing
+from tests.helpers import remote_case
+from tests.helpers import remote_guest_case
 
 
-class DetachedByForceTest(test_passing.Passed):
+class DetachedByForceTest(remote_case.Passed):
 
     def test_a_process_that_waits_for_what_is_served_no_more(self):
         """An instance can't be deleted, its process not killed, for a day.
@@ -26,7 +26,7 @@ class DetachedByForceTest(test_passing.Passed):
         :func:`.delete._is_closed`) the session of what no attachment names
             goes first if it is down.
         """
-        self.useFixture(test_opened_without_source.Kernel(
+        self.useFixture(remote_guest_case.Kernel(
             self.b, self.handle, self.volume.id))
         self.unserve(self.a, None)
         self.volume.volume_attachment = []

@@ -5,12 +5,12 @@ import copy
 
 import ddt
 
-from tests.unit.moves import test_remote_attachment as test_passing
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
+from tests.helpers import remote_case
 
 
 @ddt.ddt
-class TwoAttachmentsTest(test_passing.Passed):
+class TwoAttachmentsTest(remote_case.Passed):
 
     def check_kept(self, initiator):
         self.assertEqual({(self.volume.id, initiator)}, self.a.remote)
@@ -74,12 +74,12 @@ class TwoAttachmentsTest(test_passing.Passed):
     def attach_elsewhere(self):
         """A host without the backend has it, and nobody else."""
         self.volume.volume_attachment = [
-            test_connections.attachment(None)]
+            attach_case.attachment(None)]
         self.b.opened.clear()
         self.unserve(self.a, self.connector)
-        properties = self.serve(test_connections.ELSEWHERE)
+        properties = self.serve(attach_case.ELSEWHERE)
         attached, = self.volume.volume_attachment
-        attached.connector = test_connections.ELSEWHERE
+        attached.connector = attach_case.ELSEWHERE
         attached.connection_info = dict(
             properties['data'], driver_volume_type='iscsi')
         return properties
@@ -89,7 +89,7 @@ class TwoAttachmentsTest(test_passing.Passed):
         self.attach_elsewhere()
         attached, = self.volume.volume_attachment
         self.volume.volume_attachment.append(copy.copy(attached))
-        self.unserve(self.a, test_connections.ELSEWHERE)
+        self.unserve(self.a, attach_case.ELSEWHERE)
         self.check_kept('iqn.x')
 
     def test_one_export_has_one_secret(self):
@@ -100,9 +100,9 @@ class TwoAttachmentsTest(test_passing.Passed):
         """
         first = self.attach_elsewhere()
         self.volume.volume_attachment.append(
-            test_connections.attachment(None))
-        self.assertEqual(first, self.serve(test_connections.ELSEWHERE))
-        other = dict(test_connections.ELSEWHERE, initiator='iqn.y')
+            attach_case.attachment(None))
+        self.assertEqual(first, self.serve(attach_case.ELSEWHERE))
+        other = dict(attach_case.ELSEWHERE, initiator='iqn.y')
         self.assertNotEqual(first['data']['auth_password'],
                             self.serve(other)['data']['auth_password'])
 

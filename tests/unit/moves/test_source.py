@@ -9,13 +9,13 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
-from tests.unit.moves import test_destination as test_move_steps
+from tests.helpers import move_steps_case
 from tests import world as worlds
 
-A, B = test_move_steps.A, test_move_steps.B
+A, B = move_steps_case.A, move_steps_case.B
 
 
-class SourceTest(test_move_steps.Base):
+class SourceTest(move_steps_case.Base):
 
     def test_moves_after_a_reboot(self):
         """Nothing has made its handle yet."""
@@ -86,7 +86,7 @@ class SourceTest(test_move_steps.Base):
         self.check(self.world, self.volume, self.expected)
 
 
-class CommitTest(test_move_steps.Base):
+class CommitTest(move_steps_case.Base):
     """The database commits or does not; the answer is lost."""
 
     def commits(self, swap, found):

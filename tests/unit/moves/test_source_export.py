@@ -18,17 +18,17 @@ from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import revert
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import move_steps_case
+from tests.helpers import reconcile_case
 from tests.helpers import specs
 from tests.unit import callers
-from tests.unit.moves import test_destination as test_move_steps
-from tests.unit.volumes import test_reconcile
 from tests import world as worlds
 
-A, B, C = test_move_steps.A, test_move_steps.B, test_move_steps.C
+A, B, C = move_steps_case.A, move_steps_case.B, move_steps_case.C
 FAILED = exceptions.CommandFailed(command='dmsetup', code=1, stderr='busy')
 
 
-class HandleTest(test_move_steps.Base):
+class HandleTest(move_steps_case.Base):
     """The source has the handle as long as the volume may be used there."""
 
     def at_source(self):
@@ -137,7 +137,7 @@ class HandleTest(test_move_steps.Base):
                          self.a.devices)
 
 
-class OfferedTest(test_move_steps.Base):
+class OfferedTest(move_steps_case.Base):
 
     def test_as_much_as_is_copied(self):
         """An extension that failed has left the LV longer."""
@@ -300,7 +300,7 @@ class UsersTest(testtools.TestCase):
 
 
 @ddt.ddt
-class StrayTest(test_reconcile.Base):
+class StrayTest(reconcile_case.Base):
     """The source device of a move that is over, and of which nobody knows."""
 
     def setUp(self):

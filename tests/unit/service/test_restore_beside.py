@@ -5,11 +5,11 @@ from unittest import mock
 
 from cinder_localclone.core import boot_plan
 from cinder_localclone.service import restore
-from tests.unit.volumes import test_connect as test_connections
+from tests.helpers import attach_case
 from tests.world import iscsi
 
 
-class RestoreTest(test_connections.Base):
+class RestoreTest(attach_case.Base):
 
     def test_guest_comes_back_meanwhile(self):
         """What has left is not put beneath a guest that is passed through.
@@ -20,7 +20,7 @@ class RestoreTest(test_connections.Base):
         3. The guest is attached to A again: it is passed through to B.
         4. "restore" comes to this volume.
         """
-        self.serve(test_connections.ON_B)
+        self.serve(attach_case.ON_B)
         self.assertIs(self.b, self.world.home(self.volume))
         self.a.reconciler.converge_node()
         self.assertNotIn(self.handle, self.a.devices)
@@ -29,7 +29,7 @@ class RestoreTest(test_connections.Base):
 
         def then_attached(present):
             planned = plan(present)
-            self.serve(dict(test_connections.ON_A, initiator='iqn.x'), self.b)
+            self.serve(dict(attach_case.ON_A, initiator='iqn.x'), self.b)
             self.assertEqual({'below': 'disk of ' + self.volume.id},
                              self.a.devices[self.handle])
             # The command takes no lock; the simulated stack asks for one.

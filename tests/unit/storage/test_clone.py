@@ -15,12 +15,12 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core import names
 from cinder_localclone.storage.privsep import sysfs
-from tests.unit.storage import test_logical_volumes as test_stack
-from tests.unit.storage.test_logical_volumes import device
-from tests.unit.storage.test_logical_volumes import META
-from tests.unit.storage.test_logical_volumes import MOVE
-from tests.unit.storage.test_logical_volumes import SHADOW
-from tests.unit.storage.test_logical_volumes import V1
+from tests.helpers import storage_case
+from tests.helpers.storage_case import device
+from tests.helpers.storage_case import META
+from tests.helpers.storage_case import MOVE
+from tests.helpers.storage_case import SHADOW
+from tests.helpers.storage_case import V1
 
 TABLE = ('0 2097152 clone /dev/fast/%s /dev/g/volume-%s 8:0 128 2 '
          'no_hydration no_discard_passdown' % (META, SHADOW))
@@ -43,7 +43,7 @@ def replaced(in_use=False):
 
 
 @ddt.ddt
-class CloneTest(test_stack.Case):
+class CloneTest(storage_case.Case):
     """A clone is left while it is right, and never loaded over a live one."""
 
     RW = '0 8 clone 8 6/1024 128 0/16384 0 0 0 rw'
@@ -92,7 +92,7 @@ class CloneTest(test_stack.Case):
         self.assertEqual(DISCARDS, self.changes()[-1])
 
     def test_holes_that_cannot_be_discarded(self):
-        self.ran.block.discard.side_effect = test_stack.FAILED
+        self.ran.block.discard.side_effect = storage_case.FAILED
         self.assertTrue(self.ensure(holes=HOLES))
         self.assertEqual([CREATED[0], LEFT_OUT, DISCARDS],
                          self.changes())
@@ -161,7 +161,7 @@ class CloneTest(test_stack.Case):
 
     def test_whether_it_was_looked_for_them(self):
         for tags, expected in (((names.UNMAPPED,), True), ((), False)):
-            self.lvs(test_stack.lv(META, tags=tags))
+            self.lvs(storage_case.lv(META, tags=tags))
             self.assertIs(expected, self.stack.is_unmapped(MOVE))
         self.lvs()
         self.assertFalse(self.stack.is_unmapped(MOVE))
@@ -249,7 +249,7 @@ class CloneTest(test_stack.Case):
         self.assertTrue(self.ensure())
         self.assertIn('[localclone-202]', log.output)
 
-    @ddt.data(test_stack.FAILED,
+    @ddt.data(storage_case.FAILED,
               exceptions.CommandTimeout(command='c', seconds=30))
     def test_how_it_was_need_not_be_known_to_load_it_anew(self, error):
         self.ran.dmsetup.status.side_effect = error

@@ -7,14 +7,14 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from tests.unit.storage import test_logical_volumes as test_stack
+from tests.helpers import storage_case
 
-V1, device = test_stack.V1, test_stack.device
+V1, device = storage_case.V1, storage_case.device
 GUARD, HANDLE = names.guard(V1), names.handle(V1)
 TABLE = str(dm_tables.Guard('253:7', 4096, 2097152))
 
 
-class GuardTest(test_stack.Case):
+class GuardTest(storage_case.Case):
 
     def present(self, *more, sectors=2097152, number='253:7'):
         self.devices(device(HANDLE, number, '0 %d linear 253:5 0' % sectors,
@@ -72,7 +72,7 @@ class GuardTest(test_stack.Case):
 
     def test_one_in_use_keeps_its_path(self):
         self.present(device(GUARD, '253:9', TABLE, 1))
-        self.ran.dmsetup.remove.side_effect = test_stack.FAILED
+        self.ran.dmsetup.remove.side_effect = storage_case.FAILED
         self.assertRaises(exceptions.CommandFailed, self.stack.remove_handle,
                           V1)
         self.assertRan(mock.call.dmsetup.remove(GUARD, 30))
@@ -97,7 +97,7 @@ class GuardTest(test_stack.Case):
             self.assertIs(expected, self.stack.can_guard())
 
 
-class UsersTest(test_stack.Case):
+class UsersTest(storage_case.Case):
     """Who uses a volume whose handle has something above it."""
 
     def users(self, opened, *tops):
@@ -146,7 +146,7 @@ class UsersTest(test_stack.Case):
         self.assertEqual(0, self.users(1, paused))
 
 
-class FlushTest(test_stack.Case):
+class FlushTest(storage_case.Case):
 
     def test_what_is_above_a_handle_has_a_page_cache_of_its_own(self):
         for name, table in (
@@ -163,7 +163,7 @@ class FlushTest(test_stack.Case):
                 [call.args[0] for call in self.ran.block.flush.mock_calls])
 
 
-class ServedTest(test_stack.Case):
+class ServedTest(storage_case.Case):
     """What other nodes are served: above the handle, beside its top."""
 
     SERVED = names.served(V1)

@@ -3,11 +3,11 @@
 
 from cinder_localclone.core import iscsi
 from cinder_localclone.moves import remote_attachment
-from tests.unit.storage import test_iscsi_initiator as test_sessions
+from tests.helpers import sessions_case
 from tests import world as worlds
 
 
-class RecordLeftTest(test_sessions.Case):
+class RecordLeftTest(sessions_case.Case):
 
     def test_of_a_volume_that_was_detached_meanwhile(self):
         """Each boot tries to log in to what is not served to this node.

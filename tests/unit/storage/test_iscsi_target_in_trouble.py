@@ -20,12 +20,12 @@ from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio
 from cinder_localclone.storage.privsep import lio_configfs
 from tests.helpers import commands
+from tests.helpers import export_rows
+from tests.helpers import lio_case
+from tests.helpers import reconcile_case
 from tests.helpers import specs
-from tests.scenarios import test_exports_are_those_of_attachments_and_moves as test_served  # noqa: E501
-from tests.unit.storage.privsep import test_lio
-from tests.unit.volumes import test_reconcile
 
-V, S = test_served.V, test_served.S
+V, S = export_rows.V, export_rows.S
 ABSENT = names.absent_source(S)
 
 
@@ -51,8 +51,8 @@ class StopServingTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.node = specs.node(host=test_served.E)
-        self.node.records.move_of.return_value = test_served.moving(
+        self.node = specs.node(host=export_rows.E)
+        self.node.records.move_of.return_value = export_rows.moving(
             state.Phase.MIGRATING, True)
         self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports
@@ -98,17 +98,17 @@ class StopServingTest(testtools.TestCase):
             iscsi.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
 
 
-class OldKernelTest(test_lio.Case):
+class OldKernelTest(lio_case.Case):
 
     def test_second_target_of_a_store_made_on_a_clone(self):
         self.discards(0)
-        test_lio.export()
+        lio_case.export()
         self.discards(1 << 24)  # the copy is complete
         self.lio.refuses['emulate_tpu'] = 99
-        self.assertTrue(test_lio.export(iqn=test_lio.OTHER_IQN))
+        self.assertTrue(lio_case.export(iqn=lio_case.OTHER_IQN))
 
 
-class HangingTest(test_lio.Case):
+class HangingTest(lio_case.Case):
 
     def test_within_the_time_limit(self):
         """'Seconds for one change, with those that wait before it.'"""
@@ -159,11 +159,11 @@ class HangingTest(test_lio.Case):
             [iscsi_target.PROBE_TIMEOUT] * (1 + lio.MOST_HANGING), limits)
 
 
-class HydrationTest(test_reconcile.Base):
+class HydrationTest(reconcile_case.Base):
 
     def test_the_target_holds_up_no_copy(self):
         """Three other volumes' targets hang; this one only has an export."""
-        B = test_reconcile.B
+        B = reconcile_case.B
         self.a.move(self.volume, B)
         self.volume.status = 'in-use'
         self.volume.volume_attachment = [types.SimpleNamespace(

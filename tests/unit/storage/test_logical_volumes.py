@@ -8,7 +8,6 @@ from unittest import mock
 
 import ddt
 import fixtures
-import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
@@ -16,87 +15,17 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.storage import clone
-from cinder_localclone.storage import handles
 from cinder_localclone.storage import logical_volumes
-from cinder_localclone.storage.privsep import block
-from cinder_localclone.storage.privsep import cryptsetup
-from cinder_localclone.storage.privsep import dmsetup
-from cinder_localclone.storage.privsep import links
-from cinder_localclone.storage.privsep import lvm
-from tests.helpers import specs
-
-GIB = 1 << 30
-V1, SHADOW, SNAPSHOT = (
-    '%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3))
-MOVE = state.Move(
-    V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
-                            state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
-    'volume-' + V1, 'volume-' + SHADOW, 1,
-    location='192.0.2.1:3260,1 iqn.2026-11.org.example:x 0')
-META = names.metadata_lv(SHADOW)
-FAILED = exceptions.CommandFailed(command='c', code=1, stderr='s')
-
-
-class Case(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.ran = mock.Mock()
-        for room in (block, cryptsetup, dmsetup, links, lvm):
-            self.ran.attach_mock(specs.Room(original=room),
-                                 room.__name__.rpartition('.')[2])
-        for module, room in ((logical_volumes, 'lvm'),
-                             (logical_volumes, 'block'), (clone, 'block'),
-                             (clone, 'lvm'), (handles, 'block'),
-                             (handles, 'dmsetup'),
-                             (clone, 'dmsetup'),
-                             *[(handles, room) for room in (
-                                 'block', 'cryptsetup', 'dmsetup', 'links',
-                                 'lvm')]):
-            patched = mock.patch.object(module, room, getattr(self.ran, room))
-            patched.start()
-            self.addCleanup(patched.stop)
-        self.stack = clone.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        self.stack._extent = 4 << 20
-        self.ran.lvm.extent_size.return_value = 4 << 20
-        self.ran.dmsetup.mend_path.return_value = False
-        self.ran.block.number.return_value = ''
-        self.ran.block.lv_number.return_value = ''
-
-    def lvs(self, *present):
-        self.stack.lvs = lambda: {each.name: each for each in present}
-
-    def called(self):
-        return [name for name in (
-            call[0].partition('.')[2] for call in self.ran.mock_calls)
-            if name not in ('mend_path', 'lv_number')]
-
-    def assertRan(self, *calls):
-        """These, besides looks at the handle's path and at LVs."""
-        self.assertEqual(list(calls), [
-            call for call in self.ran.mock_calls
-            if call[0] not in ('dmsetup.mend_path', 'block.lv_number')])
-
-    def without_lvm(self, lv, number):
-        """The kernel has an LV, and LVM is not to be asked."""
-        self.ran.block.lv_number.side_effect = lambda group, name: (
-            number if (group, name) == ('g', lv) else '')
-        self.stack.lvs = lambda: self.fail('LVM is asked')
-
-    def devices(self, *present):
-        self.stack.devices = lambda only=None: {
-            each.name: each for each in present
-            if only is None or each.name in only}
-
-
-def device(name, number, table, opened=0, suspended=False):
-    return dm_tables.Device(name, names.device_uuid(name), number, opened,
-                            suspended, table)
-
-
-def lv(name, number='', group='g', size=GIB, tags=(), **more):
-    return lvm_reports.LogicalVolume(
-        group, name, size, number, frozenset(tags), **more)
+from tests.helpers.storage_case import Case
+from tests.helpers.storage_case import device
+from tests.helpers.storage_case import FAILED
+from tests.helpers.storage_case import GIB
+from tests.helpers.storage_case import lv
+from tests.helpers.storage_case import META
+from tests.helpers.storage_case import MOVE
+from tests.helpers.storage_case import SHADOW
+from tests.helpers.storage_case import SNAPSHOT
+from tests.helpers.storage_case import V1
 
 
 @ddt.ddt

@@ -11,53 +11,14 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import uncommitted
-from tests.scenarios import test_move_survives_power_loss as test_move
-from tests.unit import callers
-from tests.unit.volumes import test_snapshots
+from tests.helpers.local_clone_case import Base
+from tests.helpers.local_clone_case import FAILURES
+from tests.helpers.local_clone_case import ZEROS
+from tests.helpers import move_case
 from tests import world as worlds
 
 A, B, C = 'a@l', 'b@l', 'c@l'
-ONE, TWO = test_move.ONE, test_move.TWO
-FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
-ZEROS = [worlds.ZERO] * worlds.REGIONS
-
-
-class Base(test_snapshots.Base):
-
-    @staticmethod
-    def bear(world, volume, of):
-        """What Cinder has the node do that it has chosen.
-
-        :param of: a volume's id, or a snapshot's
-        """
-        node = world.nodes[volume.host.partition('#')[0]]
-        if of in world.snapshots:
-            clone.from_snapshot(node.node, volume.id, of)
-        else:
-            clone.from_volume(node.reconciler, volume.id, of, 0)
-
-    @staticmethod
-    def delete(world, volume):
-        """Cinder deletes it where its row says that it is, until it is."""
-        volume.status = 'deleting'
-        for _attempt in range(4):
-            try:
-                callers.delete(world.home(volume).node, volume)
-            except FAILURES:
-                world.recover()
-            else:
-                break
-        else:
-            raise AssertionError('never deleted')
-        world.destroy(volume)
-
-    def assert_born(self, world, volume, expected):
-        """It has what its image had, and zeros after that."""
-        home = world.home(volume)
-        regions = volume.size * worlds.REGIONS
-        self.assertEqual(
-            (expected + ZEROS)[:regions],
-            [home.read(volume.id, n) for n in range(regions)])
+ONE, TWO = move_case.ONE, move_case.TWO
 
 
 @ddt.ddt

@@ -6,9 +6,6 @@ import types
 from unittest import mock
 
 import ddt
-import fixtures
-from oslo_utils import uuidutils
-import testtools
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import boot_plan
@@ -22,56 +19,16 @@ from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes import operations
+from tests.helpers.attach_case import A
+from tests.helpers.attach_case import attachment
+from tests.helpers.attach_case import B
+from tests.helpers.attach_case import Base
+from tests.helpers.attach_case import ELSEWHERE
+from tests.helpers.attach_case import ON_A
+from tests.helpers.attach_case import ON_B
 from tests.unit import callers
 from tests import world as worlds
 from tests.world import stack as worlds_stack
-
-A, B = 'a@l', 'b@l'
-ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
-ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
-
-
-def attachment(host, instance='vm'):
-    return types.SimpleNamespace(
-        id=uuidutils.generate_uuid(), instance_uuid=instance,
-        connection_info=None, mountpoint=None,
-        attach_status='attached' if host else 'reserved',
-        connector={'host': host} if host else None)
-
-
-class Base(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.world = worlds.World()
-        self.volume = self.world.create_volume(A)
-        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
-        self.handle = names.handle(self.volume.id)
-        self.attach('reserved', None)
-        # Closing is not waited for.
-        self.sleep = self.useFixture(
-            fixtures.MockPatch('tenacity.nap.time.sleep')).mock
-        self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.volumes.connect.CLOSING', -1))
-
-    def attach(self, status, *hosts):
-        self.volume.status = status
-        self.volume.volume_attachment = [attachment(host) for host in hosts]
-
-    def serve(self, connector, node=None):
-        return (node or self.a).serve(self.volume, connector)
-
-    def unserve(self, node, connector):
-        node.unserve(self.volume, connector)
-
-    def move(self):
-        return self.a.node.records.move_of(self.volume.id)
-
-    def is_local(self, properties):
-        self.assertEqual({
-            'driver_volume_type': 'local', 'data': {
-                'device_path': '/dev/mapper/' + self.handle,
-                'discard': True}}, properties)
 
 
 @ddt.ddt

@@ -12,29 +12,15 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import exports
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
-from tests.unit.volumes import test_connect as test_connections
-from tests.unit.volumes import test_reconcile
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers.exports_case import A
+from tests.helpers.exports_case import B
+from tests.helpers.exports_case import Base
 from tests.world import crypt
 from tests.world import iscsi
 from tests.world import peers
 from tests.world import stack
-
-A, B = test_reconcile.A, test_reconcile.B
-
-
-class Base(test_reconcile.Base):
-
-    def fail_once(self):
-        self.served('in-use')
-        with mock.patch.object(iscsi.SimExports, 'offer_again',
-                               side_effect=OSError('no such address')):
-            self.converge()
-        self.assertEqual(set(), self.a.remote)
-
-    def cut(self):
-        self.a.stop(power=True)
-        self.a.dead = False
 
 
 class SettleTest(Base):
@@ -350,7 +336,7 @@ class StartTest(Base):
         self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
 
 
-class GivenUpCopyTest(test_encrypted_guests.Case):
+class GivenUpCopyTest(encrypted_attach_case.Case):
     """Cinder's copy of a volume was given up here; its row is still there."""
 
     def test_volume_is_passed_through(self):
@@ -366,5 +352,5 @@ class GivenUpCopyTest(test_encrypted_guests.Case):
             return offer(this, *args, **how)
         with mock.patch.object(iscsi.SimExports, 'offer_volume',
                                look_then_offer):
-            self.serve(dict(test_connections.ON_B, initiator='iqn.b'))
+            self.serve(dict(attach_case.ON_B, initiator='iqn.b'))
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)

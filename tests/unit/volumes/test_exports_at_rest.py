@@ -18,16 +18,16 @@ from cinder_localclone.moves import deferred
 from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import exports
 from cinder_localclone.volumes import migrate
-from tests.unit.volumes import test_exports as test_serving
+from tests.helpers import exports_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import disks
 from tests.world import iscsi
 
-A, B = test_serving.A, test_serving.B
+A, B = exports_case.A, exports_case.B
 
 
-class SettleTest(test_serving.Base):
+class SettleTest(exports_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -303,7 +303,7 @@ class SettleTest(test_serving.Base):
                 self.a.devices[names.handle(self.volume.id)]))
 
 
-class CopyTest(test_serving.Base):
+class CopyTest(exports_case.Base):
     """Cinder copies another volume into one here, under that one's handle."""
 
     def setUp(self):

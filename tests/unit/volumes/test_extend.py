@@ -23,10 +23,10 @@ from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import interrupted as unended
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
+from tests.helpers import attach_case
+from tests.helpers import move_case
 from tests.helpers import sampling
-from tests.scenarios import test_move_survives_power_loss as test_move
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
 from tests import world as worlds
 from tests.world import disks
 
@@ -80,7 +80,7 @@ class ExtendingTest(testtools.TestCase):
         """A node that does not answer is found out before anything grows."""
         self.volume.group_id = 'g'
         self.volume.status = 'in-use'
-        self.volume.volume_attachment = [test_connections.attachment('b')]
+        self.volume.volume_attachment = [attach_case.attachment('b')]
         for fault in (None, exceptions.PeerUnreachable(
                 host=B, method='m', seconds=1)):
             asked = []
@@ -412,7 +412,7 @@ class ExtendingTest(testtools.TestCase):
         """Its copy in another backend has the old size."""
         if before == 'in-use':
             self.volume.volume_attachment = [
-                test_connections.attachment('a')]
+                attach_case.attachment('a')]
         self.volume.migration_status = status
         error = self.assertRaises(exceptions.NotPossible, self.extend)
         self.assertIn('Cinder is migrating it', str(error))
@@ -729,7 +729,7 @@ class ExtendingTest(testtools.TestCase):
     @ddt.data('kill', 'cut', 'cut both')
     def test_stopped_at_every_moment(self, fault):
         """The size is the old or the new one; the data are there."""
-        for moment in sampling.turn(1000, test_move.ONE.index((fault,))):
+        for moment in sampling.turn(1000, move_case.ONE.index((fault,))):
             world = self.world = worlds.World((), (fault,))
             self.a, self.b = world.nodes[A], world.nodes[B]
             volume = self.volume = world.create_volume(A)

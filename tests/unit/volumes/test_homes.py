@@ -11,14 +11,14 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.volumes import homes
+from tests.helpers import attach_case
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
 
-A, B, ON_B = test_connections.A, test_connections.B, test_connections.ON_B
+A, B, ON_B = attach_case.A, attach_case.B, attach_case.ON_B
 
 
 @ddt.ddt
-class HomesTest(test_connections.Base):
+class HomesTest(attach_case.Base):
 
     def setUp(self):
         super().setUp()

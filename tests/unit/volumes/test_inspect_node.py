@@ -13,12 +13,12 @@ from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
 from cinder_localclone.volumes import inspect
-from tests.unit.cmd.metrics import test_command as test_metrics
+from tests.helpers import inventory_rows
 from tests import world as worlds
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 GIB = 1 << 30
-V1, V2, SHADOW = test_metrics.V1, test_metrics.V2, test_metrics.SHADOW
+V1, V2, SHADOW = inventory_rows.V1, inventory_rows.V2, inventory_rows.SHADOW
 STATUS = dm_tables.CloneStatus(128, 1, 9, 4, 16384, 1, True, 'rw')
 
 
@@ -38,12 +38,12 @@ def present(lvs=(), devices=()):
 
 
 def volume_lv(volume=V1, owner=None, number='253:1'):
-    return test_metrics.lv('volume-' + volume, *names.tags(
+    return inventory_rows.lv('volume-' + volume, *names.tags(
         volume=owner or volume), number=number)
 
 
 def metadata():
-    return test_metrics.lv(names.metadata_lv(SHADOW), *names.tags(
+    return inventory_rows.lv(names.metadata_lv(SHADOW), *names.tags(
         volume=V1), number='253:3')
 
 
@@ -59,7 +59,7 @@ class DifferingTest(testtools.TestCase):
             inspect.Record(host, **record), found, clones or {})
 
     def row(self, host=A, **more):
-        return test_metrics.row(V1, host, **more)
+        return inventory_rows.row(V1, host, **more)
 
     def test_at_rest(self):
         right = present([volume_lv()], [handle(V1, '253:1')])
@@ -87,7 +87,7 @@ class DifferingTest(testtools.TestCase):
             self.row(migration_status='target:' + V2)]))
 
     def test_destination(self):
-        move = test_metrics.moving()
+        move = inventory_rows.moving()
         record = dict(moves=[move], volumes=[dataclasses.replace(
             self.row(B), lv='volume-' + SHADOW)])
         lvs = [volume_lv(SHADOW, V1, '253:2'), metadata()]
@@ -103,7 +103,7 @@ class DifferingTest(testtools.TestCase):
             right, B, {}, **record))
 
     def test_source(self):
-        record = dict(moves=[test_metrics.moving()])
+        record = dict(moves=[inventory_rows.moving()])
         self.assertEqual({}, self.differing(
             present([volume_lv()]), **record))
         self.assertIn('still on the LV', self.differing(
@@ -112,7 +112,7 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual({}, self.differing(present(), C, **record))
 
     def test_what_a_move_has_left(self):
-        move = test_metrics.moving(phase=Phase.RELEASING)
+        move = inventory_rows.moving(phase=Phase.RELEASING)
         self.assertIn('an ended move has left', self.differing(
             present([volume_lv()]), moves=[move])[V1][0])
         self.assertEqual({}, self.differing(present(), moves=[move]))
@@ -121,7 +121,7 @@ class DifferingTest(testtools.TestCase):
         snapshot = volume_rows.Snapshot(V2, V1, 1, 'available', A)
         self.assertIn('snapshot %s is missing' % V2, self.differing(
             present(), snapshots=[snapshot])[V1][0])
-        self.assertEqual({}, self.differing(present([test_metrics.lv(
+        self.assertEqual({}, self.differing(present([inventory_rows.lv(
             names.snapshot_lv(V2))]), snapshots=[snapshot]))
 
     def test_one_that_is_passed_through(self):
@@ -130,7 +130,7 @@ class DifferingTest(testtools.TestCase):
 
     def test_unknown_lvs(self):
         found = present([volume_lv(), volume_lv(V2, number='253:2'),
-                         test_metrics.lv('root'), test_metrics.lv(
+                         inventory_rows.lv('root'), inventory_rows.lv(
                              names.snapshot_lv(SHADOW), *names.tags(
                                  volume=V2, snapshot=SHADOW))])
         self.assertEqual(['volume-' + V2], inspect.unknown_lvs(
@@ -138,7 +138,7 @@ class DifferingTest(testtools.TestCase):
 
     def test_what_is_doomed_is_not_unknown(self):
         """Though its node died before it could take the tags off."""
-        found = present([test_metrics.lv(
+        found = present([inventory_rows.lv(
             names.doomed(A, 12 * 'f'), *names.tags(volume=V2))])
         self.assertEqual([], inspect.unknown_lvs(
             inspect.Record(A), found))

@@ -17,21 +17,21 @@ from cinder_localclone.core import statuses
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import attach_case
+from tests.helpers import move_case
+from tests.helpers import snapshot_case
 from tests.helpers import specs
-from tests.scenarios import test_move_survives_power_loss as test_move
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
-from tests.unit.volumes import test_snapshots
 from tests import world as worlds
 from tests.world import disks
 
 A, B = 'a@l', 'b@l'
-ONE, TWO = test_move.ONE, test_move.TWO
+ONE, TWO = move_case.ONE, move_case.TWO
 FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
 DATA = {'source-name': 'data'}
 
 
-class Base(test_snapshots.Base):
+class Base(snapshot_case.Base):
 
     def begin(self, **how):
         """A world with an LV of somebody else on A, and what that has."""
@@ -538,7 +538,7 @@ class UnmanageTest(Base):
             volume_id for volume_id, _lv in present.newborns('g')])
 
 
-class UnmanagedTest(test_connections.Base):
+class UnmanagedTest(attach_case.Base):
     """The LV was left at its home, and the answer to that was lost."""
 
     def test_no_handle_is_made_again(self):

@@ -14,8 +14,8 @@ from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manage_snapshots
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import snapshots
-from tests.scenarios import test_move_survives_power_loss as test_move
-from tests.unit.volumes import test_snapshots
+from tests.helpers import move_case
+from tests.helpers import snapshot_case
 from tests import world as worlds
 from tests.world import crypt
 
@@ -24,7 +24,7 @@ FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
 DATA = {'source-name': 'data'}
 
 
-class Base(test_snapshots.Base):
+class Base(snapshot_case.Base):
 
     @staticmethod
     def manage(world, volume, reference=DATA):
@@ -108,12 +108,12 @@ class StopTest(Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*itertools.product(test_move.ONE, (False, True)))
+    @ddt.data(*itertools.product(move_case.ONE, (False, True)))
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, left_behind):
         self.stop_everywhere(
             lambda stops: self.scenario(stops, faults, left_behind),
-            turn=test_move.ONE.index(faults))
+            turn=move_case.ONE.index(faults))
 
 
 @ddt.ddt

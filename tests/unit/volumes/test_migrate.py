@@ -28,10 +28,10 @@ from cinder_localclone.db import interrupted
 from cinder_localclone.db import volumes
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
-from tests.scenarios import test_migration_by_cinder_excludes_moves as cinders
+from tests.helpers import cinder_case
 from tests.unit import callers
 
-A, B, STOCK = cinders.A, cinders.B, cinders.STOCK
+A, B, STOCK = cinder_case.A, cinder_case.B, cinder_case.STOCK
 COLD, LIVE = Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN
 TO_B = {'host': B + '#p', 'capabilities': {
     'location_info': 'LocalCloneDriver:%s:g' % B}}
@@ -39,7 +39,7 @@ GIB = 1 << 30
 ROOM = {'volumes': 9 * GIB, 'metadata': GIB, 'shared': False}
 
 
-class Base(cinders.Base):
+class Base(cinder_case.Base):
 
     def told(self, driver, call, error, key):
         """A call that fails, and what the owner is told."""
@@ -160,7 +160,7 @@ class WithinTest(Base):
         volume.host = B + '#p'
         volume.save()
         self.told(self.home, lambda driver: driver.migrate_volume(
-            self.context, self.volume(), cinders.ELSEWHERE),
+            self.context, self.volume(), cinder_case.ELSEWHERE),
             exceptions.StaleMove, 'MOVE_BUSY')
 
     def test_at_a_stale_home(self):
@@ -220,7 +220,7 @@ class WithinTest(Base):
         """What a service left that died is given up first."""
         self.cinder_begins('available', None)
         left = self.records.begin(
-            self.volume(), B + '#p', COLD, cinders.GEOMETRY,
+            self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.DRAIN)
         callers.Answers(self.home.service).depart(self.row.id, B)
@@ -661,7 +661,7 @@ class InterruptedTest(Base):
 
     def begin(self):
         return self.records.begin(
-            self.volume(), B + '#p', COLD, cinders.GEOMETRY,
+            self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.MIGRATION)
 
@@ -814,7 +814,7 @@ class InterruptedTest(Base):
     def test_what_is_moved_on_is_not_the_old_ones(self):
         self.is_migrated_from_b()
         self.records.begin(
-            self.volume(), 'c@l#p', COLD, cinders.GEOMETRY,
+            self.volume(), 'c@l#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.MIGRATION)
         self.assertEqual((None, 'maintenance', 'migrating'), self.end())

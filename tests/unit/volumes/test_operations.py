@@ -9,16 +9,16 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.volumes import operations
 from tests.helpers import locked
-from tests.unit.volumes import test_reconcile
+from tests.helpers import reconcile_case
 from tests import world as worlds
 
-A, B = test_reconcile.A, test_reconcile.B
+A, B = reconcile_case.A, reconcile_case.B
 OPERATIONS = (operations.abort, operations.go_forward,
               operations.open_without_source)
 
 
 @ddt.ddt
-class OperationsTest(test_reconcile.Base):
+class OperationsTest(reconcile_case.Base):
 
     def begin(self, event=Event.MOVE_BEGUN):
         return self.a.node.records.begin(

@@ -14,13 +14,13 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import quick_check
+from tests.helpers import reconcile_case
 from tests.helpers import specs
-from tests.unit.volumes import test_reconcile
 
-A, B = test_reconcile.A, test_reconcile.B
+A, B = reconcile_case.A, reconcile_case.B
 
 
-class Case(test_reconcile.Base):
+class Case(reconcile_case.Base):
 
     def setUp(self):
         super().setUp()
@@ -135,7 +135,7 @@ class ServedTest(Case):
         converge.assert_called_once_with(self.volume_id)
 
 
-class OthersTest(test_reconcile.Base):
+class OthersTest(reconcile_case.Base):
     """The database is to be asked of these, or they have yet to go on."""
 
     def served(self):

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converging what is at rest, and an operator's operations."""
 
-import types
 from unittest import mock
 
 import ddt
 import fixtures
-import testtools
 
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
@@ -15,37 +13,10 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import deferred
 from cinder_localclone.volumes import operations
+from tests.helpers.reconcile_case import A
+from tests.helpers.reconcile_case import B
+from tests.helpers.reconcile_case import Base
 from tests import world as worlds
-
-A, B = 'a@l', 'b@l'
-
-
-class Base(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.world = worlds.World()
-        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
-        self.volume = self.world.create_volume(A)
-        self.volume_id = self.volume.id
-        self.handle = names.handle(self.volume_id)
-
-    def converge(self, node=None):
-        (node or self.a).reconciler.converge_node()
-
-    def move(self):
-        return self.a.node.records.move_of(self.volume_id)
-
-    def served(self, status, initiator='iqn.x', **more):
-        """Cinder has a volume attached to a host over iSCSI."""
-        self.volume.status = status
-        self.volume.volume_attachment = [types.SimpleNamespace(
-            instance_uuid=None,
-            connector={'host': 'x', 'initiator': initiator},
-            connection_info=dict({
-                'driver_volume_type': 'iscsi', 'target_iqn': initiator,
-                'target_portal': 'portal of ' + A},
-                **more))]
 
 
 class AtRestTest(Base):

@@ -9,7 +9,6 @@ import fixtures
 
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
@@ -17,42 +16,12 @@ from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import live as lost_detach
-from tests.unit.volumes import test_reconcile
+from tests.helpers.reconcile_moves_case import A
+from tests.helpers.reconcile_moves_case import B
+from tests.helpers.reconcile_moves_case import Base
 from tests import world as worlds
 
-A, B = test_reconcile.A, test_reconcile.B
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='')
-
-
-class Base(test_reconcile.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.told = []
-        self.useFixture(fixtures.MockPatchObject(
-            worlds.SimPeers, 'converge_soon',
-            lambda peers, host, volume_id: self.told.append(
-                (peers.node.host, host, volume_id))))
-
-    def converge(self, node):
-        """By itself, so that no error is only logged."""
-        node.reconciler.converge(self.volume_id)
-
-    def clone(self):
-        return self.b.devices[names.clone(self.move().shadow_id)]
-
-    def live(self):
-        """A live move; the guest still is at the source."""
-        self.attach(A)
-        self.a.opened.add(self.handle)
-        self.a.move(self.volume, B, live=True)
-        self.attach(A, B)
-
-    def attach(self, *hosts):
-        self.volume.volume_attachment = [types.SimpleNamespace(
-            connector={'host': host}, connection_info=None, mountpoint=None,
-            instance_uuid='vm')
-            for host in hosts]
 
 
 class RemainsTest(Base):

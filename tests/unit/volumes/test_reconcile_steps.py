@@ -16,16 +16,15 @@ from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
-from tests.scenarios import test_exports_of_a_moving_volume_wait_for_nothing as test_serving_moves  # noqa: E501
-from tests.unit.volumes import test_reconcile_moves as test_converge
+from tests.helpers import deferred_case
+from tests.helpers import reconcile_moves_case
 from tests import world as worlds
 from tests.world import disks
 from tests.world import iscsi
 from tests.world import records
 from tests.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
+A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 
 def no_export():
@@ -33,14 +32,14 @@ def no_export():
                              side_effect=OSError('no such address'))
 
 
-class Case(test_follow.Case):
+class Case(deferred_case.Case):
     """The guest is on C, and has its volume through B, to which it is still
     copied.
     """
 
     def setUp(self):
         super().setUp()
-        self.guest = test_follow.Guest()
+        self.guest = deferred_case.Guest()
         self.guest.detach(B)
         self.guest.attach(C)
         self.home = self.guest.nodes[B]
@@ -249,7 +248,7 @@ class DestinationTest(Case):
     def test_trouble_beside_a_source_that_is_away(self):
         """Whoever asks is told of the source."""
         self.home.remote.clear()
-        with test_serving_moves.AwayTest.unreachable(), no_export():
+        with deferred_case.unreachable(), no_export():
             self.assertRaises(exceptions.SourceUnreachable, self.converge)
 
     def test_a_look_at_what_is_local_withdraws_nothing(self):
@@ -299,7 +298,7 @@ class GivenUpTest(Case):
                          self.home.remote)
 
 
-class LiveTest(test_converge.Base):
+class LiveTest(reconcile_moves_case.Base):
     """A live move, after a power cut at its source."""
 
     def setUp(self):
@@ -333,7 +332,7 @@ class LiveTest(test_converge.Base):
         self.assertEqual({(self.volume_id, 'iqn.z')}, self.a.remote)
 
 
-class DroppedTest(test_converge.Base):
+class DroppedTest(reconcile_moves_case.Base):
 
     def test_not_if_it_comes_after_all(self):
         """Nova asks anew while the destination waits for the source."""
@@ -351,7 +350,7 @@ class DroppedTest(test_converge.Base):
         self.assertIs(self.a, self.world.home(self.volume))
 
 
-class SourceTest(test_serving_moves.Following):
+class SourceTest(deferred_case.Following):
     """From B to C, where the guest is; B still has the handle."""
 
     def setUp(self):

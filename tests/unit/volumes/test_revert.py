@@ -15,51 +15,17 @@ from cinder_localclone.driver import snapshots
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import interrupted
 from cinder_localclone.volumes import revert
-from tests.scenarios import test_move_survives_power_loss as test_move
+from tests.helpers import move_case
+from tests.helpers.revert_case import A
+from tests.helpers.revert_case import B
+from tests.helpers.revert_case import Base
 from tests.unit import callers
-from tests.unit.volumes import test_snapshots
 from tests import world as worlds
 from tests.world import disks
 from tests.world import stack
 
-A, B = 'a@l', 'b@l'
-ONE, TWO = test_move.ONE, test_move.TWO
+ONE, TWO = move_case.ONE, move_case.TWO
 FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
-
-
-class Base(test_snapshots.Base):
-
-    def prepared(self, home=A, faults=('cut',)):
-        """A volume that was written to since its snapshot was taken on A."""
-        world, volume, expected = self.begin(faults=faults)
-        snapshot = self.take(world, volume)
-        world.nodes[A].write(volume.id, 1, 'new')
-        if home != A:
-            world.nodes[A].move(volume, home)
-            world.settle()
-        written = list(expected)
-        written[1] = 'new'
-        self.assertEqual(written, self.all_of(world, volume))
-        return world, volume, snapshot, expected, written
-
-    @staticmethod
-    def all_of(world, volume):
-        home = world.home(volume)
-        return [home.read(volume.id, n) for n in range(worlds.REGIONS)]
-
-    @staticmethod
-    def revert(world, volume, snapshot, asked=A):
-        """What Cinder and the driver do; who resets a status, too."""
-        volume.status, before = 'reverting', volume.name_id
-        node = world.nodes[asked]
-        try:
-            callers.revert(node.reconciler, volume.id, snapshot)
-        except exceptions.LocalCloneError:
-            node.node.snapshots.keep(volume.id, before)
-            raise
-        finally:
-            if volume.status == 'reverting':
-                volume.status = 'available'
 
 
 @ddt.ddt

@@ -5,12 +5,12 @@ import types
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from tests.unit.volumes import test_revert as test_reverting
+from tests.helpers import revert_case
 
-A, B = test_reverting.A, test_reverting.B
+A, B = revert_case.A, revert_case.B
 
 
-class RevertedOntoOpenTest(test_reverting.Base):
+class RevertedOntoOpenTest(revert_case.Base):
 
     def test_a_guest_that_was_detached_by_force(self):
         """It would write into what the volume was reverted to.

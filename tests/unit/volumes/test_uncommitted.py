@@ -10,9 +10,7 @@ from unittest import mock
 
 import ddt
 from oslo_concurrency import processutils
-import testtools
 
-from cinder_localclone.cmd import forget
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
@@ -25,57 +23,20 @@ from cinder_localclone.moves import destination
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
-from tests.scenarios import test_encrypted_volume_follows_its_instance as test_encrypted_guests  # noqa: E501
+from tests.helpers import attach_case
+from tests.helpers import encrypted_attach_case
+from tests.helpers.uncommitted_case import A
+from tests.helpers.uncommitted_case import B
+from tests.helpers.uncommitted_case import C
+from tests.helpers.uncommitted_case import Case
+from tests.helpers.uncommitted_case import R
 from tests.unit import callers
-from tests.unit.volumes import test_connect as test_connections
-from tests import world as worlds
 from tests.world import crypt
 from tests.world import disks
 from tests.world import peers
 from tests.world import stack
 
-A, B, C, R = 'a@l', 'b@l', 'c@l', 'a.example.org@l'
 SLOW = exceptions.CommandFailed(command='lvchange', code=-1, stderr='slow')
-
-
-class Case(testtools.TestCase):
-
-    hosts: tuple[str, ...] = (A, B, C)
-
-    def setUp(self):
-        super().setUp()
-        self.world = worlds.World(hosts=self.hosts)
-        self.world.pool = 'pool'
-        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
-        self.volume = self.world.row(A, status='creating')
-
-    def create(self, host=A, volume=None):
-        create.create(self.world.nodes[host].node, volume or self.volume)
-
-    def taken(self):
-        """A user has it, with data; the tag is there yet."""
-        self.create()
-        self.volume.status = 'available'
-        self.a.write(self.volume.id, 0, 'data')
-
-    def sweep(self):
-        """As the service does it, each after a look at the node."""
-        uncommitted.sweep(self.a.node, self.a.node.stack.survey())
-        cleanup.remove_doomed(self.a.node, self.a.node.stack.survey())
-
-    def assert_data(self):
-        self.assertIn(self.volume.name, self.a.lvs)
-        self.assertEqual('data', self.a.lvs[self.volume.name][0])
-
-    def forget(self, host):
-        """It never comes back, says the operator."""
-        node = self.world.nodes[host]
-        node.gone = node.dead = True
-        for step in forget.plan(
-                self.world.nodes[C].node.records._inner, host, C + '#p',
-                lambda move: None):
-            if step.act:
-                step.act()
 
 
 @ddt.ddt
@@ -788,14 +749,14 @@ class NoCryptsetupTest(Case):
         self.assertEqual([self.volume.name], list(self.a.lvs))
 
 
-class FromBackupTest(test_encrypted_guests.Case):
+class FromBackupTest(encrypted_attach_case.Case):
 
     def test_created_from_a_backup(self):
         """Cinder restores to a new volume in "creating", without zeros."""
         self.a.disk.tags[self.volume.name] |= {names.FRESH, names.NEWBORN}
         self.attach('creating')
         self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
-                          test_connections.ON_A)
+                          attach_case.ON_A)
 
 
 class MovedTest(Case):

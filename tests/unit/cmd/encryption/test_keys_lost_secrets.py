@@ -17,8 +17,8 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.encryption import recovery_keys
+from tests.helpers import headers_case
 from tests.unit.cmd.encryption import test_status as test_encryption_commands
-from tests.unit.encryption import test_headers as test_header_care
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
@@ -27,7 +27,7 @@ sample = test_encryption_commands.sample
 
 
 @ddt.ddt
-class RotateTest(test_header_care.Case):
+class RotateTest(headers_case.Case):
 
     def begin(self, stored=False, world=None):
         if world:

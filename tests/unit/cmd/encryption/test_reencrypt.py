@@ -22,7 +22,7 @@ from cinder_localclone.core import names
 from cinder_localclone.storage.privsep import reencrypt_process
 from tests.helpers import luks_headers
 from tests.helpers import specs
-from tests.unit.storage import test_logical_volumes as test_stack
+from tests.helpers import storage_case
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 LUKS = '5aa22c9c-0e0a-4a5b-8d9c-1f7a0c3be110'
@@ -159,12 +159,12 @@ class RunTest(Case):
 
     def note(self, key, **more):
         """What the LV says that the handle is on."""
-        body = test_stack.lv('volume-' + VOLUME, '253:5', tags=names.tags(
+        body = storage_case.lv('volume-' + VOLUME, '253:5', tags=names.tags(
             volume=VOLUME, luks=LUKS, key=key, **more))
-        left = test_stack.lv('volume-left', '253:6', tags=names.tags(
+        left = storage_case.lv('volume-left', '253:6', tags=names.tags(
             volume=VOLUME, luks='another', key='another', zone=2))
-        handle = test_stack.device(names.handle(VOLUME), '253:7',
-                                   '0 8 linear 253:5 0')
+        handle = storage_case.device(names.handle(VOLUME), '253:7',
+                                     '0 8 linear 253:5 0')
         self.backend.stack = lambda: types.SimpleNamespace(
             survey=lambda: survey.Survey(
                 {each.name: each for each in (left, body)},

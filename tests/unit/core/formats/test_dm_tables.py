@@ -17,13 +17,12 @@ from cinder_localclone.moves import hydration
 from cinder_localclone.moves import source_export
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import iscsiadm
+from tests.helpers.captured import BUSY
 
 # Linux 6.1.176, dmsetup 1.02.185
 FRESH = ('0 2097152 clone 8 6/1024 128 0/16384 0 2 no_hydration '
          'no_discard_passdown 4 hydration_threshold 32 '
          'hydration_batch_size 8 rw')
-BUSY = ('0 2097152 clone 8 6/1024 128 3800/16384 32 1 no_discard_passdown '
-        '4 hydration_threshold 32 hydration_batch_size 8 rw')
 DONE = BUSY.replace('3800/16384 32', '16384/16384 0')
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'

@@ -27,18 +27,18 @@ from cinder_localclone.storage.privsep import header_lock
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import reencrypt_process
 from cinder_localclone.storage.privsep import sysfs
+from tests.helpers import cryptsetup_case
+from tests.helpers.cryptsetup_case import KEY
+from tests.helpers.cryptsetup_case import NEW_KEY
 from tests.helpers import luks_headers
 from tests.helpers import needs
-from tests.unit.storage.privsep import test_cryptsetup as test_privileged_crypt
-from tests.unit.storage.privsep.test_cryptsetup import KEY
-from tests.unit.storage.privsep.test_cryptsetup import NEW_KEY
 
 CHECK_OPENED = sysfs.check_opened
 #: Writes of cryptsetup from when it removes the old key's slot.
 LAST = 16
 
 
-class FilesTest(test_privileged_crypt.CaseOfFiles):
+class FilesTest(cryptsetup_case.CaseOfFiles):
     """It is killed at each of its last writes; then it is ended."""
 
     def setUp(self):

@@ -31,19 +31,19 @@ from cinder_localclone.storage.privsep import sealed_keys
 from cinder_localclone.storage.privsep import sysfs
 from tests.helpers import commands
 from tests.helpers import configured
-from tests.unit.storage.privsep import test_cryptsetup as test_privileged_crypt
+from tests.helpers import cryptsetup_case
 
-VOLUME, LUKS, HANDLE = (test_privileged_crypt.VOLUME,
-                        test_privileged_crypt.LUKS,
-                        test_privileged_crypt.HANDLE)
-KEY, NEW_KEY = test_privileged_crypt.KEY, test_privileged_crypt.NEW_KEY
-Order = test_privileged_crypt.Order
+VOLUME, LUKS, HANDLE = (cryptsetup_case.VOLUME,
+                        cryptsetup_case.LUKS,
+                        cryptsetup_case.HANDLE)
+KEY, NEW_KEY = cryptsetup_case.KEY, cryptsetup_case.NEW_KEY
+Order = cryptsetup_case.Order
 BACKEND = configured.BACKEND
 NAME = VOLUME + '-1'
 
 
 @ddt.ddt
-class FilesTest(test_privileged_crypt.CaseOfFiles):
+class FilesTest(cryptsetup_case.CaseOfFiles):
     """Headers of real cryptsetup."""
 
     def test_backups(self):

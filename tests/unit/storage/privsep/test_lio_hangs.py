@@ -9,17 +9,17 @@ import fixtures
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.storage.privsep import lio
-from tests.unit.storage.privsep import test_lio
-from tests.unit.storage.privsep.test_lio import ANOTHER
-from tests.unit.storage.privsep.test_lio import export
-from tests.unit.storage.privsep.test_lio import IQN
-from tests.unit.storage.privsep.test_lio import OTHER_IQN
-from tests.unit.storage.privsep.test_lio import STORE
-from tests.unit.storage.privsep.test_lio import THIRD
-from tests.unit.storage.privsep.test_lio import V1
+from tests.helpers import lio_case
+from tests.helpers.lio_case import ANOTHER
+from tests.helpers.lio_case import export
+from tests.helpers.lio_case import IQN
+from tests.helpers.lio_case import OTHER_IQN
+from tests.helpers.lio_case import STORE
+from tests.helpers.lio_case import THIRD
+from tests.helpers.lio_case import V1
 
 
-class TimeLimitTest(test_lio.Case):
+class TimeLimitTest(lio_case.Case):
     """The kernel may keep a thread for ever; its callers go on."""
 
     def setUp(self):

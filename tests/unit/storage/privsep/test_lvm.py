@@ -16,7 +16,7 @@ from cinder_localclone.storage.privsep import lvm
 from cinder_localclone.storage.privsep import sysfs
 from tests.helpers import commands
 from tests.helpers import configured
-from tests.unit.storage.privsep import test_privsep as test_privileged
+from tests.helpers import entry_points
 
 JSON = '--reportformat json --units b --nosuffix '
 OWN = 'volume-bc5cfce0-cd3d-4029-88f4-3c64da986803'
@@ -43,7 +43,7 @@ class OwnTest(commands.Case):
 
     def test_another_group(self):
         calls = [(name, list(inspect.signature(function).parameters))
-                 for name, function in test_privileged.entry_points(
+                 for name, function in entry_points.entry_points(
                      'lvm').items()]
         self.useFixture(configured.Configured({'other': {
             'volume_group': 'stock', 'volume_driver': 'cinder.lvm'}},

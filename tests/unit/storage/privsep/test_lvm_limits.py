@@ -24,11 +24,11 @@ from cinder_localclone.storage import clone
 from cinder_localclone.storage.privsep import lvm
 from cinder_localclone.storage.privsep import sysfs
 from tests.helpers import commands
+from tests.helpers import deferred_case
 from tests.helpers import specs
-from tests.scenarios import test_deferred_move_survives_power_loss as test_follow  # noqa: E501
 from tests import world as worlds
 
-A, B = test_follow.A, test_follow.B
+A, B = deferred_case.A, deferred_case.B
 
 
 @ddt.ddt
@@ -96,11 +96,11 @@ class BlockSizeTest(testtools.TestCase):
         self.assertEqual('', stays.refusal('b'))
 
 
-class DeferredTest(test_follow.Case):
+class DeferredTest(deferred_case.Case):
 
     def test_a_deferred_move_is_left_undone(self):
         """The guest goes on over iSCSI, in blocks of 512."""
-        guest = test_follow.Guest((), ('cut',))
+        guest = deferred_case.Guest((), ('cut',))
         guest.detach(B)
         guest.attach(A)
         guest.nodes[A].block = 4096

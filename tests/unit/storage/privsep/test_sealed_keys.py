@@ -20,10 +20,10 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sealed_keys
 from tests.helpers import commands
 from tests.helpers import configured
-from tests.unit.storage.privsep import test_cryptsetup as test_privileged_crypt
+from tests.helpers import cryptsetup_case
 
-VOLUME = test_privileged_crypt.VOLUME
-HANDLE, CRYPT = test_privileged_crypt.HANDLE, test_privileged_crypt.CRYPT
+VOLUME = cryptsetup_case.VOLUME
+HANDLE, CRYPT = cryptsetup_case.HANDLE, cryptsetup_case.CRYPT
 KEY = b'\x00\xffthe key\n'
 NAME = '--name=' + header_notes.sealed_key(VOLUME, 'ref')
 #: By the descriptor of the file, which nobody else can replace.
@@ -59,7 +59,7 @@ class SealedTest(commands.Case):
         self.assertEqual(0o700, self.file.parent.stat().st_mode & 0o777)
 
     def test_outlives_a_power_cut(self):
-        order = self.useFixture(test_privileged_crypt.Order())
+        order = self.useFixture(cryptsetup_case.Order())
         self.seal()
         sealed_keys.forget(configured.BACKEND, VOLUME)
         name = self.file.name
@@ -117,7 +117,7 @@ class SealedTest(commands.Case):
         self.seal()
         del self.commands.ran[:], self.commands.inputs[:]
         self.commands.answer('systemd-creds decrypt', KEY.hex())
-        test_privileged_crypt.complete(self)
+        cryptsetup_case.complete(self)
         self.assertIsNone(sealed_keys.end_reencryption(
             HANDLE, configured.BACKEND, 'ref', 30))
         self.assertRegex(self.commands.ran[0], DECRYPT)
@@ -127,7 +127,7 @@ class SealedTest(commands.Case):
                 each[:4] for each in self.commands.inputs[2:])])
 
     def test_end_of_what_there_is_no_key_of(self):
-        test_privileged_crypt.complete(self)
+        cryptsetup_case.complete(self)
         self.assertRaises(encryption_exceptions.NotSealed,
                           sealed_keys.end_reencryption, HANDLE,
                           configured.BACKEND, 'ref', 30)
@@ -233,7 +233,7 @@ class CryptsetupTest(commands.Case):
         self.room.resize_sealed(VOLUME, 'ref')
         self.assertEqual(KEY, self.commands.inputs[-1])
         self.assertIn('resize', self.commands.ran[-1])
-        test_privileged_crypt.complete(self)
+        cryptsetup_case.complete(self)
         self.room.end_reencryption_sealed(VOLUME, 'ref')
         self.assertIn('seek=0', self.commands.ran[-1])
         self.assertEqual(3, len([each for each in self.commands.ran if (

@@ -19,7 +19,7 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 from tests.helpers import commands
-from tests.unit.core.formats import test_thin_map
+from tests.helpers import thin_dump
 
 GIB = 1 << 30
 POOL = 'g--v-pool-tpool'
@@ -67,7 +67,7 @@ class Base(commands.Case):
         (self.root / 'metadata').touch()
         self.useFixture(fixtures.MockPatchObject(
             process.os, 'open', fake_open))
-        self.printed = test_thin_map.text((0, 16))
+        self.printed = thin_dump.text((0, 16))
         self.commands.answer(THIN, '0 2097152 thin 253:4 7\n')
         self.commands.answer(
             OF_POOL, '0 41943040 thin-pool 253:2 253:3 128 0 0 \n')
@@ -83,7 +83,7 @@ class Base(commands.Case):
         self.commands.answer(LOOK, STATUS % held[-1])
 
     def dump(self, printed=None, **how):
-        self.commands.answer('thin_dump', test_thin_map.text(
+        self.commands.answer('thin_dump', thin_dump.text(
             (0, 16)) if printed is None else printed, **how)
 
     def holes(self, lv='volume-1'):
@@ -268,7 +268,7 @@ class HolesTest(Base):
     def test_all_of_it(self):
         """None is left out: it may be what is looked for."""
         self.status('-', '4711', '4711', '-', '4711', '4711')
-        self.dump(test_thin_map.text((0, 16), (20, 1), (23, 1)))
+        self.dump(thin_dump.text((0, 16), (20, 1), (23, 1)))
         self.useFixture(fixtures.MockPatchObject(thin_map, 'MOST', 2))
         self.limit = 30
         self.assertEqual([[16, 4], [21, 2], [24, 16360]], thin_pool.unmapped(
@@ -338,7 +338,7 @@ class HolesTest(Base):
         self.assertFalse(self.locked())
 
     @ddt.data({'code': 1, 'err': 'checksum'}, {'printed': 'odd'},
-              {'printed': ''}, {'printed': test_thin_map.text(mapped=1)})
+              {'printed': ''}, {'printed': thin_dump.text(mapped=1)})
     def test_dump_that_fails(self, how):
         self.status('-', '4711', '4711')
         self.dump(**how)

@@ -20,7 +20,7 @@ from cinder_localclone.core import names
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import while_suspended
 from tests.helpers import commands
-from tests.unit.moves import test_refill as test_refilling
+from tests.helpers import writer
 
 VOLUME, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 HANDLE, CLONE = names.handle(VOLUME), names.clone(SHADOW)
@@ -108,7 +108,7 @@ class RefillerTest(testtools.TestCase):
         root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         lv, metadata = root / 'lv', root / 'metadata'
         lv.write_bytes(bytes(65536))
-        test_refilling.Writer({7: {4}, 8: {1}}).write(metadata)
+        writer.Writer({7: {4}, 8: {1}}).write(metadata)
         opens = os.open
 
         def fake_open(path, flags):

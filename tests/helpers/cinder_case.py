@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver with real records, on Cinder's own schema."""
+
+import contextlib
+from unittest import mock
+import warnings
+
+from cinder import context
+from cinder.tests.unit import utils
+from cinder.volume import configuration
+
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import state
+from cinder_localclone.db import moves
+from cinder_localclone.driver import driver
+from cinder_localclone.service import assembly
+from cinder_localclone.volumes import connect
+from cinder_localclone.volumes import reconcile
+from tests.helpers import database
+from tests.helpers import specs
+
+A, B, STOCK = 'a@l', 'b@l', 'n3@lvm'
+GEOMETRY = state.Geometry(128, 32, 8)
+CINDERS = {'host': 'b', 'initiator': 'iqn.b'}
+ELSEWHERE = {'host': STOCK + '#x', 'capabilities': {
+    'location_info': 'LVMVolumeDriver:n3:g'}}
+
+
+class Base(database.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Cinder's own deprecations, which its fixture shows.
+        warnings.simplefilter('ignore', DeprecationWarning)
+        self.context = context.get_admin_context()
+        self.records = moves.Records()
+        self.row = utils.create_volume(
+            self.context, host=A + '#p', size=1, status='available',
+            volume_type_id=None)
+
+    def volume(self):
+        return self.records.volume(self.row.id)
+
+    def driver(self, host):
+        """The driver of a node, on real records and nothing else."""
+        node = Node(
+            host=host, records=self.records, snapshots=specs.port('snapshots'),
+            attachments=specs.port('attachments'),
+            stack=specs.port('stack', group='vg'),
+            secrets=specs.port('secrets'),
+            crypt=specs.port('crypt'), runner=None, keys=specs.port('keys'),
+            exports=specs.port('exports'), sessions=specs.port('sessions'),
+            peers=specs.port('peers'), geometry=GEOMETRY,
+            lock=lambda name: contextlib.nullcontext(),
+            try_lock=lambda name: contextlib.nullcontext(),
+            is_at=lambda connector, at: at.startswith(connector['host']),
+            clear=lambda lv, size: None)
+        node.snapshots.wanted_encryption.return_value = None
+        node.stack.survey.return_value = survey.Survey({}, {})
+        node.stack.shown_bytes.return_value = 0
+        node.stack.own_block.return_value = 512
+        node.stack.logical_block.return_value = 512
+        reconciler = reconcile.Reconciler(node)
+        directory = mock.MagicMock()
+        directory.find.side_effect = lambda connector: (
+            connector['host'] + '@l')
+        found = driver.LocalCloneDriver(
+            configuration=configuration.Configuration(
+                [], config_group=configuration.SHARED_CONF_GROUP), host=host)
+        found.service = assembly.Service(
+            backend_name='p', node=node, stack=node.stack,
+            reconciler=reconciler, connections=connect.Connections(
+                reconciler, directory.find), addresses=[])
+        return found
+
+    def move(self, events):
+        move = None
+        for event in events:
+            if move is None:
+                move = self.records.begin(
+                    self.volume(), B + '#p', event, GEOMETRY,
+                    lambda shadow: 'portal,1 iqn:%s 0' % shadow,
+                    'CHAP u s', 'i')
+            elif event is None:
+                move = self.records.commit(move)
+            else:
+                move = self.records.advance(move, event)
+        return move
+
+    def cinder_begins(self, status, migration_status):
+        volume = self.volume()
+        volume.update({'status': status,
+                       'migration_status': migration_status})
+        volume.save()
+
+    def home(self):
+        return self.driver(self.volume().host.partition('#')[0])
+
+    def copy(self):
+        """Cinder connects the volume to itself, to copy it."""
+        return self.home().initialize_connection(self.volume(), CINDERS)

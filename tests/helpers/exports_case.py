@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What guests elsewhere have of a volume at rest."""
+
+from unittest import mock
+
+from tests.helpers import reconcile_case
+from tests.world import iscsi
+
+A, B = reconcile_case.A, reconcile_case.B
+
+
+class Base(reconcile_case.Base):
+
+    def fail_once(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        self.assertEqual(set(), self.a.remote)
+
+    def cut(self):
+        self.a.stop(power=True)
+        self.a.dead = False

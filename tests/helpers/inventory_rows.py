@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows and LVs of volumes, as an inventory of a backend has them."""
+
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Phase
+from cinder_localclone.db import inventory
+
+A, B, C = 'a@l', 'b@l', 'c@l'
+GIB, MIB = 1 << 30, 1 << 20
+V1, V2, V3, SHADOW = ('%08d-0000-4000-8000-000000000000' % n
+                      for n in (1, 2, 3, 4))
+GEOMETRY = state.Geometry(128, 32, 8)
+
+
+def moving(volume=V1, phase=Phase.MIGRATING, committed=True, source=A,
+           destination=B, shadow=SHADOW):
+    return state.Move(
+        volume, shadow, state.Token(phase, 'n', GEOMETRY), committed, source,
+        destination, 'volume-' + volume, 'volume-' + shadow, 1)
+
+
+def lv(name, *tags, size=GIB, number='253:1', **more):
+    return lvm_reports.LogicalVolume('g', name, size, number, frozenset(tags),
+                                     **more)
+
+
+def row(volume, host=B, **more):
+    return inventory.Row(**{
+        'id': volume, 'display_name': '', 'lv': 'volume-' + volume,
+        'name_id': volume, 'host': host + '#p', 'size': 2,
+        'status': 'available', 'attach_status': 'detached',
+        'migration_status': None, 'provider_id': None,
+        'encryption_key_id': None, **more})

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local clones of encrypted volumes."""
+
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.volumes import clone
+from tests.helpers import rotate_case
+
+A, B = rotate_case.A, rotate_case.B
+VOLUME, SNAPSHOT = 'volume', 'snapshot'
+
+
+class Case(rotate_case.Case):
+
+    def of(self, world, **specs):
+        world.pool = 'pool'
+        super().of(world, **specs)
+        self.volume.status = 'available'
+
+    def setUp(self):
+        super().setUp()
+        self.of(self.world)
+
+    def snapshot(self):
+        snapshot_id = self.world.snapshot_row(self.volume)
+        node = self.a.node
+        with node.lock(self.volume.id), node.lock(snapshot_id):
+            node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
+            node.stack.create_snapshot(snapshot_id, self.volume.name,
+                                       self.volume.id)
+        self.world.set_snapshot(snapshot_id, status='available')
+        return snapshot_id
+
+    def bear(self, newborn, snapshot_id=None):
+        node = self.a.node
+        if snapshot_id:
+            clone.from_snapshot(node, newborn.id, snapshot_id)
+        else:
+            clone.from_volume(self.a.reconciler, newborn.id, self.volume.id,
+                              0)
+
+    def born(self, of=VOLUME, **specs):
+        newborn = self.row(**specs)
+        self.bear(newborn, self.snapshot() if of == SNAPSHOT else None)
+        return newborn
+
+    def assert_own(self, newborn, key=None):
+        """Its one secret is its own, or that of its type."""
+        recorded = rows.recorded(newborn).key
+        header = self.world.headers[newborn.id]
+        token, = header.tokens.values()
+        self.assertEqual(key or recorded, recorded)
+        self.assertEqual((recorded, bool(key)), (token.key, token.shared))
+        name, secret = self.world.secrets.kept[recorded]
+        self.assertEqual(
+            'for all' if key else names.secret(newborn.id), name)
+        self.assertEqual({slot: secret for slot in token.keyslots},
+                         header.slots)
+        self.assertEqual(newborn.id, header.uuid)
+        tags = names.facts(self.a.disk.tags[newborn.name])
+        self.assertEqual((recorded, newborn.id), (tags['key'], tags['luks']))
+        self.assertIn((recorded, 'volumes', newborn.id),
+                      self.world.secrets.consumers)
+        self.assertEqual([], self.world.wrongs)

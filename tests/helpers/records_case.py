@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records on Cinder's own schema, in its SQLite fixture."""
+
+import warnings
+
+from cinder import context
+from cinder.tests.unit import utils
+
+from cinder_localclone.core import state
+from cinder_localclone.core.state import Event
+from cinder_localclone.db import inventory
+from tests.helpers import database
+
+GEOMETRY = state.Geometry(128, 32, 8)
+A, B = 'a@l', 'b@l'
+
+
+class Base(database.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Cinder's own deprecations, which its fixture shows.
+        warnings.simplefilter('ignore', DeprecationWarning)
+        self.context = context.get_admin_context()
+        self.records = inventory.OperatorRecords()
+        self.volume = utils.create_volume(
+            self.context, host=A + '#p', size=1, status='in-use',
+            volume_type_id=None)
+
+    def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
+        return self.records.begin(
+            self.records.volume(self.volume.id), host + '#p', event, GEOMETRY,
+            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
+
+    def reload(self):
+        return self.records.volume(self.volume.id)
+
+    def drain(self, move):
+        for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
+        return move
