@@ -3,12 +3,17 @@
 
 import contextlib
 import io
+import json
+import types
 from unittest import mock
 
 import fixtures
 import testtools
 
 from cinder_localclone.cmd import main
+from cinder_localclone.core import copies
+from cinder_localclone.db import inventory
+from tests.helpers import inventory_rows
 
 
 class Application(main.LocalClone):
@@ -44,3 +49,35 @@ class CommandCase(testtools.TestCase):
             except SystemExit as exc:
                 code = exc.code
         return code, out.getvalue(), err.getvalue()
+
+
+A, B, C = inventory_rows.A, inventory_rows.B, inventory_rows.C
+V1, V2, V3 = inventory_rows.V1, inventory_rows.V2, inventory_rows.V3
+
+
+class Base(CommandCase):
+
+    def setUp(self):
+        super().setUp()
+        self.backend.name, self.backend.host = 'l', A
+        self.backend.nodes.return_value = {A: True, B: True}
+        self.backend.conf = types.SimpleNamespace(
+            localclone_max_copies_in=1, localclone_max_copies_out=2)
+        self.records = self.backend.records
+        self.records.all_volumes.return_value = [
+            inventory_rows.row(V1, A, display_name='one', hosts=('a', '')),
+            inventory_rows.row(V2, B, encryption_key_id='k')]
+        self.records.all_moves.return_value = [inventory.Under(
+            inventory_rows.moving(V2), 0.0)], 0
+        self.records.copies.return_value = [
+            copies.Entry('s%d' % n, V2, A, B, began=n) for n in range(3)]
+        self.records.service.return_value = mock.Mock(
+            disabled=False, zone='z')
+        self.backend.ask.return_value = {
+            'room': {'volumes': 5 << 30, 'metadata': 1 << 30,
+                     'shared': False}, 'problems': []}, ''
+
+    def listed(self, *words, code=0):
+        found, out, err = self.run_command(*words, '--json')
+        self.assertEqual(code, found, err)
+        return json.loads(out)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows and LVs of volumes, as an inventory of a backend has them."""
 
+from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
@@ -32,3 +33,16 @@ def row(volume, host=B, **more):
         'status': 'available', 'attach_status': 'detached',
         'migration_status': None, 'provider_id': None,
         'encryption_key_id': None, **more})
+
+
+def database(moves=(), volumes=(), turns=None, **more):
+    return sources.Database(
+        {A: True, B: False}, [inventory.Under(each, 1000.0)
+                              for each in moves],
+        0, list(volumes), turns or {}, **more)
+
+
+def answers(**values):
+    return {name: sources.Answer(values.get(name), '' if name in values
+                                 else 'away', 0.5)
+            for name in ('storage', 'database', 'service', 'doctor')}

@@ -20,6 +20,7 @@ from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import operations
 from tests.helpers import deferred_case
 from tests.helpers import remote_case
+from tests.helpers import remote_guest_case
 from tests.helpers.remote_guest_case import A
 from tests.helpers.remote_guest_case import B
 from tests.helpers.remote_guest_case import Case
@@ -357,3 +358,122 @@ class UdevTest(storage_case.Case):
                     remote_case.IQN):
             self.assertTrue(any(fnmatch.fnmatch(iqn, pattern)
                                 for pattern in patterns), iqn)
+
+
+class ProofTest(remote_guest_case.Case):
+
+    def test_a_clone_that_cannot_be_read_gets_no_guest(self):
+        """A guest whose disk works gets one that gives errors.
+
+        1. A volume is passed through to a guest on C, which reads and
+           writes it.
+        2. The export of the move's source, another target, gives errors
+           (as may the disk, or the pool, of C).
+        3. Any other move reads the head of the new handle before it is
+           committed (:class:`.destination.Handle`), and fails. Of a
+           volume that follows the handle is not on the clone then, so
+           nothing is read: it is committed, and swapped under the guest.
+
+        By design: :func:`.destination.prepare` reads the head of the
+        clone itself, of which that makes nothing local; and the swap looks
+        whether the clone is in mode "rw" first, as for any other
+        (:meth:`.clone.Stack.ensure_clone` lets it be, because the handle,
+        which is not on it yet, is open).
+        """
+        self.home.unreadable = True
+        self.volume.group_id = None
+        self.world.reconcile()
+        self.world.reconcile()
+        self.assertEqual(
+            'written %d' % self.guest.count, self.there.read(
+                self.guest.id, self.guest.count % worlds.REGIONS))
+        self.assertEqual({}, self.world.shadows)
+
+
+class FenceWithoutExportTest(remote_guest_case.Case):
+
+    def test_somebody_else_at_the_home_while_the_export_is_missing(self):
+        """What is written at the old home is lost, or mixed in.
+
+        1. A volume at rest at B is passed through to a guest on C.
+        2. Something on B has the handle open as well: a guest that was
+           detached by force and still runs, an operator's dd.
+        3. The export to C is missing: the service was killed while it
+           replaced it, or B's target refuses changes. That is logged, and
+           stops nothing else at rest (``_trouble_with_exports``), so the
+           volume is looked at for a follow next.
+        4. :class:`.deferred.CheckPassedOnly` takes one who has the
+           handle open for the export, and counts nobody.
+
+        The move is committed, and C copies an LV that is written to. With a
+        handle that nobody has open it counts "-1" users.
+
+        By design: only an export that is there counts as the one that has
+        the handle open.
+        """
+        self.home.opened.add(self.guest.handle)
+        self.home.remote.clear()
+
+        def refuses(*_args):
+            raise exceptions.TargetTimeout(seconds=20)
+        self.home.node.exports._inner.offer_again = refuses
+        self.volume.group_id = None
+        self.home.reconciler.converge_node()
+        self.assertEqual((remote_guest_case.B + '#p', {}), (
+            self.volume.host, self.world.shadows))
+
+
+class DetachedBeforeSwapTest(remote_guest_case.Case):
+
+    def is_away(self, move):
+        """As the kernel: a session whose target is gone is down as well."""
+        gone = {volume_id for volume_id, host in self.there.passed.items()
+                if self.world.nodes[host].dead or volume_id not in {
+                    each for each, _who in self.world.nodes[host].remote}}
+        return move.volume_id in gone or self.world.nodes[move.source].dead
+
+    def test_it_can_be_attached_again(self):
+        """Nobody can attach it, until someone logs out by hand.
+
+        1. A volume follows its guest to C; the move is committed. C's
+           service is away for a moment, so the handle is on B's disk still.
+        2. The guest is shut down, the volume detached. That is asked of C,
+           its home by now; nothing tells B to end what it serves.
+        3. B's look finds an export that no attachment names, and withdraws
+           it at once. The session of C, which is logged in, is down from
+           then on.
+        4. C's service is back. It would swap the handle, which nobody has
+           open, but waits for that session
+           (:func:`.destination._put_on_clone`, SourceUnreachable).
+           Nothing ever ends it: :func:`.remote_attachment.look` waits for the
+           swap.
+
+        Each attach fails, on whichever node; nothing is copied. The same if
+        B is rebooted between 2 and 4: it does not export it again.
+
+        By design: a handle that nobody has open has nothing in flight.
+        Then C ends the session that is down, and swaps the handle; what was
+        written is flushed by the source's own disk.
+        """
+        self.there.node.sessions._inner.is_away = self.is_away
+        self.commit()
+        self.there.opened.clear()
+        self.guest.node = None
+        self.there.unserve(
+            self.volume, {'host': 'c', 'initiator': 'iqn.c'})
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.home.reconciler.converge_node()  # before C's
+        self.assertEqual(set(), self.home.remote)
+        for _look in range(3):
+            self.world.reconcile()
+        self.volume.volume_attachment = [self.guest.attachment()]
+        self.volume.status = 'reserved'
+        properties = self.there.serve(
+            self.volume, {'host': 'c', 'initiator': 'iqn.c'})
+        self.assertEqual('local', properties['driver_volume_type'])
+        self.there.opened.add(self.guest.handle)
+        self.there.write(self.guest.id, 1, 'again')
+        self.world.settle()
+        self.assertEqual('again', self.there.read(self.guest.id, 1))
+        self.assertEqual([{}, {}], [self.there.passed, self.world.shadows])

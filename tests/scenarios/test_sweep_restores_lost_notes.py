@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes, marks, records and keys that were lost, or are old, at a look."""
 
+import contextlib
+import dataclasses
 from unittest import mock
 
+import ddt
+
 from cinder_localclone.core import boot_plan
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
+from cinder_localclone.core import state
+from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
+from cinder_localclone.moves import source_export
 from tests.helpers import attach_case
 from tests.helpers import deferred_case
 from tests.helpers import encrypted_attach_case
+from tests import world as worlds
 from tests.world import crypt
 from tests.world import stack
 
@@ -229,3 +239,265 @@ class LostNoteTest(encrypted_attach_case.Case):
         for lacks in ({'connector': None}, {'connection_info': None,
                                             'connector': {'host': 'b'}}):
             self.assertTrue(self.kept_of_another_backend('in-use', **lacks))
+
+
+class StaleNoteTest(UnsettledTest):
+    """It was noted when LVs were listed; settled and detached since."""
+
+    def test_settled_since_it_was_listed(self):
+        here, guest = self.here, self.guest
+        listed = here.sim_stack.survey()      # converge_node: noted yet
+        here.reconciler.converge_moves()      # other loop: settled
+        self.assertEqual({}, here.disk.passed)
+        guest.detach(A)                       # closed
+        self.assertNotIn(names.crypt(guest.id), here.devices)
+        self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
+        guest.volume.status = 'reserved'      # about to be attached
+        guest.volume.volume_attachment = [guest.attachment()]
+        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+            remote_attachment.look(here.node, listed)
+        mark.assert_not_called()
+
+
+class RecordGoesTest(UnsettledTest):
+    """The initiator's record stays until the note is settled."""
+
+    def power_fails(self):
+        here = self.here
+        here.disk.tags[self.guest.volume.name] -= {names.OPENED}
+        records = {self.guest.id: B}
+        here.stop(power=True)
+        here.dead, self.guest.node = False, None
+        here.passed.update(records)
+        self.assertEqual([self.guest.id],
+                         opened_by_a_boot(here))
+
+    def test_handle_appears_in_between(self):
+        """A boot, which takes no locks, restores it beside the service."""
+        self.power_fails()
+        here, volume = self.here, self.guest.volume
+        real = devices.settle_note
+
+        def settle(*args, **more):
+            settled = real(*args, **more)
+            here.sim_stack.ensure_handle_on_lv(
+                volume.id, volume.name, rows.body_bytes(volume), swaps=False)
+            return settled
+        with mock.patch.object(devices, 'settle_note', settle):
+            remote_attachment.look(here.node)
+        self.assertEqual([self.guest.id],
+                         opened_by_a_boot(here))
+
+    def test_group_that_is_away_for_now(self):
+        here, guest = self.here, self.guest
+        here.disk.tags[guest.volume.name] -= {names.OPENED}
+        here.passed[guest.id] = B
+        handle = dm_tables.Device(guest.handle, 'u', '253:9', 0, False,
+                                  '0 1 linear 253:8 0')
+        with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
+                mock.patch.object(stack.SimStack, 'devices',
+                                  return_value={guest.handle: handle})):
+            remote_attachment.look(here.node)
+        self.assertEqual([guest.id],
+                         opened_by_a_boot(here))
+
+
+class AwayTest(UnsettledTest):
+    """Followed, not settled; its live migration is given up."""
+
+    def test_source_of_a_live_move(self):
+        here, guest = self.here, self.guest
+        lv = guest.volume.name
+        guest.attach(C, runs=False)
+        move = here.node.records.move_of(guest.id)
+        self.assertIs(state.Phase.STARTING, move.phase)
+        self.assertTrue(move.committed)
+        here.stop(power=True)
+        here.dead, guest.node = False, None
+        remote_attachment.look(here.node)
+        self.assertEqual(guest.nodes[C], guest.world.home(guest.volume))
+        guest.detach(C)                       # Nova gives the migration up
+        guest.world.settle()
+        self.assertIs(here, guest.world.home(guest.volume))
+        self.assertEqual(lv, guest.volume.name)
+        self.assertIn(guest.id, [
+            local.volume_id for local
+            in boot_plan.plan(here.sim_stack.survey()) if not local.reason])
+        self.assertNotIn(names.AWAY, here.disk.tags[lv])
+
+
+class NoteKeyTest(encrypted_attach_case.Case):
+    """An open volume always says which secret opens it."""
+
+    def test_power_fails_in_note_key(self):
+        self.serve(attach_case.ON_A)
+        self.attach('in-use', 'a')
+        # A change of the key was killed when the row named the new one.
+        header = self.world.headers[self.volume.id]
+        self.volume.provider_id = crypt.recorded('new')
+        self.world.secrets.kept['new'] = self.world.secrets.kept[self.key]
+        header.tokens['1'] = dataclasses.replace(
+            header.tokens['0'], key='new', number='1', replaces=self.key)
+        real = crypt.SimCrypt.unmark
+
+        def unmark(this, lv, tag):
+            real(this, lv, tag)
+            self.a.stop(power=True)
+            raise worlds.Stopped(self.a)
+        with mock.patch.object(crypt.SimCrypt, 'unmark', unmark):
+            with contextlib.suppress(worlds.Stopped):
+                self.serve(attach_case.ON_A)
+        self.a.dead = False
+        known = unlock.known(survey.Survey(
+            self.a.sim_stack.lvs(), {}), {})
+        self.assertIn(self.volume.id, known)
+        self.assertIn(known[self.volume.id][1], (self.key, 'new'))
+
+
+class PassesTest(attach_case.Base):
+    """A check that fails leaves open whether all is as it should be."""
+
+    def test_check_that_fails(self):
+        self.assertTrue(self.a.reconciler._passes)
+        with mock.patch.object(
+                crypt.SimCrypt, 'passed',
+                side_effect=exceptions.CommandTimeout(
+                    command='vgs', seconds=1)):
+            self.assertRaises(exceptions.CommandTimeout,
+                              self.a.reconciler.converge_node)
+        with mock.patch.object(remote_attachment, 'look',
+                               return_value=True) as look:
+            self.a.reconciler.converge_moves()
+        look.assert_called_once()
+
+
+class UnknownRowTest(attach_case.Base):
+    """A row of a newer version, and nothing was noted of it."""
+
+    def test_row_that_is_not_understood(self):
+        self.volume.provider_id = crypt.recorded('k').replace('k', '\n\n')
+        self.assertRaises(exceptions.NotPossible, rows.recorded, self.volume)
+        self.a.passed[self.volume.id] = B
+        remote_attachment.look(self.a.node)
+        self.assertEqual({}, self.a.passed)
+
+
+class NoteTest(encrypted_attach_case.Case):
+    """A volume at home at A was passed through there before."""
+
+    def setUp(self):
+        super().setUp()
+        self.noted = {self.volume.id: (self.volume.id, self.key)}
+
+    def test_mark_is_last(self):
+        """By the mark alone no boot finds the secret, and nobody notes it."""
+        self.serve(attach_case.ON_A)
+        self.attach('in-use', 'a')
+        self.a.disk.tags[self.volume.name] -= {
+            names.OPENED, *names.tags(key=self.key)}
+        self.a.disk.passed = dict(self.noted)
+        with mock.patch.object(
+                crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
+                    command='lvchange', seconds=1)):
+            self.assertFalse(remote_attachment.look(self.a.node))
+        self.assertNotIn(names.OPENED, self.tags())
+        self.assertEqual(self.noted, self.a.disk.passed)
+
+    def test_marked_with_an_older_secret(self):
+        """An older backup of LVM's metadata was restored."""
+        self.serve(attach_case.ON_A)
+        lv = self.volume.name
+        old = set(names.tags(key='old'))
+        self.a.disk.tags[lv] -= set(names.tags(key=self.key))
+        self.a.disk.tags[lv] |= old
+        self.assertIn(names.OPENED, self.tags())
+        self.serve(attach_case.ON_A)
+        self.assertEqual(self.key, names.facts(self.tags())['key'])
+        self.assertTrue(old.isdisjoint(self.tags()))
+
+    def test_secret_that_is_the_same_is_not_taken_off(self):
+        """LVM may take off last what is added and taken off at once."""
+        self.serve(attach_case.ON_A)
+        self.a.disk.tags[self.volume.name] -= set(
+            names.tags(luks=self.volume.id))
+        with mock.patch.object(crypt.SimCrypt, 'note') as note:
+            self.serve(attach_case.ON_A)
+        note.assert_called_once_with(
+            self.volume.name, [], key=self.key, luks=self.volume.id)
+
+    def test_second_secret_is_taken_off(self):
+        self.serve(attach_case.ON_A)
+        noted = set(self.tags())
+        self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
+        self.serve(attach_case.ON_A)
+        self.assertEqual(noted, set(self.tags()))
+
+    def test_what_is_noted_is_not_noted_again(self):
+        self.serve(attach_case.ON_A)
+        with mock.patch.object(crypt.SimCrypt, 'note') as note:
+            self.serve(attach_case.ON_A)
+        note.assert_not_called()
+
+    def test_row_that_names_no_secret(self):
+        """What was noted before goes all the same; so does the record."""
+        self.volume.provider_id = None
+        self.attach('in-use', 'a')
+        self.a.disk.passed = dict(self.noted)
+        self.a.passed[self.volume.id] = B
+        self.assertTrue(remote_attachment.look(self.a.node))
+        self.assertEqual([{}, {}], [self.a.disk.passed, self.a.passed])
+        self.assertNotIn(names.OPENED, self.tags())
+
+
+@ddt.ddt
+class MovingTest(encrypted_attach_case.Case):
+    """A guest on B, which the volume is passed through to, after a boot."""
+
+    @ddt.data((A, True, True), (B, False, True), (B, True, False))
+    @ddt.unpack
+    def test_move_of_the_volume(self, source, keeps_handle, restored):
+        """Only what the source of a live move has is left as it is."""
+        self.pass_through()
+        for name in (self.crypt, self.handle):
+            del self.b.devices[name]
+        move = mock.Mock(source=source, keeps_handle=keeps_handle,
+                         is_over=False)
+        records = mock.Mock(wraps=self.b.node.records)
+        records.move_of.return_value = move
+        here = dataclasses.replace(self.b.node, records=records)
+        with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
+                mock.patch.object(source_export, 'offer')) as offer:
+            remote_attachment.look(here)
+        self.assertIs(restored, self.handle in self.b.devices)
+        self.assertEqual(source == B and restored, offer.called)
+
+
+class BeingAttachedTest(encrypted_attach_case.Case):
+
+    def test_restored_while_another_attachment_is_made(self):
+        """A guest on B waits for nobody who may never come."""
+        self.pass_through()
+        self.volume.volume_attachment.append(attach_case.attachment(None))
+        for name in (self.crypt, self.handle):
+            del self.b.devices[name]
+        self.assertTrue(remote_attachment.look(self.b.node))
+        self.assertIn(self.handle, self.b.devices)
+
+    def kept_of_another_backend(self, connector):
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        self.attach('reserved', None)
+        vars(self.volume.volume_attachment[0]).update(
+            connection_info={}, connector=connector)
+        self.volume.host = 'c@other'
+        self.a.node = dataclasses.replace(
+            self.a.node, is_at=lambda connector, host: (
+                connector.get('host') == host.partition('@')[0]))
+        with mock.patch.object(events, 'say') as said:
+            leftovers.sweep_sealed_keys(self.a.node)
+        said.assert_not_called()
+        return bool(self.a.disk.sealed)
+
+    def test_key_of_what_does_not_say_where(self):
+        """As the directory answers it: not of what is no connector."""
+        self.assertTrue(self.kept_of_another_backend(None))
+        self.assertTrue(self.kept_of_another_backend({}))

@@ -7,6 +7,7 @@ from cinder import exception
 from cinder.interface import volume_driver
 from cinder.message import message_field
 from cinder.volume import configuration
+from cinder.volume import manager
 import ddt
 import fixtures
 from oslo_config import cfg
@@ -26,6 +27,7 @@ from cinder_localclone.service import messages
 from cinder_localclone.service import options
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import create as create_module
+from tests.helpers import driver_case
 from tests.helpers.driver_case import Case
 from tests.helpers.driver_case import HOST
 from tests.helpers.driver_case import volume
@@ -607,3 +609,44 @@ class LateTest(Case):
                 KeyError, self.driver.initialize_connection, volume(),
                 {'host': 'n2', 'mountpoint': '/dev/vdb'})
         self.node.records.drop_attachment.assert_called_once_with('v', 'one')
+
+
+QOS = {'consumer': 'front-end', 'specs': {'total_iops_sec': '500'}}
+
+
+@ddt.ddt
+class ConnectionOptionsTest(driver_case.Case):
+
+    def setUp(self):
+        super().setUp()
+        types = self.useFixture(fixtures.MockPatch(
+            'cinder.volume.manager.volume_types')).mock
+        types.get_volume_type_qos_specs.return_value = {'qos_specs': QOS}
+        types.get_volume_type_extra_specs.return_value = {}
+        self.volume = driver_case.volume(
+            volume_type_id='t', admin_metadata={'readonly': 'True'})
+        self.node.records.volume.return_value = self.volume
+        self.node.exports.offer_volume.return_value = {'target_iqn': 'i'}
+
+    def connected(self):
+        found = self.driver.initialize_connection(
+            self.volume, {'host': 'n1', 'initiator': 'iqn'})
+        return manager.VolumeManager._parse_connection_options(
+            mock.Mock(driver=self.driver), None, self.volume, found)
+
+    @ddt.data((driver_case.HOST, 'local'), (None, 'iscsi'))
+    @ddt.unpack
+    def test_qos_and_readonly(self, node, kind):
+        self.directory.find.return_value = node
+        found = self.connected()
+        self.assertEqual(
+            (kind, QOS['specs'], 'ro', True),
+            (found['driver_volume_type'], found['data']['qos_specs'],
+             found['data']['access_mode'], found['data']['discard']))
+        self.volume.admin_metadata = {'attached_mode': 'rw'}
+        self.assertEqual('rw', self.connected()['data']['access_mode'])
+
+    def test_change_of_owner_is_none_of_its_business(self):
+        self.assertIsNone(self.driver.accept_transfer(
+            None, self.volume, 'user', 'project'))
+        self.assertEqual([], self.node.mock_calls)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of pass-through: sessions, the handle's body, attachments."""
 
+import copy
 import datetime
 from unittest import mock
 
-from cinder import objects
-from cinder.tests.unit import fake_constants as fake
 import ddt
 import fixtures
 from oslo_utils import timeutils
@@ -15,19 +14,18 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import iscsi as iscsi_names
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
-from cinder_localclone.db import attachments
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.storage import iscsi_initiator
 from tests.helpers import attach_case
-from tests.helpers import records_case
+from tests.helpers import remote_case
 from tests.helpers.remote_case import A
 from tests.helpers.remote_case import GIB
 from tests.helpers.remote_case import IQN
 from tests.helpers.remote_case import Passed
 from tests.helpers.remote_case import PROPERTIES
 from tests.helpers.remote_case import V1
+from tests.helpers import remote_guest_case
 from tests.helpers import sessions_case
 from tests.helpers import storage_case
 from tests import world as worlds
@@ -354,204 +352,6 @@ class StackTest(storage_case.Case):
             mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 
 
-@ddt.ddt
-class AttachmentsTest(records_case.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.attachments = attachments.AttachmentRecords(
-            lambda connector, host: host.startswith(connector['host'] + '@'))
-        self.attach('b', PROPERTIES)
-        self.attach('c', dict(PROPERTIES, driver_volume_type='iscsi'))
-        self.attach('a', {'driver_volume_type': 'local',
-                          'device_path': '/dev/mapper/x'})
-
-    def attach(self, host, properties):
-        found = objects.VolumeAttachment(
-            self.context, volume_id=self.volume.id,
-            instance_uuid=fake.INSTANCE_ID, attach_status='attached')
-        found.create()
-        found.connector = {'host': host, 'initiator': 'iqn.' + host}
-        found.connection_info = properties
-        found.save()
-
-    def passed_to(self, host):
-        return [each.id for each in self.attachments.passed_to(host)]
-
-    @ddt.data(1, -1)
-    def test_new_by_the_clock_of_the_database(self, days):
-        ids = [each.id for each in self.reload().volume_attachment]
-        wrong = timeutils.utcnow() + datetime.timedelta(days=days)
-        with mock.patch.object(timeutils, 'utcnow', lambda *_args: wrong):
-            self.assertTrue(self.attachments.any_newer(ids, 60))
-            self.assertFalse(self.attachments.any_newer(ids, -60))
-
-    def test_who_passes_it_through(self):
-        self.assertEqual([self.volume.id], self.passed_to('b@l'))
-        for host in ('a@l', 'c@l', 'd@l'):
-            self.assertEqual([], self.passed_to(host))
-
-    def test_ended(self):
-        for _again in range(2):
-            for host in ('c@l', 'b@l'):
-                self.attachments.end_passing(self.volume.id, host)
-            self.check_ended()
-
-    def check_ended(self):
-        self.assertEqual([], self.passed_to('b@l'))
-        left = {each.connector['host']: each.connection_info
-                for each in self.reload().volume_attachment}
-        self.assertEqual({
-            'driver_volume_type': 'local', 'discard': 'True',
-            'device_path': names.handle_path(V1)}, left['b'])
-        self.assertIn('auth_password', left['c'])
-
-    def test_at_another_address(self):
-        before = {each.id: dict(each.connection_info)
-                  for each in self.reload().volume_attachment}
-        iqn, = {told['target_iqn'] for told in before.values()
-                if 'target_iqn' in told}
-        self.attachments.readdress(self.volume.id, iqn + 'x', 'new:3260')
-        self.attachments.readdress(self.volume.id, iqn, 'new:3260')
-        for each in self.reload().volume_attachment:
-            told = before[each.id]
-            self.assertEqual(
-                dict(told, target_portal='new:3260')
-                if 'target_iqn' in told else told, each.connection_info)
-
-    def test_changed_before_it_is_locked(self):
-        """Cinder has changed an attachment: it belongs to another now."""
-        iqn, changed = PROPERTIES['target_iqn'], {
-            'b': dict(PROPERTIES, target_iqn='iqn.other'), 'c': {}}
-        manager = type(attachments.moves.main_context_manager.writer)
-        using, begun = manager.using, []
-
-        def change(self_, context):
-            begun.append(self_)
-            if len(begun) == 2:  # it has read; it is about to lock
-                for each in self.reload().volume_attachment:
-                    if each.connector['host'] in changed:
-                        each.connection_info = changed[each.connector['host']]
-                        each.save()
-            return using(self_, context)
-        before = {each.id: dict(each.connection_info)
-                  for each in self.reload().volume_attachment}
-        for act in (
-                lambda: self.attachments.readdress(
-                    self.volume.id, iqn, 'new:3260'),
-                lambda: self.attachments.end_passing(
-                    self.volume.id, 'b@l')):
-            begun.clear()
-            with mock.patch.object(manager, 'using', autospec=True,
-                                   side_effect=change):
-                act()
-            self.assertEqual(2, len(begun))
-            told = {each.connector['host']: each.connection_info
-                    for each in self.reload().volume_attachment}
-            self.assertEqual('iqn.other', told['b']['target_iqn'])
-            self.assertEqual(PROPERTIES['target_portal'],
-                             told['b']['target_portal'])
-            self.assertEqual({}, told['c'])
-            for each in self.reload().volume_attachment:
-                each.connection_info = before[each.id]
-                each.save()
-
-    def told(self):
-        """What each row says, also those that are deleted."""
-        model = attachments.moves.models.VolumeAttachment
-        manager = attachments.moves.main_context_manager
-        with manager.reader.using(self.context) as session:
-            return {row.id: (row.connector, row.connection_info)
-                    for row in session.query(model)}
-
-    @ddt.data('destroyed', 'given to another')
-    def test_ended_before_it_is_locked(self, how):
-        """No row that is another's by now is changed, nor one of the past."""
-        writer = type(attachments.moves.main_context_manager.writer)
-        using, begun, before = writer.using, [], {}
-
-        def end(own, context):
-            begun.append(own)
-            if len(begun) == 2:  # it has read; it is about to lock
-                for each in self.reload().volume_attachment:
-                    if how == 'destroyed':
-                        each.destroy()
-                    else:
-                        each.connector = {'host': 'z'}
-                        each.save()
-                before.update(self.told())
-            return using(own, context)
-        for act in (
-                lambda: self.attachments.readdress(
-                    self.volume.id, IQN, 'new:3260'),
-                lambda: self.attachments.end_passing(
-                    self.volume.id, 'b@l')):
-            self.attach('b', PROPERTIES)
-            begun.clear()
-            before.clear()
-            with mock.patch.object(writer, 'using', autospec=True,
-                                   side_effect=end):
-                act()
-            self.assertNotEqual({}, before)
-            self.assertEqual(before, self.told())
-
-    def test_of_the_past_or_of_another_volume(self):
-        """It has the same name, and is none of these."""
-        for each in self.reload().volume_attachment:
-            each.destroy()
-        before = self.told()
-        self.attachments.readdress(self.volume.id, IQN, 'new:3260')
-        self.attachments.end_passing(self.volume.id, 'b@l')
-        self.assertEqual(before, self.told())
-        self.attach('b', PROPERTIES)
-        before = self.told()
-        for volume_id in (fake.VOLUME2_ID, fake.VOLUME3_ID):
-            self.attachments.readdress(volume_id, IQN, 'new:3260')
-            self.attachments.end_passing(volume_id, 'b@l')
-        self.assertEqual(before, self.told())
-
-    def test_reserved(self):
-        """Nobody has it yet, so it says nothing."""
-        objects.VolumeAttachment(
-            self.context, volume_id=self.volume.id,
-            instance_uuid=fake.INSTANCE_ID, attach_status='reserved').create()
-        before = self.told()
-        self.assertIn((None, None), before.values())
-        self.attachments.readdress(self.volume.id, 'iqn.other', 'new:3260')
-        self.attachments.end_passing(self.volume.id, 'z@l')
-        self.assertEqual(before, self.told())
-
-    def test_of_a_volume_that_is_gone(self):
-        with mock.patch.object(
-                attachments.objects.Volume, 'get_by_id',
-                side_effect=attachments.exception.VolumeNotFound(
-                    volume_id='v')):
-            self.assertEqual([], self.passed_to('b@l'))
-
-    def test_who_asks_for_a_move_is_on_record(self):
-        volume = self.reload()
-        for asked in (Asked.FOLLOW, Asked.ATTACH):
-            move = self.records.begin(
-                volume, 'b@l#p', Event.MOVE_BEGUN, records_case.GEOMETRY,
-                lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
-                asked)
-            self.assertEqual((asked, asked is Asked.FOLLOW),
-                             (move.asked_by, move.follows))
-            move = self.records.get_move(move.shadow_id)
-            self.assertIs(asked, move.asked_by)
-            failed = self.records.advance(move, Event.FAILED)
-            self.records.finish(failed, Event.DESTINATION_REMOVED)
-
-    def test_only_what_is_in_use_follows(self):
-        volume = self.reload()
-        volume.status = 'available'
-        volume.save()
-        self.assertRaises(
-            exceptions.StaleMove, self.records.begin, volume, 'b@l#p',
-            Event.MOVE_BEGUN, records_case.GEOMETRY, str, 'CHAP u s', 'i',
-            Asked.FOLLOW)
-
-
 class EndsTest(Passed):
 
     def is_ended(self):
@@ -857,3 +657,177 @@ class GivenBackTest(attach_case.Base):
         self.assertEqual({'below': self.move().source_lv},
                          self.a.devices[self.handle])
         self.assertEqual({}, self.a.passed)
+
+
+@ddt.ddt
+class TwoAttachmentsTest(remote_case.Passed):
+
+    def check_kept(self, initiator):
+        self.assertEqual({(self.volume.id, initiator)}, self.a.remote)
+
+    def test_the_guest_keeps_what_is_passed_through(self):
+        """Its disk is gone for ten minutes, and longer than its time limits.
+
+        One instance may have several attachments of one host:
+
+        - a live migration to B fails so that Nova leaves the attachment of B
+          (the compute service died), and the next one succeeds; in the end
+          an operator deletes the one that is not used;
+        - ``nova-manage volume_attachment refresh`` of an instance that is
+          shut off makes a new one, and then deletes the first.
+
+        Cinder calls terminate_connection with the host's connector, before
+        it deletes the attachment. The home then withdraws the export under
+        the guest, has B end its side (which B refuses if the guest runs), and
+        offers it to nobody for the next ten minutes
+        (:meth:`.iscsi_target.Exports.offer_again`), though an attachment names
+        it.
+
+        By design: as other drivers do, nothing is ended for a host that
+        another attachment has connected.
+        """
+        other = copy.copy(self.attached)
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, self.connector)
+        self.check_kept('iqn.b')
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_shut_off(self):
+        """As above: its instance can't be started afterwards."""
+        self.b.opened.clear()
+        self.volume.volume_attachment.append(copy.copy(self.attached))
+        self.unserve(self.a, self.connector)
+        self.assertIn(self.handle, self.b.devices)
+        self.check_kept('iqn.b')
+
+    def test_another_node_with_the_same_iscsi_name(self):
+        """It keeps the export: its guest uses it. B is another node."""
+        self.b.opened.clear()
+        other = copy.copy(self.attached)
+        other.connector = dict(self.connector, host='c')
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, self.connector)
+        self.check_kept('iqn.b')
+        self.assertEqual([{}, {}], [self.b.passed, self.b.devices])
+
+    def test_a_node_with_another_iscsi_name_since(self):
+        """It is the node that it was, and has the volume still."""
+        self.b.opened.clear()
+        other = copy.copy(self.attached)
+        other.connector = dict(self.connector, initiator='iqn.new')
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, other.connector)
+        self.assertIn(self.handle, self.b.devices)
+        self.assertIn(self.volume.id, self.b.passed)
+
+    def attach_elsewhere(self):
+        """A host without the backend has it, and nobody else."""
+        self.volume.volume_attachment = [
+            attach_case.attachment(None)]
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        properties = self.serve(attach_case.ELSEWHERE)
+        attached, = self.volume.volume_attachment
+        attached.connector = attach_case.ELSEWHERE
+        attached.connection_info = dict(
+            properties['data'], driver_volume_type='iscsi')
+        return properties
+
+    def test_on_a_host_without_the_backend(self):
+        """The same over plain iSCSI."""
+        self.attach_elsewhere()
+        attached, = self.volume.volume_attachment
+        self.volume.volume_attachment.append(copy.copy(attached))
+        self.unserve(self.a, attach_case.ELSEWHERE)
+        self.check_kept('iqn.x')
+
+    def test_one_export_has_one_secret(self):
+        """Else each look serves it by the one, then by the other.
+
+        The guest's session ends each time, and comes back only if the last
+        one is its own.
+        """
+        first = self.attach_elsewhere()
+        self.volume.volume_attachment.append(
+            attach_case.attachment(None))
+        self.assertEqual(first, self.serve(attach_case.ELSEWHERE))
+        other = dict(attach_case.ELSEWHERE, initiator='iqn.y')
+        self.assertNotEqual(first['data']['auth_password'],
+                            self.serve(other)['data']['auth_password'])
+
+    def test_the_last_one_ends_it(self):
+        self.b.opened.clear()
+        self.volume.volume_attachment.append(copy.copy(self.attached))
+        self.unserve(self.a, self.connector)
+        self.volume.volume_attachment.pop()
+        self.unserve(self.a, self.connector)
+        self.assertEqual([set(), {}, {}], [
+            self.a.remote, self.b.passed, self.b.devices])
+
+
+class DetachedByForceTest(remote_case.Passed):
+
+    def test_a_process_that_waits_for_what_is_served_no_more(self):
+        """An instance can't be deleted, its process not killed, for a day.
+
+        1. A volume is passed through to a guest on B. It is detached by
+           force, or its home is forgotten or lost; or its instance is
+           destroyed while the home does not answer.
+        2. Its home serves it no more. I/O of the guest that is in flight
+           waits for the session, so its process can't end, and keeps the
+           handle open.
+        3. :func:`.remote_attachment.end` (from each look at B) asks for the
+        handle to
+           be closed first, so it never logs out, which alone would end
+           that.
+
+        By design: as for a source that does not answer
+        (:meth:`.iscsi_initiator.Sessions.end_if_down`,
+        :func:`.delete._is_closed`) the session of what no attachment names
+            goes first if it is down.
+        """
+        self.useFixture(remote_guest_case.Kernel(
+            self.b, self.handle, self.volume.id))
+        self.unserve(self.a, None)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        for _look in range(3):
+            self.world.reconcile()
+        self.assertEqual([{}, {}], [self.b.passed, self.b.devices])
+
+
+class ReopenedTest(remote_case.Passed):
+
+    def test_what_a_guest_has_open_that_lost_the_volume(self):
+        """Two guests would write to one volume.
+
+        1. A volume stays at A (here: in a group; as well: it is copied to
+           A), and is passed through to a guest on B.
+        2. An administrator detaches it by force; that guest goes on to run,
+           and has the handle on B open. Its writes fail by now.
+        3. Another instance on B attaches the volume. B logs in to A again,
+           under the same iSCSI name, and puts the handle, which is open, on
+           that disk.
+
+        Then the first guest writes into the volume of the second: so far
+        :func:`.remote_attachment.begin` lets through any handle that is open
+            on a disk
+        of a home. A move to B refuses the same (SourceBusy).
+
+        By design: open is only right where an attachment says that this node
+        passes the volume through, as it does for every look and for an
+        extension.
+        """
+        self.unserve(self.a, None)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assertIn(self.handle, self.b.opened)
+        self.assertRaises(IOError, self.b.write, self.volume.id, 1, 'lost')
+        self.volume.volume_attachment = [
+            attach_case.attachment(None, 'another vm')]
+        self.volume.status = 'reserved'
+        self.assertRaises(exceptions.SourceBusy, self.serve, self.connector)
+        self.assertEqual(set(), self.a.remote)
+        self.assertRaises(IOError, self.b.write, self.volume.id, 1, 'mixed')

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What guests elsewhere have through a node at rest waits for nothing else."""
 
+import contextlib
+import dataclasses
+import logging
 from unittest import mock
 
 import fixtures
@@ -8,16 +11,24 @@ import fixtures
 from cinder_localclone.core import attachments
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
+from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import exports
+from cinder_localclone.volumes import migrate
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
+from tests.helpers import exports_case
 from tests.helpers.exports_case import A
 from tests.helpers.exports_case import B
 from tests.helpers.exports_case import Base
+from tests import world as worlds
 from tests.world import crypt
+from tests.world import disks
 from tests.world import iscsi
 from tests.world import peers
 from tests.world import stack
@@ -354,3 +365,322 @@ class GivenUpCopyTest(encrypted_attach_case.Case):
                                look_then_offer):
             self.serve(dict(attach_case.ON_B, initiator='iqn.b'))
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
+
+
+class SettleAtRestTest(exports_case.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.serving = self.a.reconciler.serving
+
+    def test_of_two_that_fail_the_first_is_told(self):
+        self.served('in-use', initiator='iqn.y')
+        last, = self.volume.volume_attachment
+        self.served('in-use')
+        self.volume.volume_attachment.append(last)
+        failed = {'iqn.x': KeyError('x'), 'iqn.y': KeyError('y')}
+
+        def fail(_this, _volume_id, initiator, *_more):
+            raise failed[initiator]
+        with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+            with self.a.lock(self.volume_id):
+                self.assertIs(failed['iqn.x'], self.assertRaises(
+                    KeyError, self.serving.settle, self.volume, None))
+
+    def test_one_that_fails_keeps_none_that_serves_nobody(self):
+        self.served('in-use')
+        for settle in self.serving.settle, self.serving.try_to_settle:
+            self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+            self.a.offered.clear()  # a while ago
+            with mock.patch.object(iscsi.SimExports, 'offer_again',
+                                   side_effect=OSError('no such address')):
+                with self.a.lock(self.volume_id), (
+                        contextlib.suppress(OSError)):
+                    settle(self.volume, None)
+            self.assertEqual(set(), self.a.remote)
+
+    def test_what_was_offered_a_moment_ago_stays_at_a_source(self):
+        """But for that of what has followed its instance."""
+        with self.a.lock(self.volume_id):
+            move = self.a.node.records.begin(
+                self.volume, B + '#p', state.Event.MOVE_BEGUN,
+                worlds.GEOMETRY, str, 'CHAP u s', 'i')
+        self.volume.status = 'attaching'
+        for asked_by, committed, expected in (
+                (state.Asked.ATTACH, True, {(self.volume_id, 'iqn.z')}),
+                (state.Asked.FOLLOW, False, {(self.volume_id, 'iqn.z')}),
+                (state.Asked.FOLLOW, True, set())):
+            self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+            with self.a.lock(self.volume_id):
+                self.serving.try_to_withdraw(self.volume, dataclasses.replace(
+                    move, asked_by=asked_by, committed=committed))
+            self.assertEqual(expected, self.a.remote)
+
+    def test_what_an_ended_export_has_left_goes(self):
+        """The service was killed before it had removed the device."""
+        with self.a.lock(self.volume_id):
+            self.a.sim_stack.ensure_served(self.volume_id)
+        self.a.reconciler.converge_node()
+        self.assertNotIn(names.served(self.volume_id), self.a.devices)
+
+    def test_none_that_serves_nobody_is_waited_for(self):
+        """Its initiator may be away, and the target waits for that."""
+        self.served('in-use')
+        for settle in self.serving.settle, self.serving.try_to_settle:
+            self.a.remote.clear()
+            self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+            seen = []
+            with mock.patch.object(
+                    iscsi.SimExports, 'withdraw_unnamed', lambda *_which,
+                    seen=seen, **_how: seen.append(set(self.a.remote))), (
+                        self.a.lock(self.volume_id)):
+                settle(self.volume, None)
+            self.assertIn((self.volume_id, 'iqn.x'), seen[0])
+
+    def test_withdrawn_or_not_all_else_is_done(self):
+        self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+        self.a.devices.pop(names.handle(self.volume_id))
+        with mock.patch.object(
+                iscsi.SimExports, 'withdraw_unnamed',
+                side_effect=OSError('configfs')), mock.patch.object(
+                devices, 'converge') as converge:
+            self.a.reconciler.converge(self.volume_id)
+        converge.assert_called_once()
+
+    def test_what_fails_as_a_peer_asks_is_tried_again(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.a.reconciler.converge(self.volume_id)
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+
+    def test_what_fails_as_a_live_migration_asks_is_tried_again(self):
+        """It is refused, but a guest elsewhere waits for its export."""
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')), (
+                self.a.lock(self.volume_id)):
+            self.assertRaises(OSError, self.serving.settle, self.volume,
+                              None)
+        self.assertEqual(set(), self.a.remote)
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_what_lasts_is_not_tried_again_for_that(self):
+        self.served('in-use')
+        lasting = exceptions.NotPossible(volume='v', reason='no')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=lasting), (
+                self.a.lock(self.volume_id)):
+            self.assertRaises(exceptions.NotPossible, self.serving.settle,
+                              self.volume, None)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_settled_by_a_request(self):
+        self.served('in-use')
+        self.serving._unsettled[self.volume_id] = OSError('before')
+        with self.a.lock(self.volume_id):
+            self.serving.settle(self.volume, None)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_second_failure_names_the_volume(self):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        with contextlib.suppress(OSError):
+            exports._do_all(self.volume_id, [mock.Mock(
+                side_effect=OSError(each)) for each in ('first', 'second')])
+        self.assertIn(self.volume_id, log.output)
+        self.assertIn('second', log.output)
+
+    def test_at_a_glance(self):
+        """The target is asked for no more than is needed."""
+        asked = mock.Mock(return_value={'iqn.x'})
+        seen = self.a.sim_stack.survey()
+        self.assertFalse(self.serving.differ(
+            self.volume, set(), asked, seen))
+        asked.assert_not_called()
+        self.served('in-use')
+        self.assertTrue(self.serving.differ(
+            self.volume, {'iqn.x'}, asked, seen))
+        asked.return_value = {'iqn.y'}
+        for remote, differs in (({'iqn.x'}, False), (set(), True),
+                                ({'iqn.x', 'iqn.z'}, True)):
+            self.assertIs(differs, self.serving.differ(
+                self.volume, remote, asked, seen))
+
+    def test_device_of_an_export_at_a_glance(self):
+        """One that has an export is not what an ended one has left."""
+        with self.a.lock(self.volume_id):
+            self.a.sim_stack.ensure_served(self.volume_id)
+        for exported in (False, True):
+            if exported:
+                self.a.opened.add(names.served(self.volume_id))
+            self.assertIs(not exported, self.serving.differ(
+                self.volume, set(), set, self.a.sim_stack.survey()))
+
+    def test_what_is_served_again_is_told(self):
+        """Once: what is served already is no news."""
+        self.served('in-use')
+        for again in True, False:
+            with mock.patch.object(iscsi.SimExports, 'offer_again',
+                                   return_value=again), \
+                    mock.patch.object(events, 'say') as say:
+                self.a.reconciler.converge(self.volume_id)
+            self.assertEqual([mock.call(
+                events.EXPORTED_AGAIN, volume=self.volume_id,
+                initiator='iqn.x')] * again, say.mock_calls)
+
+    def test_settled_by_another_look(self):
+        self.fail_once()
+        self.a.reconciler.converge(self.volume_id)
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_trouble_of_one_is_not_that_of_all(self):
+        self.served('in-use')
+        other = self.world.create_volume(A)
+        other.status = 'in-use'
+        other.volume_attachment = self.volume.volume_attachment
+        offer, tried = iscsi.SimExports.offer_again, []
+
+        def fail(this, volume_id, *more):
+            tried.append(volume_id)
+            if volume_id == self.volume_id:
+                raise error
+            offer(this, volume_id, *more)
+        for error, both in (
+                (OSError('no such address'), True),
+                (exceptions.TargetTimeout(seconds=20), False),
+                (exceptions.CommandTimeout(command='x', seconds=1), False)):
+            del tried[:]
+            self.serving._unsettled.clear()
+            self.serving._unsettled.update(
+                {self.volume_id: None, other.id: None})
+            with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+                self.serving.try_again()
+            self.assertEqual([self.volume_id] + [other.id] * both, tried)
+
+    def test_what_serves_nobody_keeps_no_device(self):
+        self.volume = self.world.create_volume(
+            A, provider_id=crypt.recorded('k'))
+        self.served('in-use')
+        self.a.reconciler.converge(self.volume.id)
+        self.assertIn(names.served(self.volume.id), self.a.devices)
+        self.volume.status = 'available'
+        self.volume.volume_attachment = []
+        self.a.reconciler.converge(self.volume.id)
+        self.assertEqual(set(), self.a.remote)
+        self.assertNotIn(names.served(self.volume.id), self.a.devices)
+
+    def test_strays_of_other_volumes_that_stay(self):
+        with mock.patch.object(source_export, 'withdraw_strays',
+                               side_effect=OSError('configfs')), \
+                mock.patch.object(events, 'say') as say:
+            self.a.reconciler.converge(self.volume_id)
+        self.assertEqual([events.EXPORTS_DIFFER],
+                         [each.args[0] for each in say.mock_calls])
+
+    def test_live_move_beside_trouble_with_exports(self):
+        """It is not begun: whoever asks for it is told."""
+        self.served('in-use')
+        with mock.patch.object(
+                iscsi.SimExports, 'offer_again',
+                side_effect=OSError('no such address')), (
+                    self.a.lock(self.volume_id)):
+            self.assertRaises(OSError, self.a.connections._check_exports,
+                              self.volume, {'host': 'x'})
+
+    def test_nothing_follows_when_the_service_starts(self):
+        """Nor is anything looked at because of that."""
+        with mock.patch.object(deferred.Followers, 'follow') as followed, \
+                mock.patch.object(deferred.Followers, 'are_due',
+                                  return_value=True):
+            with mock.patch.object(
+                    self.a.reconciler, 'converge_locked') as converge:
+                self.a.reconciler.converge_node(moves=False)
+            converge.assert_not_called()
+            self.a.devices.clear()
+            self.a.reconciler.converge_node(moves=False)
+            followed.assert_not_called()
+            self.converge()
+            followed.assert_called_once()
+
+    def test_what_is_left_of_a_move_is_none(self):
+        self.a.node.records.advance(self.a.node.records.begin(
+            self.volume, B + '#p', state.Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i'), state.Event.FAILED)
+        self.cut()
+        self.a.reconciler.converge_node(moves=False)
+        self.assertIn(self.handle, self.a.devices)
+
+    def test_what_was_served_first_is_not_looked_at_again(self):
+        """What there is is listed after that."""
+        self.served('in-use')
+        self.cut()
+        with mock.patch.object(
+                self.a.reconciler, 'converge_locked') as converge:
+            self.a.reconciler.converge_node(moves=False)
+        converge.assert_not_called()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+        with mock.patch.object(type(self.serving), '_serve') as serve:
+            self.a.reconciler.converge_node(moves=False)
+        serve.assert_not_called()  # nor is LVM asked for each
+
+    def test_below_what_opens_it_nothing_is_served(self):
+        """Its device is the handle's; two would have that open."""
+        self.volume = self.world.create_volume(
+            A, provider_id=crypt.recorded('k'))
+        self.served('in-use')
+        for offer in (self.a.reconciler.serving.look,
+                      lambda ids: self.a.reconciler.converge(*ids)):
+            self.cut()
+            offer([self.volume.id])
+            self.assertEqual({self.volume.id: names.served(self.volume.id)},
+                             self.a.backing)
+            # With its header.
+            self.assertEqual(rows.body_bytes(self.volume), disks.size(
+                self.a.devices[names.handle(self.volume.id)]))
+
+
+class CopyTest(exports_case.Base):
+    """Cinder copies another volume into one here, under that one's handle."""
+
+    def setUp(self):
+        super().setUp()
+        self.other = self.world.create_volume(B)
+        self.volume.migration_status = 'target:' + self.other.id
+        self.served('in-use')
+        self.cut()
+
+    def test_not_by_what_has_its_own_lock_alone(self):
+        """Its handle, and so its export, are the other one's."""
+        self.a.disk.inactive.clear()
+        self.a.devices[names.handle(self.other.id)] = {
+            'below': self.volume.name}
+        before = dict(self.a.devices)
+        self.a.reconciler.serving.look([self.volume_id])
+        self.assertEqual((before, set()), (self.a.devices, self.a.remote))
+
+    def converged(self):
+        self.a.disk.inactive.clear()
+        self.a.devices[names.handle(self.other.id)] = {
+            'below': self.volume.name}
+        with mock.patch.object(migrate, 'converge_copy'), (
+                self.a.try_lock(self.other.id)):
+            self.a.reconciler.converge(self.volume_id)
+
+    def test_by_a_look_at_it(self):
+        self.converged()
+        self.assertEqual({(self.other.id, 'iqn.x')}, self.a.remote)
+
+    def test_trouble_with_its_exports(self):
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converged()
+        self.assertIn(self.volume_id, self.a.reconciler.serving._unsettled)
+
+    def test_a_record_is_missing(self):
+        self.a.lvs['localclone-meta-' + self.volume.name_id] = []
+        self.assertRaises(exceptions.MissingData, self.converged)
+        self.assertEqual(set(), self.a.remote)

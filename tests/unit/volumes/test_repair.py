@@ -9,6 +9,7 @@ import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
+from cinder_localclone.storage import clone as stack
 from cinder_localclone.volumes import repair
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -136,3 +137,25 @@ class RepairTest(testtools.TestCase):
 
     def test_other_errors_are_the_callers(self):
         self.assertRaises(KeyError, self.fail, KeyError('x'))
+
+
+class RecorderTest(testtools.TestCase):
+
+    def test_effects_are_noted_only_if_they_did_something(self):
+        inner = mock.MagicMock()
+        inner.create_lv.return_value = True
+        inner.remove_lv.return_value = False
+        journal = []
+        recorder = repair.Recorder(inner, journal)
+        recorder.create_lv('a', 1, 'v')
+        recorder.remove_lv('b')
+        recorder.lvs()
+        self.assertEqual(['created LV a'], journal)
+
+    def test_every_effect_that_is_named_exists(self):
+        from cinder_localclone.db import moves
+        from cinder_localclone.storage import iscsi_target
+        for name in repair.DESCRIPTIONS:
+            self.assertTrue(any(
+                hasattr(kind, name) for kind in (
+                    stack.Stack, iscsi_target.Exports, moves.Records)), name)

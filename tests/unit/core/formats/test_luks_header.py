@@ -3,14 +3,12 @@
 
 import copy
 import dataclasses
-import hashlib
 import json
 
 import ddt
 import testtools
 
 from cinder_localclone.core.formats import cryptsetup_cli
-from cinder_localclone.core.formats import luks_binary
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import header_notes
 from cinder_localclone.core import names
@@ -291,64 +289,6 @@ class ReencryptionTest(testtools.TestCase):
         self.assertEqual(('5',), header.keyslots_without_token)
 
 
-class CopiesTest(testtools.TestCase):
-    """The bytes of a header; whole ones of cryptsetup are looked at, too."""
-
-    SIZE = 16 << 10
-
-    def copy(self, magic, size=SIZE, version=2, says=None):
-        made = bytearray(size)
-        luks_binary._BEGIN.pack_into(made, 0, magic, version, says or size, 7)
-        made[72:78] = b'sha256'
-        made[448:480] = hashlib.sha256(made).digest()
-        return bytes(made)
-
-    def pair(self, first=luks_binary.FIRST, second=luks_binary.SECOND, **more):
-        return self.copy(first, **more) + self.copy(second, **more)
-
-    def assertDamaged(self, data):
-        self.assertEqual(['the first copy of its header is damaged',
-                          'the second copy of its header is damaged'],
-                         luks_binary.problems(data))
-
-    def test_up_to_the_end_of_what_is_read(self):
-        for size in (self.SIZE, luks_binary.READ_BYTES // 2):
-            self.assertEqual([], luks_binary.problems(self.pair(size=size)))
-
-    def test_one_in_the_place_of_the_other(self):
-        self.assertDamaged(self.pair(luks_binary.SECOND, luks_binary.FIRST))
-
-    def test_second_of_another_size(self):
-        """It is one of before."""
-        data = self.copy(luks_binary.FIRST) + bytes(self.SIZE) + self.copy(
-            luks_binary.SECOND, size=2 * self.SIZE)
-        self.assertEqual(['the second copy of its header is damaged'],
-                         luks_binary.problems(data))
-        self.assertEqual((0, self.SIZE, 7), luks_binary.newest(data))
-
-    def test_checksum_of_another_kind(self):
-        data = bytearray(self.pair())
-        data[72:78] = b'nohash'
-        self.assertEqual(['the first copy of its header is damaged'],
-                         luks_binary.problems(bytes(data)))
-        self.assertEqual((self.SIZE, self.SIZE, 7),
-                         luks_binary.newest(bytes(data)))
-
-    def test_none_is_the_newest(self):
-        self.assertIsNone(luks_binary.newest(b''))
-
-    def test_another_version(self):
-        self.assertDamaged(self.pair(version=1))
-
-    def test_what_is_no_size(self):
-        self.assertDamaged(self.copy(luks_binary.FIRST, size=20000))
-        self.assertDamaged(self.pair(size=8 << 10))
-
-    def test_what_is_not_all_there(self):
-        for length in (0, 100, 512, self.SIZE - 1):
-            self.assertDamaged(self.pair()[:length])
-
-
 class NotesTest(testtools.TestCase):
 
     def test_what_is_passed_through(self):
@@ -413,35 +353,6 @@ class KeyTest(testtools.TestCase):
 
 
 @ddt.ddt
-class ProgressTest(testtools.TestCase):
-
-    #: In the form of cryptsetup(8).
-    LINE = ('{"device":"/dev/sda","device_bytes":"%d","device_size":'
-            '"44040192","speed":"126877696","eta_ms":"2520012","time_ms":'
-            '"5561235"}\n')
-
-    def test_the_last_line_that_is_complete(self):
-        found = cryptsetup_cli.last_progress(
-            self.LINE % 8192 + self.LINE % 11010048
-            + '{"device":"/dev/sda","device_bytes":"1')
-        self.assertEqual(cryptsetup_cli.Progress(
-            done=11010048, total=44040192, rate=126877696,
-            seconds_left=2520.012), found)
-        self.assertEqual(25, found.percent)
-
-    @ddt.data('', 'Device /dev/sda is in use.\n', '[]\n', '{}\n', '7\n',
-              '{"device_bytes":"x","device_size":"1","speed":"1",'
-              '"eta_ms":"1"}\n')
-    def test_other_words(self, text):
-        self.assertIsNone(cryptsetup_cli.last_progress(text))
-        self.assertEqual(
-            8192, cryptsetup_cli.last_progress(self.LINE % 8192 + text).done)
-
-    def test_of_nothing_all_is_done(self):
-        self.assertEqual(100, cryptsetup_cli.Progress(0, 0, 0, 0).percent)
-
-
-@ddt.ddt
 class NameTest(testtools.TestCase):
 
     NAME = 'localclone-crypt-' + UUID
@@ -475,40 +386,6 @@ class NameTest(testtools.TestCase):
     def test_a_device_of_another_name(self, name):
         self.assertIsNone(names.volume_of_crypt(name, self.MAPPED.replace(
             self.NAME, name)))
-
-
-class OptionsTest(testtools.TestCase):
-
-    def test_of_a_new_header(self):
-        """These, cryptsetup 2.6.1 has accepted."""
-        self.assertEqual([
-            '--type', 'luks2', '--uuid', UUID, '--offset', '32768',
-            '--cipher', 'aes-xts-plain64', '--key-size', '512',
-            '--sector-size', '512', '--key-slot', '0', '--pbkdf', 'pbkdf2',
-            '--pbkdf-force-iterations', '1000'],
-            cryptsetup_cli.new_header(volume_types.Encryption(), UUID).words())
-
-    def test_guessing_a_passphrase_takes_time(self):
-        found = cryptsetup_cli.new_header(volume_types.Encryption(
-            shared_key='x', key_format=KeyFormat.PASSPHRASE), UUID).words()
-        self.assertIn('argon2id', found)
-        self.assertNotIn('--pbkdf-force-iterations', found)
-
-    def test_integrity(self):
-        found = cryptsetup_cli.new_header(volume_types.Encryption(
-            cipher='aes-gcm-random', key_bits=256, integrity='aead'),
-            UUID).words()
-        self.assertEqual(['--integrity', 'aead'], found[-2:])
-        self.assertNotIn('--integrity', cryptsetup_cli.new_header(
-            volume_types.Encryption(), UUID).words())
-
-    def test_of_opening(self):
-        plain = cryptsetup_cli.opening(False, False, False)
-        for number, option in enumerate((
-                '--readonly', '--disable-locks', '--allow-discards')):
-            self.assertNotIn(option, plain)
-            self.assertEqual({option}, set(cryptsetup_cli.opening(*[
-                each == number for each in range(3)])) - set(plain))
 
 
 @ddt.ddt

@@ -381,3 +381,86 @@ class SendTest(commands.Case):
         error = self.assertRaises(exceptions.CommandTimeout,
                                   dmsetup.send, [(C, 'x 1')], 0.1)
         self.assertIn('0.1 s', str(error))
+
+
+class LateTableTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        #: What is loaded for the next resume; what resumes have taken.
+        self.loaded, self.taken = ['late'], []
+        answer = self.commands._answer
+
+        def kernel(line):
+            found = answer(line)
+            what = line.split()[1]
+            if what in ('clear', 'resume'):
+                self.taken += self.loaded if what == 'resume' else []
+                self.loaded = []
+            elif what == 'load' and not found[1]:
+                self.loaded = ['new']
+            return found
+        self.commands._answer = kernel
+
+    def test_a_clone_that_has_failed(self):
+        """What its guest has written vanishes, and nobody is told.
+
+        1. A clone's source has come back under another number; the disk of
+           its metadata hangs. "dmsetup load" is given up at its time limit,
+           the clone resumed on its old table, and written.
+        2. The disk answers again: what was asked for goes on in the kernel,
+           and the table stays loaded beside the one in use. It knows what
+           was local when it was loaded, not what is by now.
+        3. The disk fails for good, and the clone with it. The next look
+           suspends it, sees that, loads nothing and resumes it: that takes
+           the table of 1, which works, and shows the source's bytes where
+           the guest has written since.
+
+        By design: what is loaded is cleared before the clone is suspended.
+        """
+        for status in '0 8 clone Fail', '0 8 clone 8 1/9 128 0/9 0 0 0 ro':
+            self.loaded = ['late']
+            self.commands.answer('ioctl status', status, times=1)
+            dmsetup.replace_suspended(C, TABLE, 30, True)
+            self.assertEqual([], self.taken)
+
+    def test_a_new_table_that_is_refused(self):
+        """The same with 3: the new table can't be loaded."""
+        self.commands.answer('dmsetup load', code=1, err='no such device')
+        self.assertRaises(
+            exceptions.CommandFailed, dmsetup.replace_suspended, C,
+            TABLE, 30)
+        self.assertEqual([], self.taken)
+
+    def test_the_new_one_is_taken(self):
+        dmsetup.replace_suspended(C, TABLE, 30)
+        self.assertEqual(['new'], self.taken)
+
+
+class ResumeRefusedTest(commands.Case):
+
+    def test_back_on_the_old_table(self):
+        """A guest hangs for good.
+
+        1. A clone's source has come back under another number: suspended,
+           loaded, resumed.
+        2. The kernel takes the table at load, but not at resume: it reaches
+           beyond the end of what it is on, or the limits of the devices
+           below do not fit. It then drops that table, and leaves the device
+           suspended (measured: facts on extending, EINVAL).
+
+        Each later look does the same again, so all I/O of the guest waits
+        for ever, though the old table is there and works.
+
+        By design: as :func:`.dmsetup.swap_table` has it: what is
+        loaded is cleared, and the device resumed on its old table. What was
+        written is flushed by then, so that is as right as the new one.
+        """
+        self.commands.answer('dmsetup resume', code=1, err='EINVAL', times=1)
+        error = self.assertRaises(
+            exceptions.CommandFailed, dmsetup.replace_suspended, C,
+            TABLE, 30)
+        self.assertIn('EINVAL', str(error))
+        self.assertEqual(
+            ['dmsetup resume ' + C, 'dmsetup clear ' + C,
+             'dmsetup resume ' + C], self.commands.ran[-3:])
