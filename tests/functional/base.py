@@ -35,6 +35,9 @@ MOVES = 5
 #: Seconds until nothing is left of the volumes of a test. LVs that are not
 #: thin are overwritten first.
 GONE = 150
+#: A lab of thick LVs, and the options of its backends.
+THICK = 'thick'
+WITH_THICK = {'lvm_type': 'default'}
 #: The lab with a key manager, and the options of its backends: one lab for all
 #: that volumes with keys need. What is paused goes on by the node's check.
 KEYS = 'keys'

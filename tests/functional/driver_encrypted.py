@@ -127,3 +127,14 @@ class DriverTest(base.LabTest):
     def wait_moved(self, volume):
         """Wait until nothing of a move of this volume is left to be done."""
         look.wait_no_move(self.lab, volume)
+
+    def write_end(self, attached, gib):
+        attached.node.run(
+            'dd if=/dev/urandom of=%s bs=1M seek=%d count=4 oflag=direct '
+            'conv=notrunc,fsync status=none' % (
+                attached.path, 1024 * gib - 4))
+        return self.end(attached, gib)
+
+    def end(self, attached, gib):
+        return instances.checksum(attached.node, attached.path, 4,
+                                  first_mib=1024 * gib - 4)

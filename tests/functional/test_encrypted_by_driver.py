@@ -291,14 +291,3 @@ class CopiesTest(encrypted.DriverTest):
                                        for gib in (3, 4)])
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         attached.detach()
-
-    def write_end(self, attached, gib):
-        attached.node.run(
-            'dd if=/dev/urandom of=%s bs=1M seek=%d count=4 oflag=direct '
-            'conv=notrunc,fsync status=none' % (
-                attached.path, 1024 * gib - 4))
-        return self.end(attached, gib)
-
-    def end(self, attached, gib):
-        return instances.checksum(attached.node, attached.path, 4,
-                                  first_mib=1024 * gib - 4)

@@ -3,16 +3,12 @@
 
 from lab.core import process
 from tests.functional import driver_encrypted as encrypted
-from tests.functional import test_encrypted_by_driver
 
 DISK = 'systemd'
 SYSTEMD = '/var/lib/systemd'
 
 
-class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
-
-    #: Those of the base are run by itself.
-    test_copies_at_length = test_grows_at_length = None
+class KeptKeysTest(encrypted.DriverTest):
 
     def setUp(self):
         super().setUp()

@@ -7,12 +7,12 @@ from lab.core import config
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from tests.functional import test_live_move
+from tests.functional import live
 
 NO_VOLUME = '00000000-0000-4000-8000-000000000000'
 
 
-class OperatorTest(test_live_move.Base):
+class OperatorTest(live.Base):
 
     def command(self, node, *words, code=0):
         """Run ``cinder-localclone`` on a node; its JSON, or its text."""

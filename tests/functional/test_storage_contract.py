@@ -4,7 +4,6 @@
 import json
 
 from tests.functional import base
-from tests.functional import test_thick
 
 
 class Case(base.LabTest):
@@ -30,8 +29,8 @@ class StorageContractTest(Case):
 class ThickContractTest(Case):
     """They do it of a group without a pool."""
 
-    lab_name = test_thick.ThickTest.lab_name
-    options = test_thick.ThickTest.options
+    lab_name = base.THICK
+    options = base.WITH_THICK
 
     def test_thick_lvs_at_length(self):
         self.run_scenarios('thick')

@@ -14,8 +14,8 @@ class ThickTest(base.LabTest):
     copy faster.
     """
 
-    lab_name = 'thick'
-    options = {'lvm_type': 'default'}
+    lab_name = base.THICK
+    options = base.WITH_THICK
 
     def placed(self, node):
         """Each LV of a node's group: its type and where on the disk it is."""

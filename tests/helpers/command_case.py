@@ -27,7 +27,7 @@ class Application(main.LocalClone):
 
 
 class CommandCase(testtools.TestCase):
-    """Base of tests that run the command on a made backend."""
+    """ListingCase of tests that run the command on a made backend."""
 
     def setUp(self):
         super().setUp()
@@ -55,7 +55,7 @@ A, B, C = inventory_rows.A, inventory_rows.B, inventory_rows.C
 V1, V2, V3 = inventory_rows.V1, inventory_rows.V2, inventory_rows.V3
 
 
-class Base(CommandCase):
+class ListingCase(CommandCase):
 
     def setUp(self):
         super().setUp()

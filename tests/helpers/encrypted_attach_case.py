@@ -4,6 +4,7 @@
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import deferred_case
 from tests.world import crypt
 
@@ -61,4 +62,4 @@ class Case(attach_case.Base):
     def delete(self, node):
         self.volume.status = 'deleting'
         self.world.going.add(self.volume.id)
-        delete.delete(node.node, None, self.volume)
+        callers.delete(node.node, self.volume)

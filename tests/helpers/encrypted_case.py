@@ -8,7 +8,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import create
-from tests.unit import callers
+from tests.helpers import callers
 from tests import world as worlds
 from tests.world import disks
 

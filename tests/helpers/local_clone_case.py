@@ -3,8 +3,8 @@
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.volumes import clone
+from tests.helpers import callers
 from tests.helpers import snapshot_case
-from tests.unit import callers
 from tests import world as worlds
 
 FAILURES = (exceptions.LocalCloneError, worlds.Stopped)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One contract of the records: Cinder's schema on SQLite, and simulated.
 
-``test_records_contract`` and ``test_other_records_contract`` have the tests:
-each public method of the records has some that are named after it,
-``test_METHOD__CASE``.
+``tests/contracts/records_of_*.py`` have the tests: each public method of the
+records has some that are named after it, ``test_METHOD__CASE``.
 """
 
 import types

@@ -5,8 +5,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt
+from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
-from tests.unit.volumes import test_connect as test_connections
 from tests.world import reencryption as sim
 
 
@@ -27,7 +27,7 @@ class Case(encrypted_attach_case.Case):
 
     def use(self, node=None, host='a'):
         """A guest has it."""
-        self.serve(getattr(test_connections, 'ON_' + host.upper()))
+        self.serve(getattr(attach_case, 'ON_' + host.upper()))
         self.attach('in-use', host)
         (node or self.a).opened.add(self.crypt)
 

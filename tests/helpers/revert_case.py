@@ -2,8 +2,8 @@
 """Volumes that are reverted to a snapshot."""
 
 from cinder_localclone.core import exceptions
+from tests.helpers import callers
 from tests.helpers import snapshot_case
-from tests.unit import callers
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'

@@ -109,7 +109,7 @@ def port(name: str, **attributes) -> Room:
 
 
 def _calls():
-    from tests.unit import callers  # has all that acts
+    from tests.helpers import callers  # has all that acts
     return callers.Calls()
 
 

@@ -4,7 +4,6 @@
 import struct
 
 
-
 class Writer:
     """The metadata of a pool, as the kernel writes them.
 

@@ -4,7 +4,6 @@
 import importlib
 import pathlib
 import re
-import sys
 from unittest import mock
 
 import testtools
@@ -19,14 +18,13 @@ from cinder_localclone.service import endpoint  # noqa: F401, has all methods
 from cinder_localclone.service import notifications
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import cryptsetup_keys
+from tests.helpers.documentation import DOC
+from tests.helpers.documentation import sample as sample_backend
 from tests.helpers import entry_points
 
-DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
-sys.path.insert(0, str(DOC / '_ext'))
 import monitoring_tables  # noqa: E402
 import peer_table  # noqa: E402
 import privileged_table  # noqa: E402
-import sample_backend  # noqa: E402
 import state_table  # noqa: E402
 
 

@@ -7,6 +7,7 @@ import testtools
 
 from tests.helpers.tree import modules
 from tests.helpers.tree import PACKAGE
+from tests.helpers.tree import ROOT
 
 #: What core imports of the standard library: nothing of it reads or writes.
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'datetime', 'enum',
@@ -55,3 +56,38 @@ class LayersTest(testtools.TestCase):
             str(path) for top in (PACKAGE, 'lab')
             for _name, path in modules(top)
             if len(path.read_text().splitlines()) > LIMIT])
+
+
+def is_test(name):
+    """Whether a module of the repository has tests, by its name."""
+    return name.startswith('tests.') and (
+        name.rpartition('.')[2].startswith('test_'))
+
+
+class TestsTest(testtools.TestCase):
+    """The tree of the tests."""
+
+    def test_no_module_of_tests_imports_another(self):
+        """What they share is in tests/helpers, or tests/world."""
+        known = {'tests.' + name for name, _path in modules('tests')}
+        found = {
+            (name, other) for name, path in modules('tests')
+            for each in imports(path) for other in (
+                each, each.rpartition('.')[0])
+            if is_test(other) and other in known}
+        self.assertEqual(set(), found)
+
+    def test_unit_tests_mirror_the_package(self):
+        """test_MODULE or test_MODULE_SUBJECT, in the module's package.
+
+        Of a package as a whole, its own name stands for the module.
+        """
+        strays = []
+        for path in (ROOT / 'tests/unit').rglob('test_*.py'):
+            package = path.parent.relative_to(ROOT / 'tests/unit')
+            known = {package.name, *(
+                each.stem for each in (ROOT / PACKAGE / package).glob('*.py'))}
+            if not any((path.stem + '_').startswith('test_%s_' % each)
+                       for each in known):
+                strays.append(str(path))
+        self.assertEqual([], strays)

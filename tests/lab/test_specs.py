@@ -19,7 +19,7 @@ SPECIFIED = {'spec', 'spec_set', 'wraps'}
 #: What may be called like a room and be a bare mock, by module and name.
 EXCEPTIONS = {
     ('test_front_end', 'keys'): 'os-brick\'s key manager',
-    ('test_driver', 'node'): 'also answers what the node asks only of Stack',
+    ('driver_case', 'node'): 'also answers what the node asks only of Stack',
     ('test_faults_operations', 'node'): 'a node of the lab',
 }
 

@@ -38,9 +38,9 @@ SEEDS = range(40)
 #: What a run has said, in another process.
 TELL = '''
 import hashlib, logging
-from tests.lab import test_world_schedules as test_scheduler
+from tests.lab import test_world_schedules
 logging.disable(logging.CRITICAL)
-print(test_scheduler.digest(range(6)))
+print(test_world_schedules.digest(range(6)))
 '''
 #: A fault that few schedules are needed to find.
 FAULT = 'recorded before done: end of a move'

@@ -8,13 +8,13 @@ import ddt
 
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import source
+from tests.helpers import callers
 from tests.helpers.deferred_case import B
 from tests.helpers.deferred_case import C
 from tests.helpers.deferred_case import Case
 from tests.helpers.deferred_case import Guest
 from tests.helpers.deferred_case import WAYS
 from tests.helpers import move_case
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import records
 

@@ -20,6 +20,7 @@ from cinder_localclone.service import rpc
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import deferred_case
 from tests.helpers.encrypted_attach_case import A
 from tests.helpers.encrypted_attach_case import B
@@ -27,7 +28,6 @@ from tests.helpers.encrypted_attach_case import boot_of_old_home
 from tests.helpers.encrypted_attach_case import Case
 from tests.helpers.encrypted_attach_case import RECORDED
 from tests.helpers import move_case
-from tests.unit import callers
 from tests.world import crypt
 from tests.world import disks
 from tests.world import iscsi

@@ -13,11 +13,11 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import operations
+from tests.helpers import callers
 from tests.helpers.ended_move_case import A
 from tests.helpers.ended_move_case import B
 from tests.helpers.ended_move_case import Base
 from tests.helpers.ended_move_case import C
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import records
 from tests.world import stack

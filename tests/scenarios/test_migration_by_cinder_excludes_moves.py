@@ -26,12 +26,12 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
+from tests.helpers import callers
 from tests.helpers.cinder_case import A
 from tests.helpers.cinder_case import B
 from tests.helpers.cinder_case import Base
 from tests.helpers.cinder_case import ELSEWHERE
 from tests.helpers.cinder_case import STOCK
-from tests.unit import callers
 
 #: What each phase of a move needs to come about; None is the commit.
 LIVE, COLD = Event.LIVE_MOVE_BEGUN, Event.MOVE_BEGUN

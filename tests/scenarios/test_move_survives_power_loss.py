@@ -16,13 +16,13 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
+from tests.helpers import callers
 from tests.helpers.move_case import A
 from tests.helpers.move_case import ALIKE
 from tests.helpers.move_case import B
 from tests.helpers.move_case import Base
 from tests.helpers.move_case import ONE
 from tests.helpers.move_case import TWO
-from tests.unit import callers
 from tests import world as worlds
 
 

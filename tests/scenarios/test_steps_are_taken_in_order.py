@@ -26,11 +26,11 @@ from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import callers
 from tests.helpers import captured
 from tests.helpers import rotate_case
 from tests.helpers import specs
 from tests.helpers import uncommitted_case
-from tests.unit import callers
 from tests.world import crypt
 
 

@@ -158,8 +158,8 @@ def main(arguments):
     import logging
 
     from tests.helpers import unit
+    unit.prepare()  # before anything imports Cinder's modules
     from tests.world import schedules
-    unit.prepare()
     logging.disable(logging.CRITICAL)
     with schedules.fast():
         size = options.workers or workers.processors()

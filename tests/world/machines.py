@@ -40,8 +40,8 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import reconcile
+from tests.helpers import callers
 from tests.helpers import configured
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import dm_kernel
 from tests.world import peers

@@ -375,7 +375,7 @@ class DrainTest(Base):
             self.world.nodes[A].opened.add(handle)
             self.world.nodes[A].move(volume, B, live=True)
             volume.volume_attachment = [
-                ended_move_case.attachment('a'), ended_move_case.attachment('b')]
+                ended_move_case.attachment(host) for host in 'ab']
         held = self.drain(code=1)
         self.assertEqual({(volume.id, 'live migration')
                           for volume in volumes[:2]},

@@ -16,9 +16,9 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from tests.helpers import callers
 from tests.helpers import ended_move_case
 from tests.helpers import snapshot_case
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import records
 

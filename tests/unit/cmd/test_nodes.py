@@ -3,10 +3,10 @@
 
 from tests.helpers.command_case import A
 from tests.helpers.command_case import B
-from tests.helpers.command_case import Base
+from tests.helpers.command_case import ListingCase
 
 
-class NodesTest(Base):
+class NodesTest(ListingCase):
 
     def test_figures_are_numbers(self):
         first, second = self.listed('nodes')

@@ -11,14 +11,14 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
 from tests.helpers.command_case import A
 from tests.helpers.command_case import B
-from tests.helpers.command_case import Base
+from tests.helpers.command_case import ListingCase
 from tests.helpers.command_case import V1
 from tests.helpers.command_case import V2
 from tests.helpers.command_case import V3
 from tests.helpers import inventory_rows
 
 
-class VolumesTest(Base):
+class VolumesTest(ListingCase):
 
     def test_all(self):
         first, second = self.listed('volumes')
@@ -68,7 +68,7 @@ class VolumesTest(Base):
                 inventory_rows.row(V1, provider_id=provider)))
 
 
-class NamesTest(Base):
+class NamesTest(ListingCase):
 
     def found(self, *ids, name='data'):
         backend = mock.Mock(spec=backends.Backend)

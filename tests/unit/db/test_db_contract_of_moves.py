@@ -2,9 +2,9 @@
 """The contract of the records: volumes and their moves.
 
 The simulated world is only worth as much as it does what the real records do.
-So a method that the world has, and that has no test here or in
-``test_other_records_contract``, is an error, and so is a test that never calls
-the method that it is named after.
+So a method that the world has, and that has no test in
+``tests/contracts/records_of_*.py``, is an error, and so is a test that never
+calls the method that it is named after.
 """
 
 import inspect

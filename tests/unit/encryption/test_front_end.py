@@ -23,8 +23,8 @@ from cinder_localclone.volumes import create
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import images
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import callers
 from tests.helpers import ended_move_case
-from tests.unit import callers
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'

@@ -13,9 +13,9 @@ from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import deferred_case
 from tests.helpers import encrypted_attach_case
-from tests.unit import callers
 from tests.world import crypt
 from tests.world import records
 from tests.world import stack

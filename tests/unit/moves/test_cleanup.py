@@ -14,11 +14,11 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
 from cinder_localclone.storage import clone
+from tests.helpers import callers
 from tests.helpers import commands
 from tests.helpers import ended_move_case
 from tests.helpers import specs
 from tests.helpers.storage_case import SHADOW
-from tests.unit import callers
 
 A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 

@@ -27,8 +27,8 @@ from cinder_localclone.moves.pace import GiveWay
 from cinder_localclone.moves import queue
 from cinder_localclone.service import assembly
 from cinder_localclone.volumes import reconcile
+from tests.helpers import callers
 from tests.helpers import specs
-from tests.unit import callers
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'

@@ -14,13 +14,13 @@ from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import refill as refilling
+from tests.helpers import callers
 from tests.helpers.refill_case import A
 from tests.helpers.refill_case import B
 from tests.helpers.refill_case import Begun
 from tests.helpers.refill_case import cut_short
 from tests.helpers.refill_case import HOLE
 from tests.helpers.refill_case import unread
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import disks
 

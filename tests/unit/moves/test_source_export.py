@@ -18,10 +18,10 @@ from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import revert
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import callers
 from tests.helpers import move_steps_case
 from tests.helpers import reconcile_case
 from tests.helpers import specs
-from tests.unit import callers
 from tests import world as worlds
 
 A, B, C = move_steps_case.A, move_steps_case.B, move_steps_case.C

@@ -16,7 +16,7 @@ from tests.helpers.attach_case import B
 from tests.helpers.attach_case import Base
 from tests.helpers.attach_case import ELSEWHERE
 from tests.helpers.attach_case import ON_B
-from tests.unit import callers
+from tests.helpers import callers
 from tests import world as worlds
 
 

@@ -20,7 +20,7 @@ from tests.helpers.attach_case import Base
 from tests.helpers.attach_case import ELSEWHERE
 from tests.helpers.attach_case import ON_A
 from tests.helpers.attach_case import ON_B
-from tests.unit import callers
+from tests.helpers import callers
 from tests import world as worlds
 from tests.world import stack as worlds_stack
 

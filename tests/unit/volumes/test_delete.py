@@ -15,8 +15,8 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import delete
+from tests.helpers import callers
 from tests.helpers import locked
-from tests.unit import callers
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'

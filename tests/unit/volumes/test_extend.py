@@ -24,9 +24,9 @@ from cinder_localclone.volumes import interrupted as unended
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import move_case
 from tests.helpers import sampling
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import disks
 

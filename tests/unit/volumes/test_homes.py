@@ -12,7 +12,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.volumes import homes
 from tests.helpers import attach_case
-from tests.unit import callers
+from tests.helpers import callers
 
 A, B, ON_B = attach_case.A, attach_case.B, attach_case.ON_B
 

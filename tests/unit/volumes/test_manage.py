@@ -18,10 +18,10 @@ from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import move_case
 from tests.helpers import snapshot_case
 from tests.helpers import specs
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import disks
 

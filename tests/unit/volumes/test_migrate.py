@@ -28,8 +28,8 @@ from cinder_localclone.db import interrupted
 from cinder_localclone.db import volumes
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
+from tests.helpers import callers
 from tests.helpers import cinder_case
-from tests.unit import callers
 
 A, B, STOCK = cinder_case.A, cinder_case.B, cinder_case.STOCK
 COLD, LIVE = Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN

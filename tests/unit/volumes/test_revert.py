@@ -15,12 +15,12 @@ from cinder_localclone.driver import snapshots
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import interrupted
 from cinder_localclone.volumes import revert
+from tests.helpers import callers
 from tests.helpers import move_case
 from tests.helpers import revert_case
 from tests.helpers.revert_case import A
 from tests.helpers.revert_case import B
 from tests.helpers.revert_case import Base
-from tests.unit import callers
 from tests import world as worlds
 from tests.world import disks
 from tests.world import stack

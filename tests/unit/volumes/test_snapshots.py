@@ -14,11 +14,11 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Event
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import snapshots
+from tests.helpers import callers
 from tests.helpers import move_case
 from tests.helpers.snapshot_case import A
 from tests.helpers.snapshot_case import B
 from tests.helpers.snapshot_case import Base
-from tests.unit import callers
 from tests import world as worlds
 
 ONE, TWO = move_case.ONE, move_case.TWO

@@ -24,13 +24,13 @@ from cinder_localclone.volumes import create
 from cinder_localclone.volumes import manageable
 from cinder_localclone.volumes import uncommitted
 from tests.helpers import attach_case
+from tests.helpers import callers
 from tests.helpers import encrypted_attach_case
 from tests.helpers.uncommitted_case import A
 from tests.helpers.uncommitted_case import B
 from tests.helpers.uncommitted_case import C
 from tests.helpers.uncommitted_case import Case
 from tests.helpers.uncommitted_case import R
-from tests.unit import callers
 from tests.world import crypt
 from tests.world import disks
 from tests.world import peers

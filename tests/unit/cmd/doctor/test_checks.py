@@ -62,7 +62,7 @@ class ChecksTest(testtools.TestCase):
                     file.write(text)
         return found
 
-    OURS = (pathlib.Path(__file__).parents[3] / 'etc/udev/rules.d'
+    OURS = (pathlib.Path(__file__).parents[4] / 'etc/udev/rules.d'
             / checks.RULES).read_text()
 
     @ddt.data(((None, OURS), checks.OK, ''), ((OURS, 'old'), checks.OK, ''),

@@ -17,13 +17,11 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.encryption import recovery_keys
+from tests.helpers.documentation import sample
 from tests.helpers import headers_case
-from tests.unit.cmd.encryption import test_status as test_encryption_commands
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
-
-sample = test_encryption_commands.sample
 
 
 @ddt.ddt

@@ -15,10 +15,7 @@ from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd.encryption import status
 from cinder_localclone.cmd import errors
-from tests.lab import test_docs
-
-sys.path.insert(0, str(test_docs.DOC / '_ext'))
-import sample_backend as sample  # noqa: E402
+from tests.helpers.documentation import sample
 
 DRIVER = {sample.ENCRYPTED, sample.REENCRYPTED}
 
