@@ -66,7 +66,8 @@ FAULTS = {
         'volumes.uncommitted', 'being_created',
         'if row.name in node.stack.lvs():', 'if False:'),
     'stale row: the home that Cinder writes': (
-        'volumes.homes', 'correct', 'home == node.host', 'True'),
+        'volumes.homes', 'correct',
+        'volume.id not in node.snapshots.misplaced(node.host)', 'True'),
     'clock: a node goes by its own': (
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'
