@@ -163,7 +163,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     @staticmethod
     def get_driver_options() -> list[cfg.Opt]:
         """All options of a backend section that uses this driver."""
-        return options.localclone_opts + cinder_lvm.volume_opts
+        return [*options.localclone_opts, *cinder_lvm.volume_opts]
 
     # -- start
 

@@ -85,7 +85,7 @@ class Followers:
             destination_of(self._node, volume))
 
     def _may_try(self, volume: objects.Volume) -> bool:
-        return self._again.get(volume.id, 0) <= timeutils.now()
+        return bool(self._again.get(volume.id, 0) <= timeutils.now())
 
     def follow(self, volume: objects.Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.

@@ -204,9 +204,10 @@ def build(node: Node, move: state.Move, create: bool,
     :raises MissingData: if an LV that may not be created is gone
     :raises LocalCloneError: if the source or a command fails
     """
-    return flow.run(linear_flow.Flow('build').add(
+    disk: str = flow.run(linear_flow.Flow('build').add(
         Allocate(node, create), AttachSource(node), Clone(node),
         Handle(node)), move=move, holes=holes)['disk']
+    return disk
 
 
 def rebuild(node: Node, move: state.Move) -> str:

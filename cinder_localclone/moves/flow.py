@@ -33,4 +33,5 @@ def run(flow: linear_flow.Flow, **store: typing.Any
     """
     engine = taskflow.engines.load(flow, store=store, engine='serial')
     engine.run()
-    return engine.storage.fetch_all()
+    found: dict[str, typing.Any] = engine.storage.fetch_all()
+    return found

@@ -231,7 +231,8 @@ class Comparison:
 
     def _factor(self, move: state.Move) -> int:
         """How many blocks a region has."""
-        return max(1, move.geometry.region_sectors * state.SECTOR // BLOCK)
+        return int(max(
+            1, move.geometry.region_sectors * state.SECTOR // BLOCK))
 
     def _all(self, move: state.Move) -> thin_map.Holes:
         return thin_map.scaled(
@@ -431,4 +432,4 @@ class Comparison:
 
 def _kib(holes: thin_map.Holes, move: state.Move) -> int:
     block = min(BLOCK, move.geometry.region_sectors * state.SECTOR)
-    return sum(count for _start, count in holes) * block >> 10
+    return int(sum(count for _start, count in holes) * block >> 10)

@@ -35,7 +35,8 @@ class CheckFreeSpace(flow.Step):
 
     default_provides = 'destination'
 
-    def execute(self, volume: objects.Volume, peer: str) -> dict:
+    def execute(self, volume: objects.Volume, peer: str
+                ) -> dict[str, typing.Any]:
         description = rpc.at(peer, peers.describe, self._node)
         if description['problems']:
             raise exceptions.NotReady(
@@ -58,8 +59,8 @@ class EnsureHandle(flow.Step):
 class CheckBlock(flow.Step):
     """The volume keeps its logical block size."""
 
-    def execute(self, volume: objects.Volume, peer: str, destination: dict
-                ) -> None:
+    def execute(self, volume: objects.Volume, peer: str,
+                destination: dict[str, typing.Any]) -> None:
         checks.check_block(
             peer, destination['block'], self._node.stack.logical_block(
                 names.handle_path(volume.id)))
@@ -102,7 +103,8 @@ class MapHoles(flow.Step):
 
     default_provides = ('holes', 'written')
 
-    def execute(self, volume: objects.Volume, destination: dict
+    def execute(self, volume: objects.Volume,
+                destination: dict[str, typing.Any]
                 ) -> tuple[thin_map.Holes, int]:
         if not destination['sparse']:
             return [], 0
@@ -143,7 +145,8 @@ class Record(flow.Step):
         self._asked_by = asked_by
         self._new_credentials = new_credentials
 
-    def execute(self, volume: objects.Volume, destination: dict) -> state.Move:
+    def execute(self, volume: objects.Volume,
+                destination: dict[str, typing.Any]) -> state.Move:
         move = self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
             self._node.exports.source_location, self._new_credentials(),

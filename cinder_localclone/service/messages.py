@@ -13,6 +13,8 @@ it loads them through its own option::
 Without that line the owner reads "An unknown error occurred.".
 """
 
+import typing
+
 from cinder.i18n import _
 from cinder.message import api
 from cinder.message import message_field
@@ -44,12 +46,12 @@ def register() -> None:
         if action not in message_field.Action.ALL)
 
 
-def load(_extension_manager) -> None:
+def load(_extension_manager: object) -> None:
     """Entry for cinder-api's option ``osapi_volume_extension``."""
     register()
 
 
-def tell_owner(context, volume_id: str, error: Exception,
+def tell_owner(context: typing.Any, volume_id: str, error: Exception,
                action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
                otherwise: outcomes.UserMessage = FAILED,
                resource: str = message_field.Resource.VOLUME) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a backend section that uses this driver."""
 
+import typing
+
 from oslo_config import cfg
 from oslo_utils import units
 
@@ -158,7 +160,7 @@ localclone_opts = [
 _IN_FLIGHT_KIB, _REQUEST_KIB = 32 * units.Ki, 2 * units.Ki
 
 
-def geometry(configuration) -> state.Geometry:
+def geometry(configuration: typing.Any) -> state.Geometry:
     """Return the clone parameters of new moves.
 
     :raises ValueError: if the region size is no power of two
@@ -172,27 +174,27 @@ def geometry(configuration) -> state.Geometry:
                           batch=_REQUEST_KIB // kib)
 
 
-def sealed_keys(configuration) -> str:
+def sealed_keys(configuration: typing.Any) -> str:
     """The directory of keys that this node keeps, sealed; '' for none."""
     return ('' if configuration.localclone_key_cache == 'none'
             else configuration.localclone_key_cache_dir)
 
 
-def limits(configuration) -> copies.Limits:
+def limits(configuration: typing.Any) -> copies.Limits:
     """How many copies run at one time."""
     return copies.Limits(
         into=configuration.localclone_max_copies_in,
         out_of=configuration.localclone_max_copies_out)
 
 
-def pacing(configuration) -> copies.Settings:
+def pacing(configuration: typing.Any) -> copies.Settings:
     """How fast copies may be."""
     return copies.Settings(
         pace=copies.Pace(configuration.localclone_pace),
         limit=configuration.localclone_max_copy_rate_mib * units.Mi)
 
 
-def list_opts():
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For oslo-config-generator and the documentation."""
     # Slow to import; Cinder's drivers can't be imported before its objects.
     from cinder import objects
