@@ -71,9 +71,12 @@ def expected(host: str, home: str | None, lv: str | None,
         return _at_destination(move)
     if move and host == move.source:
         return _at_source(move)
-    if home == host:
-        return Expected(frozenset((On.LV,)), lv or '')
-    return ELSEWHERE
+    return at_rest(lv or '') if home == host else ELSEWHERE
+
+
+def at_rest(lv: str) -> Expected:
+    """Return what the home of a volume must have of it, if all is there."""
+    return Expected(frozenset((On.LV,)), lv)
 
 
 def _at_destination(move: state.Move) -> Expected:
@@ -83,7 +86,7 @@ def _at_destination(move: state.Move) -> Expected:
     if move.phase in (Phase.STARTING, Phase.MIGRATING):
         return Expected(frozenset((On.CLONE,)), move.destination_lv, move,
                         move.phase is Phase.MIGRATING)
-    return Expected(frozenset((On.LV,)), move.destination_lv)
+    return at_rest(move.destination_lv)
 
 
 def _at_source(move: state.Move) -> Expected:

@@ -14,7 +14,6 @@ from cinder.volume import volume_utils
 from oslo_utils import timeutils
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows as volume_rows
@@ -194,7 +193,15 @@ class SnapshotRecords(moves.Records):
         """
         with moves.main_context_manager.reader.using(
                 moves._admin()) as session:
-            return [row.id for row in self._misplaced(session, host)]
+            service = self._service_row(session, host)
+            if service is None:
+                return []
+            # The database leaves out the node's own, which may be thousands.
+            model = moves.models.Volume
+            found = session.query(model).filter_by(
+                deleted=False, service_uuid=service.uuid).filter(
+                    ~model.host.startswith(host + '#', autoescape=True))
+            return [row.id for row in found if _is_misplaced(row, host)]
 
     @moves.retried
     def correct_home(self, volume: objects.Volume, host: str) -> bool:
@@ -207,26 +214,14 @@ class SnapshotRecords(moves.Records):
         with moves.main_context_manager.writer.using(
                 moves._admin()) as session:
             row = self._row(session, volume.id, lock=True)
-            if (row is None or (row.host, row.name_id) != (
+            service = self._service_row(session, host)
+            if (row is None or service is None or (row.host, row.name_id) != (
                     volume.host, volume.name_id)
-                    or all(each.id != volume.id for each
-                           in self._misplaced(session, host))):
+                    or row.service_uuid != service.uuid
+                    or not _is_misplaced(row, host)):
                 return False
             self._give_home(session, row, _with_pool(row, host))
             return True
-
-    def _misplaced(self, session: moves.Session, host: str
-                   ) -> list[moves.Row]:
-        service = self._service_row(session, host)
-        if service is None:
-            return []
-        return [row for row in session.query(moves.models.Volume).filter_by(
-            deleted=False, service_uuid=service.uuid).filter(
-                moves.models.Volume.status.not_in(statuses.BEING_CREATED))
-            if not volume_rows.is_home(row, host)
-            and names.same_backend(names.service_host(row.host), host)
-            and not volume_rows.is_migrated_by_cinder(row)
-            and not move_record.is_shadow(row)]
 
     def service_of(self, volume_id: str) -> str | None:
         """Return the service host of the service that a volume's row names.
@@ -306,6 +301,17 @@ class SnapshotRecords(moves.Records):
                     volume.id == volume_id,
                     volume.host.startswith(host + '#', autoescape=True)
                 ).update({'service_uuid': uuid}, synchronize_session=False)
+
+
+def _is_misplaced(row: moves.Row, host: str) -> bool:
+    """Whether a row that names the service of a host names another host.
+
+    While Cinder creates or migrates a volume, it changes both itself.
+    """
+    return (not volume_rows.is_home(row, host)
+            and names.same_backend(names.service_host(row.host), host)
+            and row.status not in statuses.BEING_CREATED
+            and row.migration_status in statuses.NO_MIGRATION)
 
 
 def _with_pool(row: moves.Row, host: str) -> str:

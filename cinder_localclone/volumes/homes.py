@@ -51,7 +51,7 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
             and names.facts(found.tags).get('volume') == volume_id)
 
 
-def elsewhere(node: Node, volume: objects.Volume) -> str:
+def _elsewhere(node: Node, volume: objects.Volume) -> str:
     """Return which other node has the data of a volume that is at home here.
 
     :returns: '' if no other has, as far as its row tells
@@ -73,7 +73,7 @@ def why_not_here(node: Node, volume: objects.Volume) -> str:
     :returns: '' if no other node has its data
     """
     try:
-        other = elsewhere(node, volume)
+        other = _elsewhere(node, volume)
     except exceptions.LocalCloneError as exc:
         return ('its LV is not on %s, and the node that may have it does not '
                 'answer (%s)' % (node.host, exc))

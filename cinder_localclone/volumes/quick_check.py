@@ -52,8 +52,8 @@ def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
     """Whether a volume at rest here has no handle on all of its LV."""
     try:
         return not expected.is_as(
-            expected.expected(volume.host, volume.host, volume.name, None),
-            present, volume.id, rows.body_bytes(volume))
+            expected.at_rest(volume.name), present, volume.id,
+            rows.body_bytes(volume))
     except exceptions.NotPossible:
         return True  # whoever goes to make it reports why that can't be
 

@@ -135,10 +135,9 @@ class Reconciler:
 
     def _converge_present(self, volume_id: str, volume: objects.Volume | None
                           ) -> None:
-        move = self.node.records.move_of(volume_id)
         if volume is not None and not rows.is_home(volume, self.node.host):
             volume = homes.correct(self.node, volume)
-            move = self.node.records.move_of(volume_id)
+        move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
