@@ -438,6 +438,7 @@ class ZeroingTest(testtools.TestCase):
         self.assertIn(disks.DELETED, node.lvs['v'])
 
 
+@ddt.ddt
 class CinderTest(testtools.TestCase):
     """What Cinder's manager writes, and by which clock a service goes."""
 
@@ -478,6 +479,28 @@ class CinderTest(testtools.TestCase):
         actor = self.cloud.scheduler.spawn('service', ask)
         self.cloud.scheduler.run()
         self.assertIsNone(actor.error)
+
+    @ddt.data(False, True)
+    def test_end_of_a_retype_is_written_over_a_deletion(self, dies):
+        """It goes all the same; if the service dies, a tenant asks again."""
+        volume, = self.cloud.world.volumes.values()
+        node = self.cloud.home(volume)
+        inner = node.sim_stack._inner
+        remove = inner.remove_lv
+
+        def remove_lv(name):
+            volume.status = 'available'
+            remove(name)
+            if dies:
+                self.cloud.world.stop(node, 'kill', 2, 0)
+                raise scheduler.Gone()
+        with mock.patch.object(inner, 'remove_lv', remove_lv):
+            self.cloud.scheduler.spawn(
+                'tenant', lambda: self.cloud.ask_delete(volume))
+            self.cloud.scheduler.run()
+        self.assertEqual(dies, volume.id in self.cloud.world.volumes)
+        schedules.end(self.cloud)
+        self.assertEqual({}, self.cloud.world.volumes)
 
     def test_each_node_has_its_clock(self):
         said = []

@@ -105,8 +105,8 @@ def end(cloud):
         _check_guests(cloud)
         _let_go(cloud)
     _settle(cloud)
-    if any(each.status not in REST for each in [
-            *volumes.values(), *cloud.world.snapshots.values()]):
+    if any(each.status not in REST or each.id in cloud.world.going
+           for each in [*volumes.values(), *cloud.world.snapshots.values()]):
         _delete_failed(cloud)
         _settle(cloud)
     check(cloud)
@@ -213,7 +213,7 @@ def check_expected(world):
     """
     for volume in world.volumes.values():
         if volume.status not in ('available', 'in-use') or (
-                rows.visible_id(volume)):
+                rows.visible_id(volume) or volume.id in world.going):
             continue
         for node in world.nodes.values():
             found = node.make_records()
@@ -293,14 +293,20 @@ def _let_go(cloud):
 
 
 def _delete_failed(cloud):
-    """What could not be created or deleted does not stay so."""
+    """What could not be created or deleted does not stay so.
+
+    A tenant deletes once more what is "available" all the same: a retype has
+    ended meanwhile, Cinder wrote that over "deleting", and the service that
+    deleted it has died.
+    """
     def delete():
         for snapshot in list(cloud.world.snapshots.values()):
             if snapshot.status == 'error' and not snapshot.deleted:
                 cloud.delete_snapshot(snapshot)
         cloud.scheduler.wait(1)
         for volume in list(cloud.world.volumes.values()):
-            if volume.status in ('error', 'error_deleting'):
+            if volume.status in ('error', 'error_deleting') or (
+                    volume.id in cloud.world.going):
                 cloud.ask_delete(volume)
     cloud.scheduler.spawn('what failed is deleted', delete)
     cloud.scheduler.run()

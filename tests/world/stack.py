@@ -242,7 +242,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 name != volume.name or name not in self.node.lvs
                 or self.node.world.home(volume) is not self.node
                 # The other after a peer that deletes has answered late.
-                or volume.status in ('deleting', 'error_deleting') or (
+                or volume.status in ('deleting', 'error_deleting')
+                # Cinder writes the end of a retype over either.
+                or volume.id in self.node.world.going or (
                     # In error, if the service that was asked has died.
                     volume.status in ('creating', 'error')
                     and (not {names.NEWBORN, names.FRESH}.isdisjoint(
