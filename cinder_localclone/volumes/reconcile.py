@@ -123,6 +123,7 @@ class Reconciler:
 
         What that lacks keeps nobody from using the volume.
 
+        :raises StaleMove: if its row is gone: a delete has ended meanwhile
         :raises NotPossible: if it is being deleted: nobody uses it any more
         :raises LocalCloneError: if a step failed; the next run tries again
         """
@@ -132,6 +133,8 @@ class Reconciler:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='it is being deleted.')
         self._converge_present(volume_id, volume)
+        if volume is None:
+            raise exceptions.StaleMove(volume=volume_id)
 
     def _converge_present(self, volume_id: str, volume: objects.Volume | None
                           ) -> None:

@@ -243,6 +243,17 @@ class ServeTest(Base):
                 lambda *_all: self.world.volumes.clear()):
             self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
 
+    def test_deleted_once_its_row_was_read(self):
+        """Cinder lets it be attached if a retype's end hides the delete."""
+        volume_at_home = connect.node.volume_at_home
+
+        def read(*args):
+            found = volume_at_home(*args)
+            del self.world.volumes[self.volume.id]
+            return found
+        with mock.patch.object(connect.node, 'volume_at_home', read):
+            self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+
     def test_while_other_work_takes_too_long(self):
         with self.a.lock(self.volume.id):
             self.assertRaises(exceptions.Busy, self.serve, ON_A)

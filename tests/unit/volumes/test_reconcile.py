@@ -74,7 +74,9 @@ class AtRestTest(Base):
     def test_volume_that_is_gone_before_it_is_attached(self):
         del self.world.volumes[self.volume_id]
         with self.a.node.lock(self.volume_id):
-            self.a.reconciler.converge_present(self.volume_id)
+            self.assertRaises(
+                exceptions.StaleMove, self.a.reconciler.converge_present,
+                self.volume_id)
         self.assertEqual({}, self.a.devices)
 
     def test_only_its_home_lets_a_volume_follow(self):
