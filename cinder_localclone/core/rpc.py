@@ -322,4 +322,6 @@ def check_plain(value: object, what: str) -> None:
         for each in value:
             check_plain(each, what)
     elif not (value is None or isinstance(value, str | int | float)):
-        raise TypeError('%s is not plain JSON: %r' % (what, value))
+        # Not the value: it may be a secret.
+        raise TypeError('%s is not plain JSON: %s' % (
+            what, type(value).__name__))

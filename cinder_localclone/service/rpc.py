@@ -78,13 +78,9 @@ class Client(methods.Calls):
                 host=host, method=method.name, seconds=seconds)
         except messaging.RemoteError as exc:
             raise _as_own(exc, host)
-        except messaging.MessagingException:
-            raise
-        except Exception as exc:  # Python's or Cinder's: made again as itself
+        except Exception as exc:  # of the bus itself
             raise exceptions.LocalCloneError(reason='%s: %s' % (
-                type(exc).__name__.removesuffix('_Remote'),
-                # A traceback follows.
-                str(exc.args[0] if exc.args else exc).partition('\n')[0]))
+                type(exc).__name__, exc)) from exc
 
     def cast(self, host: str, method: methods.Method,
              arguments: Mapping[str, typing.Any]) -> None:
@@ -92,7 +88,7 @@ class Client(methods.Calls):
         try:
             self._target(host).cast(
                 self._context(), method.name, **arguments)
-        except messaging.MessagingException as exc:
+        except Exception as exc:  # of whatever kind: the caller goes on
             LOG.warning('Could not send "%(method)s" %(arguments)s to '
                         '%(host)s. The next periodic check of that host does '
                         'the work: %(error)s',
