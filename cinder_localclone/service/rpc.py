@@ -33,6 +33,11 @@ VERSION = 1
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
+#: What it means if a node does not answer, by what that node is. What the
+#: owner of the volume reads survives another call by the error's class alone.
+_SILENT = {methods.HOME: exceptions.HomeUnreachable,
+           methods.SNAPSHOT: exceptions.SnapshotUnreachable,
+           methods.REMOTE: exceptions.UserUnreachable}
 
 
 def version() -> str:
@@ -74,7 +79,7 @@ class Client(methods.Calls):
                 self._context(), method.name, **arguments)
         except (messaging.MessagingTimeout, messaging.ClientSendError,
                 messaging.MessageDeliveryFailure):
-            raise exceptions.PeerUnreachable(
+            raise _SILENT.get(method.where, exceptions.PeerUnreachable)(
                 host=host, method=method.name, seconds=seconds)
         except messaging.RemoteError as exc:
             raise _as_own(exc, host)
