@@ -54,8 +54,19 @@ class LocalCloneError(exception.VolumeDriverException):
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         volume = kwargs.get('volume')
+        if 'reason' in kwargs:
+            kwargs['reason'] = self._in_place(str(kwargs['reason']))
         super().__init__(message, of_volume=_(' of volume %s') % volume
                          if volume else '', **kwargs)
+
+    @classmethod
+    def _in_place(cls, reason: str) -> str:
+        """Return a reason, a sentence or not, with one full stop after it."""
+        rest = cls.message.partition('%(reason)s')[2]
+        if rest.startswith(' ') and not reason.endswith(('.', '!', '?')):
+            return reason + '.'
+        return (reason.removesuffix('.') if rest.startswith(('.', ').'))
+                else reason)
 
 
 def class_named(name: str) -> type[LocalCloneError]:

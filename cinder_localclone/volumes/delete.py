@@ -62,7 +62,7 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
             reason = homes.why_not_here(node, volume)
             if reason:
                 raise exceptions.CannotDelete(
-                    volume=volume_id, reason=reason + '.')
+                    volume=volume_id, reason=reason)
             _remove(node, volume, overwrites)
 
 

@@ -218,6 +218,21 @@ class ErrorsTest(testtools.TestCase):
     def test_text(self, problem, outcome, remedy, text):
         self.assertEqual(text, outcomes.in_words(problem, outcome, remedy))
 
+    @ddt.data('it fails', 'it fails.')
+    def test_a_reason_ends_once(self, reason):
+        """It may be the text of another error, a sentence or not."""
+        for kind, text in (
+                (exceptions.CannotDelete, 'now: it fails. None of its'),
+                (exceptions.HalfDeleted, ': it fails. The volume can\'t'),
+                (exceptions.CannotUnmanage, ': it fails. Nothing was'),
+                (encryption_exceptions.NotSealed, 'used: it fails.')):
+            told = str(kind(volume='v', path='p', reason=reason))
+            self.assertIn(text, told)
+            self.assertNotIn('..', told)
+        for kind in (exceptions.NotReverted, exceptions.LocalCloneError):
+            self.assertTrue(str(kind(volume='v', reason=reason)).endswith(
+                reason))
+
     def test_what_is_taken_is_not_registered_again(self):
         before = dict(outcomes.USER_MESSAGES)
         for key, number in (('FAILED', 'LC99'), ('OTHER', 'LC00')):
