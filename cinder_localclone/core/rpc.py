@@ -34,7 +34,7 @@ older nodes.
 Errors cross the bus as their class and their text. One of :mod:`.exceptions`
 or :mod:`.encryption_exceptions` arrives as itself, with its text and its
 ``user_message``; any other one, also of Python or Cinder, as LocalCloneError
-with that text.
+with that text. A text that does not name the peer begins with its host.
 """
 
 from collections.abc import Callable

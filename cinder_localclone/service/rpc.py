@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import typing
 
 from cinder import context as cinder_context
+from cinder.i18n import _
 from cinder import rpc
 from oslo_context import context as oslo_context
 from oslo_log import log as logging
@@ -105,9 +106,13 @@ def _as_own(remote: messaging.RemoteError, host: str) -> Exception:
     """Return an error of the driver that a peer raised, as itself again.
 
     Only its class and its text have come over the bus. So what the owner of
-    the volume reads must depend on the class alone.
+    the volume reads must depend on the class alone. The text names the peer:
+    it may say "this node", or which command has failed.
     """
     name = remote.exc_type or ''
     if name == messaging.UnsupportedVersion.__name__:
         return exceptions.OtherVersion(host=host)
-    return exceptions.class_named(name)(remote.value)
+    text = str(remote.value or name)
+    return exceptions.class_named(name)(
+        text if host in text else _('On %(host)s: %(text)s') % {
+            'host': host, 'text': text})

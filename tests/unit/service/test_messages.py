@@ -295,5 +295,5 @@ class ErrorsTest(testtools.TestCase):
     def test_text_of_a_peers_error_is_kept(self, name):
         error = rpc._as_own(
             oslo_messaging.RemoteError(name, 'as it was'), 'n2@l')
-        self.assertEqual((name, 'as it was'),
+        self.assertEqual((name, 'On n2@l: as it was'),
                          (type(error).__name__, str(error)))

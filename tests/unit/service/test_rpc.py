@@ -80,8 +80,19 @@ class ClientTest(testtools.TestCase):
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
             exceptions.NoFreeSpace, self.call,
-            messaging.RemoteError('NoFreeSpace', 'n2 has no room'))
-        self.assertEqual('n2 has no room', str(error))
+            messaging.RemoteError('NoFreeSpace', 'n2@l has no room'))
+        self.assertEqual('n2@l has no room', str(error))
+
+    def test_errors_say_on_which_node(self):
+        error = self.assertRaises(
+            exceptions.TargetTimeout, self.call, messaging.RemoteError(
+                'TargetTimeout', str(exceptions.TargetTimeout(seconds=8))))
+        self.assertIn('On n2@l: The iSCSI target of this node', str(error))
+        for value in (None, ''):
+            error = self.assertRaises(
+                exceptions.Busy, self.call,
+                messaging.RemoteError('Busy', value))
+            self.assertEqual('On n2@l: Busy', str(error))
 
     @ddt.data('KeyError', 'LOG', 'names', '_', None)
     def test_other_errors_keep_their_text(self, name):
@@ -449,7 +460,7 @@ class BusTest(testtools.TestCase):
                 and issubclass(kind, exceptions.LocalCloneError)))
     def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):
         """As oslo.messaging serialises it, and Cinder lets it pass."""
-        raised = kind('what has happened')
+        raised = kind('what has happened on n2@l')
         try:
             raise raised
         except exceptions.LocalCloneError:
