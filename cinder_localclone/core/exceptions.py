@@ -636,8 +636,6 @@ def cause(error: Exception) -> Exception:
     """
     if isinstance(error, (CannotDelete, HalfDeleted)):
         return error
-    if isinstance(error, exception.VolumeIsBusy):  # a node of before says so
-        return CannotDelete(str(error))
     return LocalCloneError(str(error))
 
 
