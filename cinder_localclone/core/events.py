@@ -147,7 +147,7 @@ REQUESTED = _info(
     301, 'requested', 'Volume %(volume)s requested by host %(host)s: decision '
     '%(decision)s.')
 NOT_DONE = _warning(
-    302, 'not_done', 'The request for %(what)s %(id)s was not carried out '
+    302, 'not_done', 'The request for %(what)s %(uuid)s was not carried out '
     '(%(cause)s): %(error)s')
 EXPORTS_DIFFER = _error(
     303, 'exports_differ', 'The exports of volume %(volume)s could not be '

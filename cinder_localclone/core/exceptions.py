@@ -54,8 +54,19 @@ class LocalCloneError(exception.VolumeDriverException):
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         volume = kwargs.get('volume')
+        if 'reason' in kwargs:
+            kwargs['reason'] = self._in_place(str(kwargs['reason']))
         super().__init__(message, of_volume=_(' of volume %s') % volume
                          if volume else '', **kwargs)
+
+    @classmethod
+    def _in_place(cls, reason: str) -> str:
+        """Return a reason, a sentence or not, with one full stop after it."""
+        rest = cls.message.partition('%(reason)s')[2]
+        if rest.startswith(' ') and not reason.endswith(('.', '!', '?')):
+            return reason + '.'
+        return (reason.removesuffix('.') if rest.startswith(('.', ').'))
+                else reason)
 
 
 def class_named(name: str) -> type[LocalCloneError]:
@@ -265,8 +276,7 @@ class OtherVersion(LocalCloneError):
 class PeerUnreachable(LocalCloneError):
     """Another node's volume service does not answer.
 
-    :param method: what it was asked for; "heartbeat": nothing, because by
-        Cinder's records it is down
+    :param method: what it was asked for
     """
 
     problem = _('The volume service %(host)s did not answer "%(method)s" '
@@ -276,34 +286,39 @@ class PeerUnreachable(LocalCloneError):
     user_message = owner_reads('PEER_UNREACHABLE', 'LC02', _(
         'The volume service of the destination host does not answer; the '
         'volume stays where it was.'))
-    _HOME = owner_reads('HOME_UNREACHABLE', 'LC11', _(
+
+
+class HomeUnreachable(PeerUnreachable):
+    """The same of a volume's home."""
+
+    user_message = owner_reads('HOME_UNREACHABLE', 'LC11', _(
         'The volume service of a host that has the volume does not answer; '
         'try again when that host is back.'))
-    _SNAPSHOT = owner_reads('SNAPSHOT_UNREACHABLE', 'LC25', _(
+
+
+class SnapshotUnreachable(PeerUnreachable):
+    """The same of the node that has a snapshot."""
+
+    user_message = owner_reads('SNAPSHOT_UNREACHABLE', 'LC25', _(
         'The volume service of the host that the snapshot is on does not '
         'answer; try again when that host is back.'))
-    #: What goes to the volume's home, or to the node that has a snapshot;
-    #: all else to the destination of a move.
-    _ASKED = {
-        **dict.fromkeys((
-            'initialize_connection', 'terminate_connection',
-            'create_snapshot', 'create_from_volume', 'unmanage', 'extend',
-            'revert'),
-            _HOME),
-        **dict.fromkeys((
-            'create_from_snapshot', 'create_body', 'serve_snapshot',
-            'unmanage_snapshot'), _SNAPSHOT)}
 
-    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
-        if message is None and kwargs.get('method') == 'heartbeat':
-            message = _('The volume service %s is down: Cinder has had no '
-                        'heartbeat of it for longer than service_down_time. '
-                        'Nothing was changed. Start the service, or check the '
-                        'clock of its node.'
-                        ) % kwargs.get('host')
-        super().__init__(message, **kwargs)
-        self.user_message = self._ASKED.get(
-            str(kwargs.get('method')), self.user_message)
+
+class UserUnreachable(PeerUnreachable):
+    """The same of a node that uses a volume over iSCSI, or is to use it."""
+
+    user_message = owner_reads('USER_UNREACHABLE', 'LC48', _(
+        'The volume service of a host that uses the volume, or is to use it, '
+        'does not answer; try again when that host is back.'))
+
+
+class PeerDown(PeerUnreachable):
+    """A volume service that is not asked: by Cinder's records it is down."""
+
+    problem = _('The volume service %(host)s is down: Cinder has had no '
+                'heartbeat of it for longer than service_down_time.')
+    outcome = Outcome.UNCHANGED
+    remedy = _('Start the service, or check the clock of its node.')
 
 
 class VolumeIsMoving(LocalCloneError):
@@ -621,8 +636,6 @@ def cause(error: Exception) -> Exception:
     """
     if isinstance(error, (CannotDelete, HalfDeleted)):
         return error
-    if isinstance(error, exception.VolumeIsBusy):  # a node of before says so
-        return CannotDelete(str(error))
     return LocalCloneError(str(error))
 
 

@@ -34,7 +34,7 @@ older nodes.
 Errors cross the bus as their class and their text. One of :mod:`.exceptions`
 or :mod:`.encryption_exceptions` arrives as itself, with its text and its
 ``user_message``; any other one, also of Python or Cinder, as LocalCloneError
-with that text.
+with that text. A text that does not name the peer begins with its host.
 """
 
 from collections.abc import Callable
@@ -322,4 +322,6 @@ def check_plain(value: object, what: str) -> None:
         for each in value:
             check_plain(each, what)
     elif not (value is None or isinstance(value, str | int | float)):
-        raise TypeError('%s is not plain JSON: %r' % (what, value))
+        # Not the value: it may be a secret.
+        raise TypeError('%s is not plain JSON: %s' % (
+            what, type(value).__name__))

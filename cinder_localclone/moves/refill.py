@@ -270,9 +270,7 @@ class Comparison:
         if runs is None:
             raise exceptions.Forgotten(host=move.source)
         if not runs:
-            raise exceptions.PeerUnreachable(
-                host=move.source, method='heartbeat', seconds=0,
-                reason='its service is down')
+            raise exceptions.PeerDown(host=move.source)
         return thin_map.without(suspected, thin_map.scaled(
             self._holes(move), self._factor(move)))
 

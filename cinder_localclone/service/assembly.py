@@ -227,7 +227,7 @@ class Service:
         try:
             self.block = self.stack.own_block()
         except exceptions.LocalCloneError as exc:
-            problems.append(str(exc))
+            problems.append(str(exc).removesuffix('.'))
         return problems
 
     def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]

@@ -46,7 +46,7 @@ class Directory:
     def find(self, connector: objects.Connector) -> str | None:
         """The service host of the connecting node; None if it is none.
 
-        :raises PeerUnreachable: if the node that matches by name is down
+        :raises PeerDown: if the node that matches by name is down
         """
         nodes = self._nodes()
         match = _by_name(connector, nodes)
@@ -54,8 +54,7 @@ class Directory:
             alive = [host for host, is_alive in nodes.items() if is_alive]
             return self._find_by_address(_address(connector), alive, alive)
         if not nodes[match] and match != self.host:
-            raise exceptions.PeerUnreachable(
-                host=match, method='heartbeat', seconds='service_down_time')
+            raise exceptions.PeerDown(host=match)
         return match
 
     def is_at(self, connector: objects.Connector, host: str) -> bool:

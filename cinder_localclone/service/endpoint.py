@@ -10,6 +10,7 @@ import typing
 from cinder import rpc
 import oslo_messaging as messaging
 
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
@@ -62,8 +63,21 @@ class Endpoint:
 
 def _answer(service: assembly.Service, method: methods.Method,
             _context: object, **arguments: typing.Any) -> typing.Any:
-    """Run a method for a peer."""
-    return method.answer(service, arguments)
+    """Run a method for a peer.
+
+    :raises LocalCloneError: whatever has gone wrong. It crosses the bus by
+        its class and its text: of an error with anything else, which may be
+        no JSON, oslo.messaging would send nothing, and the peer would wait
+        for its time limit
+    """
+    try:
+        return method.answer(service, arguments)
+    except exceptions.LocalCloneError as exc:
+        exc.kwargs = {}
+        raise
+    except Exception as exc:
+        raise exceptions.LocalCloneError(reason='%s: %s' % (
+            type(exc).__name__, exc)) from exc
 
 
 def start_server(service: assembly.Service) -> typing.Any:

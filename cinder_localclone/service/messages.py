@@ -70,7 +70,7 @@ def tell_owner(context: typing.Any, volume_id: str, error: Exception,
     if told is FAILED:
         told = otherwise
     events.refused(told.key)
-    events.say(events.NOT_DONE, what=resource.lower(), id=volume_id,
+    events.say(events.NOT_DONE, what=resource.lower(), uuid=volume_id,
                cause=told.key.lower(), error=error)
     try:
         api.API().create(context, action, resource_type=resource,

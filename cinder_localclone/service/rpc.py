@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import typing
 
 from cinder import context as cinder_context
+from cinder.i18n import _
 from cinder import rpc
 from oslo_context import context as oslo_context
 from oslo_log import log as logging
@@ -33,6 +34,11 @@ VERSION = 1
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
+#: What it means if a node does not answer, by what that node is. What the
+#: owner of the volume reads survives another call by the error's class alone.
+_SILENT = {methods.HOME: exceptions.HomeUnreachable,
+           methods.SNAPSHOT: exceptions.SnapshotUnreachable,
+           methods.REMOTE: exceptions.UserUnreachable}
 
 
 def version() -> str:
@@ -74,17 +80,13 @@ class Client(methods.Calls):
                 self._context(), method.name, **arguments)
         except (messaging.MessagingTimeout, messaging.ClientSendError,
                 messaging.MessageDeliveryFailure):
-            raise exceptions.PeerUnreachable(
+            raise _SILENT.get(method.where, exceptions.PeerUnreachable)(
                 host=host, method=method.name, seconds=seconds)
         except messaging.RemoteError as exc:
             raise _as_own(exc, host)
-        except messaging.MessagingException:
-            raise
-        except Exception as exc:  # Python's or Cinder's: made again as itself
+        except Exception as exc:  # of the bus itself
             raise exceptions.LocalCloneError(reason='%s: %s' % (
-                type(exc).__name__.removesuffix('_Remote'),
-                # A traceback follows.
-                str(exc.args[0] if exc.args else exc).partition('\n')[0]))
+                type(exc).__name__, exc)) from exc
 
     def cast(self, host: str, method: methods.Method,
              arguments: Mapping[str, typing.Any]) -> None:
@@ -92,7 +94,7 @@ class Client(methods.Calls):
         try:
             self._target(host).cast(
                 self._context(), method.name, **arguments)
-        except messaging.MessagingException as exc:
+        except Exception as exc:  # of whatever kind: the caller goes on
             LOG.warning('Could not send "%(method)s" %(arguments)s to '
                         '%(host)s. The next periodic check of that host does '
                         'the work: %(error)s',
@@ -104,9 +106,13 @@ def _as_own(remote: messaging.RemoteError, host: str) -> Exception:
     """Return an error of the driver that a peer raised, as itself again.
 
     Only its class and its text have come over the bus. So what the owner of
-    the volume reads must depend on the class alone.
+    the volume reads must depend on the class alone. The text names the peer:
+    it may say "this node", or which command has failed.
     """
     name = remote.exc_type or ''
     if name == messaging.UnsupportedVersion.__name__:
         return exceptions.OtherVersion(host=host)
-    return exceptions.class_named(name)(remote.value)
+    text = str(remote.value or name)
+    return exceptions.class_named(name)(
+        text if host in text else _('On %(host)s: %(text)s') % {
+            'host': host, 'text': text})

@@ -67,8 +67,7 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
     def attempt() -> None:
         source = node.records.volume(source_id)
         if source is None:
-            raise exceptions.MissingData(
-                what='The row', volume=source_id, host='the database')
+            raise exceptions.TooLate(what='Volume ' + source_id)
         host = names.service_host(source.host)
         _check_backend(node, 'volume ' + source_id, host)
         if cached and _is_in_other_zone(node, volume, host):

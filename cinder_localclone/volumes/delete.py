@@ -59,10 +59,12 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
             manage.give_back(node, 'volume', volume_id)
         else:
             source.abandon_interrupted(node, volume_id)
-            reason = homes.why_not_here(node, volume)
+            with _to_be_tried_again(node, volume_id,
+                                    exceptions.CommandTimeout):
+                reason = homes.why_not_here(node, volume)
             if reason:
                 raise exceptions.CannotDelete(
-                    volume=volume_id, reason=reason + '.')
+                    volume=volume_id, reason=reason)
             _remove(node, volume, overwrites)
 
 

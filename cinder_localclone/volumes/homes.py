@@ -51,31 +51,31 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
             and names.facts(found.tags).get('volume') == volume_id)
 
 
-def _elsewhere(node: Node, volume: objects.Volume) -> str:
-    """Return which other node has the data of a volume that is at home here.
+def _other(node: Node, volume: objects.Volume) -> str:
+    """Return which other node may have the data of a volume at home here.
 
-    :returns: '' if no other has, as far as its row tells
-    :raises LocalCloneError: if that node does not say whether it has
+    :returns: '' if no other may, as far as its row tells
     """
-    if has_lv(node, volume.id, volume.name):
-        return ''
     other = node.snapshots.service_of(volume.id)
-    if (not other or other == node.host
-            or not names.same_backend(other, node.host)):
-        return ''
-    return other if rpc.at(
-        other, has_lv, node, volume.id, volume.name) else ''
+    return other if (other and other != node.host and names.same_backend(
+        other, node.host)) else ''
 
 
 def why_not_here(node: Node, volume: objects.Volume) -> str:
     """Return why a volume can't be given up here, its home by its row.
 
     :returns: '' if no other node has its data
+    :raises LocalCloneError: if this node's own LVs can't be listed
     """
+    if has_lv(node, volume.id, volume.name):
+        return ''
+    other = _other(node, volume)
+    if not other:
+        return ''
     try:
-        other = _elsewhere(node, volume)
+        found = rpc.at(other, has_lv, node, volume.id, volume.name)
     except exceptions.LocalCloneError as exc:
-        return ('its LV is not on %s, and the node that may have it does not '
-                'answer (%s)' % (node.host, exc))
+        return ('its LV is not on %s, and it is unknown whether it is on %s: '
+                '%s' % (node.host, other, exc))
     return ('its data is on %s, which has yet to correct the home that Cinder '
-            'has recorded' % other if other else '')
+            'has recorded' % other if found else '')

@@ -154,7 +154,7 @@ def manage(node: Node, snapshot_id: str, reference: adoption.Reference
     return rpc.at(host, adopt, node, snapshot_id, reference)
 
 
-@rpc.method('manage_snapshot', expected=(
+@rpc.method('manage_snapshot', rpc.SNAPSHOT, expected=(
     exceptions.CannotManage, exceptions.TooLate))
 def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
     """Make a snapshot of an LV of a node.

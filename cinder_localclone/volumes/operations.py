@@ -89,7 +89,8 @@ def open_without_source(reconciler: reconcile.Reconciler,
                 devices.converge(node, volume, volume.name)
         else:
             raise exceptions.NotPossible(
-                volume=volume_id, reason='its source can be reached.')
+                'Volume %s: its source can be reached. The volume was opened '
+                'with its source.' % volume_id)
 
 
 def _move(reconciler: reconcile.Reconciler, volume_id: str

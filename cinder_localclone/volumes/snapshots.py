@@ -230,7 +230,7 @@ def located(node: Node, snapshot_id: str) -> rows.Snapshot:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or snapshot.is_doomed or not snapshot.node:
         raise exceptions.MissingData(
-            what='Snapshot ' + snapshot_id, host='any node',
+            what='Snapshot ' + snapshot_id, host='all nodes',
             volume=snapshot.volume_id if snapshot else '?')
     return snapshot
 

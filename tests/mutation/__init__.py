@@ -25,14 +25,15 @@ PACKAGE = 'cinder_localclone'
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
     'cmd/drain_plan.py', 'cmd/forget.py', 'core/attachments.py',
-    'core/header_notes.py', 'core/names.py', 'core/pins.py', 'core/rows.py',
+    'core/expected.py', 'core/header_notes.py', 'core/move_record.py',
+    'core/names.py', 'core/pins.py', 'core/rows.py',
     'core/state.py', 'core/formats/cryptsetup_cli.py',
     'core/formats/dm_clone_metadata.py', 'core/formats/dm_ioctl.py',
     'core/formats/dm_tables.py', 'core/formats/luks_binary.py',
     'core/formats/luks_ending.py', 'core/formats/luks_header.py',
     'core/formats/luks_integrity.py', 'core/formats/survey.py',
     'core/formats/thin_map.py', 'core/rpc.py', 'db/attachments.py',
-    'db/interrupted.py',
+    'db/clock.py', 'db/interrupted.py',
     'db/inventory.py', 'db/moves.py', 'db/queue.py', 'db/secrets.py',
     'db/volumes.py', 'driver/driver.py', 'driver/snapshots.py',
     'encryption/[a-z]*.py', 'moves/__init__.py', 'moves/checks.py',
@@ -44,7 +45,8 @@ DATA_PATH = (
     'service/rpc.py', 'storage/[a-z]*.py', 'storage/privsep/[a-z]*.py',
     'volumes/clone.py', 'volumes/connect.py', 'volumes/create.py',
     'volumes/decision.py', 'volumes/delete.py', 'volumes/exports.py',
-    'volumes/extend.py', 'volumes/manage.py', 'volumes/manage_snapshots.py',
+    'volumes/extend.py', 'volumes/homes.py', 'volumes/manage.py',
+    'volumes/manage_snapshots.py',
     'volumes/manageable.py', 'volumes/migrate.py', 'volumes/operations.py',
     'volumes/quick_check.py', 'volumes/reconcile.py', 'volumes/repair.py',
     'volumes/revert.py', 'volumes/snapshots.py', 'volumes/uncommitted.py')

@@ -132,6 +132,18 @@ class EventsTest(testtools.TestCase):
              'source': 'x', 'seconds': 60},
             json.loads(written.output)['extra']['localclone'])
 
+    def test_no_fact_is_called_as_what_is_beside_it(self):
+        written = self.useFixture(fixtures.FakeLogger(
+            format='-', formatter=formatters.JSONFormatter))
+        events.say(events.NOT_DONE, what='volume', uuid='v', cause='c',
+                   error='e')
+        told = json.loads(written.output)['extra']['localclone']
+        self.assertEqual(('localclone-302', 'not_done', 'v'), (
+            told['id'], told['name'], told['uuid']))
+        for event in events.all_events():
+            self.assertEqual(set(), facts(event) & {
+                'id', 'name', 'event', 'exc_info'}, event.name)
+
     def test_what_an_owner_is_told_is_counted_by_its_cause(self):
         error = exceptions.NoFreeSpace('no')
         before = events.counts()['refusals'].get('no_free_space', 0)

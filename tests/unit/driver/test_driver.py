@@ -352,7 +352,6 @@ class DriverTest(Case):
                  'NOT_DELETED'),
                 (exceptions.HalfDeleted(volume='v', reason='r'),
                  'HALF_DELETED'),
-                (exception.VolumeIsBusy(volume_name='v'), 'NOT_DELETED'),
                 # What they say themselves is true of other work.
                 (exceptions.CommandTimeout(command='c', seconds=1),
                  'DELETE_FAILED'),

@@ -74,7 +74,7 @@ class ManageDriverTest(driver_case.Case):
          'NOT_UNMANAGED'),
         (exceptions.CommandFailed(command='c', code=5, stderr=''),
          'NOT_UNMANAGED'),
-        (exceptions.PeerUnreachable(host='h', method='unmanage', seconds=1),
+        (exceptions.HomeUnreachable(host='h', method='unmanage', seconds=1),
          'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_who_wanted_to_unmanage_it_is_told(self, error, key):

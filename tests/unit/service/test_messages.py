@@ -2,6 +2,7 @@
 """What owners and operators read: frozen ids, and a text for each error."""
 
 import hashlib
+from unittest import mock
 
 import ddt
 import oslo_messaging
@@ -11,6 +12,8 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import outcomes
 from cinder_localclone.core.outcomes import Outcome
+from cinder_localclone.core import rpc as core_rpc
+from cinder_localclone.service import endpoint  # noqa: F401, the methods
 from cinder_localclone.service import messages
 from cinder_localclone.service import rpc
 
@@ -65,6 +68,7 @@ FROZEN = {
     'LC45': ('HALF_DELETED', '7ee73e'),
     'LC46': ('DELETE_FAILED', '4ee36b'),
     'LC47': ('EXTEND_AGAIN', '954faa'),
+    'LC48': ('USER_UNREACHABLE', 'e4eb13'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -80,6 +84,8 @@ TOLD = {
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
     'NoFreeSpace': 'LC03', 'NoSpaceToExtend': 'LC18',
     'NotReady': 'LC04', 'NotReverted': 'LC29', 'PeerUnreachable': 'LC02',
+    'HomeUnreachable': 'LC11', 'SnapshotUnreachable': 'LC25',
+    'UserUnreachable': 'LC48', 'PeerDown': 'LC02',
     'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
     'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
 }
@@ -212,6 +218,21 @@ class ErrorsTest(testtools.TestCase):
     def test_text(self, problem, outcome, remedy, text):
         self.assertEqual(text, outcomes.in_words(problem, outcome, remedy))
 
+    @ddt.data('it fails', 'it fails.')
+    def test_a_reason_ends_once(self, reason):
+        """It may be the text of another error, a sentence or not."""
+        for kind, text in (
+                (exceptions.CannotDelete, 'now: it fails. None of its'),
+                (exceptions.HalfDeleted, ': it fails. The volume can\'t'),
+                (exceptions.CannotUnmanage, ': it fails. Nothing was'),
+                (encryption_exceptions.NotSealed, 'used: it fails.')):
+            told = str(kind(volume='v', path='p', reason=reason))
+            self.assertIn(text, told)
+            self.assertNotIn('..', told)
+        for kind in (exceptions.NotReverted, exceptions.LocalCloneError):
+            self.assertTrue(str(kind(volume='v', reason=reason)).endswith(
+                reason))
+
     def test_what_is_taken_is_not_registered_again(self):
         before = dict(outcomes.USER_MESSAGES)
         for key, number in (('FAILED', 'LC99'), ('OTHER', 'LC00')):
@@ -231,13 +252,15 @@ class ErrorsTest(testtools.TestCase):
         self.assertEqual('oh', str(exceptions.LocalCloneError('oh')))
 
     def test_peer_that_is_down_was_not_asked(self):
-        error = exceptions.PeerUnreachable(
-            host='n1@l', method='heartbeat', seconds='service_down_time')
+        error = exceptions.PeerDown(host='n1@l')
         self.assertIn('n1@l is down', str(error))
         self.assertNotIn('did not answer', str(error))
 
     @ddt.data(('prepare', 'PEER_UNREACHABLE'),
-              ('heartbeat', 'PEER_UNREACHABLE'),
+              ('describe', 'PEER_UNREACHABLE'),
+              ('begin_passing', 'USER_UNREACHABLE'),
+              ('manage_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('delete', 'HOME_UNREACHABLE'),
               ('initialize_connection', 'HOME_UNREACHABLE'),
               ('create_snapshot', 'HOME_UNREACHABLE'),
               ('create_from_volume', 'HOME_UNREACHABLE'),
@@ -251,8 +274,18 @@ class ErrorsTest(testtools.TestCase):
               ('terminate_connection', 'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):
-        self.assertEqual(key, exceptions.PeerUnreachable(
-            host='h', method=method, seconds=1).user_message.key)
+        client = rpc.Client(1)
+        client._client = mock.Mock()
+        client._client.prepare().call.side_effect = (
+            oslo_messaging.MessagingTimeout)
+        error = self.assertRaises(
+            exceptions.PeerUnreachable, client.call, 'h',
+            core_rpc.METHODS[method], {})
+        self.assertEqual(key, error.user_message.key)
+        # A node that is asked by another one tells that one.
+        forwarded = rpc._as_own(oslo_messaging.RemoteError(
+            type(error).__name__, str(error)), 'n2@l')
+        self.assertEqual(key, forwarded.user_message.key)
 
     def test_lock(self):
         self.assertIn('Volume v is locked by another request on h', str(
@@ -262,5 +295,5 @@ class ErrorsTest(testtools.TestCase):
     def test_text_of_a_peers_error_is_kept(self, name):
         error = rpc._as_own(
             oslo_messaging.RemoteError(name, 'as it was'), 'n2@l')
-        self.assertEqual((name, 'as it was'),
+        self.assertEqual((name, 'On n2@l: as it was'),
                          (type(error).__name__, str(error)))

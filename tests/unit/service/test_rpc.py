@@ -23,6 +23,7 @@ import testtools
 
 import cinder_localclone
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.core import state
@@ -79,8 +80,19 @@ class ClientTest(testtools.TestCase):
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
             exceptions.NoFreeSpace, self.call,
-            messaging.RemoteError('NoFreeSpace', 'n2 has no room'))
-        self.assertEqual('n2 has no room', str(error))
+            messaging.RemoteError('NoFreeSpace', 'n2@l has no room'))
+        self.assertEqual('n2@l has no room', str(error))
+
+    def test_errors_say_on_which_node(self):
+        error = self.assertRaises(
+            exceptions.TargetTimeout, self.call, messaging.RemoteError(
+                'TargetTimeout', str(exceptions.TargetTimeout(seconds=8))))
+        self.assertIn('On n2@l: The iSCSI target of this node', str(error))
+        for value in (None, ''):
+            error = self.assertRaises(
+                exceptions.Busy, self.call,
+                messaging.RemoteError('Busy', value))
+            self.assertEqual('On n2@l: Busy', str(error))
 
     @ddt.data('KeyError', 'LOG', 'names', '_', None)
     def test_other_errors_keep_their_text(self, name):
@@ -96,6 +108,18 @@ class ClientTest(testtools.TestCase):
         client._client = mock.Mock()
         client._client.prepare().cast.side_effect = (
             messaging.MessageDeliveryFailure())
+        client.cast('n2@l', self.METHODS['converge'], {'volume_id': 'v'})
+        client._client.prepare().cast.assert_called_once()
+
+    @ddt.data(messaging.InvalidTarget('t', None), RuntimeError('no bus'))
+    def test_errors_of_the_bus(self, error):
+        """A caller expects the driver's own; a cast raises nothing."""
+        raised = self.assertRaises(exceptions.LocalCloneError, self.call,
+                                   error)
+        self.assertIn(str(error), str(raised))
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        client._client.prepare().cast.side_effect = error
         client.cast('n2@l', self.METHODS['converge'], {'volume_id': 'v'})
         client._client.prepare().cast.assert_called_once()
 
@@ -370,12 +394,33 @@ class BusTest(testtools.TestCase):
         self.assertIn('x', str(raised))
         self.assertNotIn('Traceback', str(raised))
 
+    @ddt.data(exceptions.NotPossible(volume='x', reason=b'\xff'),
+              exceptions.PoolFull(
+                  pool='x', host='n2@l',
+                  usage=lvm_reports.Usage(99, 1, 90)),
+              UnicodeDecodeError('utf-8', b'\xff', 0, 1, 'x'),
+              OSError(5, object()), SystemError(object()))
+    def test_an_error_that_has_more_than_json(self, error):
+        """It is sent all the same: no time limit is waited for."""
+        kind = (type(error) if isinstance(error, exceptions.LocalCloneError)
+                else exceptions.LocalCloneError)
+        self.functions['holes'].side_effect = error
+        raised = self.assertRaises(kind, self.call, 'holes', 's', 'n')
+        self.assertIs(kind, type(raised))
+        self.assertIn(str(error), str(raised))
+
     def test_own_errors_of_a_peer(self):
         self.functions['prepare'].side_effect = exceptions.NoFreeSpace(
             host='n2@l', size=1, reason='it is full')
         raised = self.assertRaises(exceptions.NoFreeSpace, self.call,
                                    'prepare', 's', 'n')
         self.assertIn('it is full', str(raised))
+
+    def test_value_that_is_not_json_is_not_shown(self):
+        error = self.assertRaises(
+            TypeError, self.call, 'begin_passing', 'v',
+            {'auth_password': b'secret'}, {})
+        self.assertNotIn('secret', str(error))
 
     def test_arguments_are_checked_before_they_are_sent(self):
         for args in (('s',), ('s', 'n', [], 'more')):
@@ -415,7 +460,7 @@ class BusTest(testtools.TestCase):
                 and issubclass(kind, exceptions.LocalCloneError)))
     def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):
         """As oslo.messaging serialises it, and Cinder lets it pass."""
-        raised = kind('what has happened')
+        raised = kind('what has happened on n2@l')
         try:
             raise raised
         except exceptions.LocalCloneError:

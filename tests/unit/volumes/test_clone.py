@@ -340,8 +340,10 @@ class BirthTest(Base):
         node = world.nodes[A]
         self.assertRaises(exceptions.TooLate, clone.from_volume,
                           node.reconciler, 'none', source.id, 0)
-        self.assertRaises(exceptions.MissingData, clone.from_volume,
-                          node.reconciler, world.row(A).id, 'none', 0)
+        error = self.assertRaises(
+            exceptions.TooLate, clone.from_volume, node.reconciler,
+            world.row(A).id, 'none', 0)
+        self.assertIn('Volume none was changed or deleted', str(error))
 
     def test_full_pool(self):
         world, source, _expected = self.begin()

@@ -13,6 +13,7 @@ from cinder_localclone.core import state
 from cinder_localclone.volumes import homes
 from tests.helpers import attach_case
 from tests.helpers import callers
+from tests import world as worlds
 
 A, B, ON_B = attach_case.A, attach_case.B, attach_case.ON_B
 
@@ -92,8 +93,26 @@ class HomesTest(attach_case.Base):
                 host=B, method='has_lv', seconds=8)))
         error = self.assertRaises(exceptions.CannotDelete, callers.delete,
                                   self.a.node, self.volume)
-        self.assertIn('does not answer', str(error))
+        self.assertIn('unknown whether it is on b@l: The volume service',
+                      str(error))
         self.assertIn(self.volume.name, self.b.lvs)
+
+    @ddt.data((exceptions.CommandFailed(
+        command='lvs', code=5, stderr='busy'), exceptions.CommandFailed),
+        (exceptions.CommandTimeout(command='lvs', seconds=1),
+         exceptions.CannotDelete))
+    @ddt.unpack
+    def test_deleted_while_this_node_lists_no_lvs(self, fault, kind):
+        """Nothing is said of where the data is."""
+        self.attach('deleting')
+        lvs = worlds.SimStack.lvs
+        with mock.patch.object(worlds.SimStack, 'lvs', autospec=True) as told:
+            told.side_effect = [fault, lvs(self.a.node.stack)]
+            error = self.assertRaises(kind, callers.delete, self.a.node,
+                                      self.volume)
+        self.assertIn('lvs', str(error))
+        self.assertNotIn('is not on', str(error))
+        self.assertIn(self.volume.name, self.a.lvs)
 
     def test_deleted_again(self):
         self.attach('deleting')
