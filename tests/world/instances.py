@@ -12,6 +12,7 @@ import random as randoms
 import types
 import typing
 
+from cinder import exception
 from oslo_db import exception as db_exc
 
 from cinder_localclone.core import names
@@ -102,6 +103,8 @@ class Instances:
         cuts = self.cuts[host]
 
         def connect(node):
+            if new not in volume.volume_attachment:  # the first thing it reads
+                raise exception.VolumeAttachmentNotFound(filter=new.id)
             try:
                 properties = node.driver.initialize_connection(
                     asked, dict(self.connector(host), mountpoint='/dev/vdb'))

@@ -34,6 +34,10 @@ def moment(seconds):
         seconds, datetime.timezone.utc).replace(tzinfo=None)
 
 
+#: Errors of the code itself, or of a call to it: never an answer to a fault.
+MISTAKES = AttributeError, NameError, NotImplementedError, TypeError
+
+
 class Gone(greenlet.GreenletExit):
     """The process of an actor is gone.
 
@@ -479,8 +483,9 @@ class Scheduler:
         if actor.held and not isinstance(actor.error, Gone):
             raise AssertionError('%s ends and holds %s' % (
                 actor.name, actor.held))
-        if isinstance(actor.error, AssertionError):
-            raise actor.error
+        for error in (actor.error, getattr(actor.error, '__cause__', None)):
+            if isinstance(error, (AssertionError, *MISTAKES)):
+                raise error
 
     def _reap(self):
         """End whatever is gone; it does nothing any more."""

@@ -652,7 +652,7 @@ class Cloud(encrypted.Events, instances.Instances):
             done, _nothing = self.ask(
                 volume.host.partition('#')[0], lambda node, host=host: (
                     node.endpoint.depart(None, volume_id=volume.id,
-                                         destination=host)), 2 * seeded.PEER)
+                                         peer=host)), 2 * seeded.PEER)
             if done:
                 return None
             steps = scheduler.steps
