@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
@@ -24,7 +25,6 @@ from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import source as moving
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import snapshots
 from cinder_localclone.volumes import uncommitted
 
@@ -205,7 +205,7 @@ def _newborn(node: Node, volume_id: str, destination: str
             rotate.give_own_key(node, _volume(node, volume_id))
             if destination:
                 moving.move_volume(node, _volume(node, volume_id),
-                                   destination, source_export.new_credentials)
+                                   destination, iscsi.new_credentials)
         except Exception:
             # What can't be removed now the node's sweep finds.
             with contextlib.suppress(Exception):

@@ -21,7 +21,6 @@ from cinder_localclone.encryption import policy
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
@@ -247,7 +246,7 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
             raise _InUse(reason='something on %s has it open.' % node.host)
     if move is None:
         # Moves that failed may have left source devices above it.
-        source_export.withdraw_above(node, volume.name)
+        cleanup.withdraw_above(node, volume.name)
     elif recorded:
         # Reading from a source that does not answer would take too long.
         node.sessions.end_if_down(move)

@@ -47,7 +47,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
 
     What was done already is not done again, so a failed extension can be
     repeated. Until then the volume is neither moved nor copied if its users
-    may have seen the new length; see :func:`.checks.check_length`.
+    may have seen the new length; see :func:`.node.check_length`.
 
     The lock of the volume is given back every few seconds while a thick LV
     is zeroed, which takes as long as writing all that is new.

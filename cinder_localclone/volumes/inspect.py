@@ -17,6 +17,7 @@ import typing
 from typing import Any
 from typing import TypedDict
 
+from cinder_localclone.core import copies
 from cinder_localclone.core import expected
 from cinder_localclone.core.expected import Expected
 from cinder_localclone.core.expected import On
@@ -28,7 +29,6 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
-from cinder_localclone.moves import hydration
 
 
 class Handle(TypedDict):
@@ -94,7 +94,7 @@ class Reconciler(typing.Protocol):
 
     node: Node
 
-    def progress(self, shadow_id: str) -> hydration.Progress | None:
+    def progress(self, shadow_id: str) -> copies.Progress | None:
         """Return how far a copy to this node was when last measured."""
 
 

@@ -17,6 +17,7 @@ import tenacity
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -29,7 +30,6 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 
 LOG = logging.getLogger(__name__)
@@ -276,7 +276,7 @@ def serve(node: Node, snapshot_id: str, connector: objects.Connector
                     'data': _open(node, snapshot)}
         properties = node.exports.offer_volume(
             snapshot_id, connector['initiator'],
-            source_export.new_credentials(), readonly=True)
+            iscsi.new_credentials(), readonly=True)
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, access_mode='ro')}
 

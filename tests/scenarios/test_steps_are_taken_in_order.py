@@ -21,7 +21,6 @@ from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import hydration
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
@@ -64,7 +63,7 @@ class OrderTest(testtools.TestCase):
         """Nobody is to find it as long as the handle is above it."""
         for module, name in ((manage, '_check_free'),
                              (cleanup, 'stop_serving'), (devices, 'users'),
-                             (source_export, 'withdraw_above')):
+                             (cleanup, 'withdraw_above')):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
             self.step(self.node.stack, name)

@@ -20,7 +20,7 @@ from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import unlock
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import source as at_source
 from tests.helpers import attach_case
 from tests.helpers import deferred_case
 from tests.helpers import encrypted_attach_case
@@ -466,7 +466,7 @@ class MovingTest(encrypted_attach_case.Case):
         records.move_of.return_value = move
         here = dataclasses.replace(self.b.node, records=records)
         with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
-                mock.patch.object(source_export, 'offer')) as offer:
+                mock.patch.object(at_source, 'export_again')) as offer:
             remote_attachment.look(here)
         self.assertIs(restored, self.handle in self.b.devices)
         self.assertEqual(source == B and restored, offer.called)

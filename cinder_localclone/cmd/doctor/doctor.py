@@ -19,11 +19,11 @@ from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor import stuck
 from cinder_localclone.cmd import errors
+from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import unlock
-from cinder_localclone.moves import queue
 from cinder_localclone.service import options
 
 #: Seconds for a command where no configuration says otherwise.
@@ -227,7 +227,7 @@ def _locked(backend):
 def _copies(backend, nodes):
     """How many copies run, how many wait; nothing if there are none."""
     entries = backend.records.copies(backend.host)
-    turns = queue.turns(
+    turns = copies.turns(
         entries, options.limits(backend.conf),
         {host for each in entries for host in each.ends
          if not nodes.get(host)}).values()

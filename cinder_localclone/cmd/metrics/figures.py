@@ -23,7 +23,6 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import unlock
-from cinder_localclone.moves import queue
 from cinder_localclone.volumes import inspect
 
 #: As ``moves`` shows them.
@@ -224,7 +223,7 @@ class Figures:
             self._add('unended', sum(
                 each.what == what for each in said.unended), what=what)
 
-    def _of_move(self, move: state.Move, turn: queue.Turn | None) -> None:
+    def _of_move(self, move: state.Move, turn: copies.Turn | None) -> None:
         labels = _ends(move)
         self._add('move_bytes', move.size_bytes, **labels)
         self._add('move_stalled', bool(turn and turn.entry.stalled), **labels)

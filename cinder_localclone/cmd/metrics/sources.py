@@ -17,6 +17,7 @@ import typing
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd import errors
+from cinder_localclone.core import copies
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
@@ -24,7 +25,6 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.moves import queue
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Database:
     moves: 'list[inventory.Under]'
     unreadable: int
     volumes: 'list[inventory.Row]'
-    turns: dict[str, queue.Turn]
+    turns: dict[str, copies.Turn]
     snapshots: list[rows.Snapshot] = dataclasses.field(
         default_factory=list)
     unended: 'list[interrupted.Unended]' = dataclasses.field(
@@ -179,7 +179,7 @@ def database(backend: backends.Backend) -> Database:
     return Database(
         nodes, moves, unreadable,
         records.all_volumes(backend.name, backend.host),
-        queue.turns(entries, options.limits(backend.conf), dead),
+        copies.turns(entries, options.limits(backend.conf), dead),
         records.available_snapshots(backend.host),
         [each for each in records.unended(backend.name, stuck.PATIENCE)
          if each.host == backend.host])

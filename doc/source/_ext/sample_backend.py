@@ -34,8 +34,6 @@ from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import recovery_keys
 from cinder_localclone.encryption import unlock
 from cinder_localclone.encryption import unlock_wanted
-from cinder_localclone.moves import hydration
-from cinder_localclone.moves import queue
 from cinder_localclone.service import restore
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio_configfs
@@ -144,7 +142,7 @@ def _inspect(host, volume_id):
                     on=['clone ' + names.clone(moving.shadow_id)]),
         clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
                'mode': 'rw', 'enabled': copies},
-        progress=dataclasses.asdict(hydration.Progress(
+        progress=dataclasses.asdict(copies_module.Progress(
             41.1, 43.4 * (1 << 20), 277.8, pace='yielding'))
         if copies else None)
 
@@ -352,7 +350,8 @@ def _measured(*_args):
             sources.Database(
                 {NODE1: True, NODE2: True},
                 [inventory.Under(MOVES[MOVING], time.time() - 52)], 0,
-                [_row(MOVING, NODE2, SHADOW)], {SHADOW: queue.Turn(entry, 0)}),
+                [_row(MOVING, NODE2, SHADOW)],
+                {SHADOW: copies_module.Turn(entry, 0)}),
             0.06),
         'service': answer(
             {'events': {'move_completed': 4, 'copying': 61},

@@ -7,13 +7,13 @@ import ddt
 import testtools
 
 from cinder_localclone.cmd import show
+from cinder_localclone.core import copies
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
-from cinder_localclone.moves import hydration
 from cinder_localclone.volumes import inspect
 from tests.helpers import specs
 
@@ -21,7 +21,7 @@ V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 OLD, NEW, META = 'volume-' + V1, 'volume-' + SHADOW, names.metadata_lv(SHADOW)
 A, B = 'a@l', 'b@l'
 STATUS = dm_tables.CloneStatus(128, 6, 1024, 7, 16384, 1, True, 'rw')
-PROGRESS = hydration.Progress(25.0, None, None)
+PROGRESS = copies.Progress(25.0, None, None)
 
 
 def move(phase=Phase.MIGRATING, committed=True):

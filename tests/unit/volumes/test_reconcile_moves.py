@@ -12,7 +12,6 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import cleanup
-from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import live as lost_detach
@@ -137,7 +136,7 @@ class DestinationTest(Base):
         self.converge(self.b)
         self.b.hydrate()
         del self.told[:]
-        with mock.patch.object(completion, 'complete', side_effect=FAILED):
+        with mock.patch.object(destination, 'complete', side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.b)
         self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
