@@ -20,7 +20,7 @@ from cinder_localclone.service import options
 if typing.TYPE_CHECKING:
     import cinder_localclone.core.state
     import cinder_localclone.db.inventory
-    import cinder_localclone.encryption.key_manager
+    import cinder_localclone.service.key_manager
     import cinder_localclone.service.rpc
     import cinder_localclone.storage.clone
     import cinder_localclone.storage.cryptsetup
@@ -204,10 +204,10 @@ class Backend:
             options.sealed_keys(self.conf), self.conf.localclone_key_cache_dir,
             self.name)
 
-    def keys(self) -> 'cinder_localclone.encryption.key_manager.Keys':
+    def keys(self) -> 'cinder_localclone.service.key_manager.Keys':
         """The key manager, with the credentials of the service."""
         self.load_cinder()
-        from cinder_localclone.encryption import key_manager
+        from cinder_localclone.service import key_manager
         return key_manager.Keys(self.conf.localclone_key_auth)
 
     def nodes(self) -> dict[str, bool]:

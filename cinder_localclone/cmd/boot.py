@@ -62,13 +62,13 @@ class Unlock(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone.encryption import unlock
+        from cinder_localclone.encryption import upkeep
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         crypt = backend.crypt()
-        passed = unlock.noted_of(
+        passed = upkeep.noted_of(
             crypt, backend.sessions().recorded_passes())
-        outcome = unlock.unlock(
+        outcome = upkeep.unlock(
             backend.stack(), passed, crypt, backend.keys(), parsed_args.wait,
             parsed_args.volume)
         locked = [each for each in outcome if each.problem]
@@ -99,10 +99,10 @@ class OpenWanted(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone.encryption import unlock_wanted
+        from cinder_localclone.encryption import upkeep
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = unlock_wanted.open_wanted(
+        outcome = upkeep.open_wanted(
             keys.node(backend), parsed_args.volumes)
         self.app.exit_code = int(any(each.problem for each in outcome))
         return _table(outcome)

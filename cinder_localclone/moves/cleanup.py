@@ -267,9 +267,9 @@ def withdraw_strays(node: Node, present: survey.Survey,
     strays = [shadow_id for shadow_id in present.sources()
               if not is_move(shadow_id)]
     try:
-        devices = node.stack.devices() if strays else {}
+        found = node.stack.devices() if strays else {}
         for shadow_id in strays:
-            device = devices.get(names.source(shadow_id))
+            device = found.get(names.source(shadow_id))
             # Else its export could not be withdrawn now.
             if device and not device.opened:
                 node.stack.remove_source(shadow_id)

@@ -31,7 +31,6 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
@@ -80,7 +79,7 @@ class PauseReencryption(flow.Step):
     """Nobody writes the header from here on until all is at rest."""
 
     def execute(self, volume: objects.Volume) -> None:
-        reencrypt_pause.settle(self._node, volume)
+        devices.settle_reencryption(self._node, volume)
 
 
 class CheckClosed(flow.Step):

@@ -22,7 +22,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import source as moving
 from cinder_localclone.volumes import snapshots
@@ -174,7 +174,7 @@ def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
     """
     node = reconciler.node
     with _newborn(node, volume_id, destination) as volume:
-        with node.lock(source_id), reencrypt_pause.for_a_moment(
+        with node.lock(source_id), devices.reencryption_paused(
                 node, source_id):
             image = snapshots.at_home(node, source_id, reconciler.progress)
             encryption = rows.recorded(image)
@@ -283,7 +283,7 @@ def _make(node: Node, volume: objects.Volume, image: str,
     node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
     if body > image_bytes:
         # The header that it has says how long its data is until that ends.
-        reencrypt_pause.check_none(node, volume, 'larger than its source')
+        devices.check_not_reencrypted(node, volume, 'larger than its source')
 
 
 # -- the node's look

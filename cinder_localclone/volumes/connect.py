@@ -23,10 +23,8 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
-from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
@@ -167,7 +165,7 @@ class Connections:
         data = {'device_path': devices.path(volume), 'discard': True}
         if rows.recorded(volume):
             # Nova is to encrypt nothing: what it gets is not any more.
-            data.update(encrypted=False, discard=activate.takes_discards(
+            data.update(encrypted=False, discard=devices.takes_discards(
                 self._node, volume))
         return {'driver_volume_type': 'local', 'data': data}
 
@@ -199,7 +197,7 @@ class Connections:
                       ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
         self._reconciler.converge_present(volume.id)
-        reencrypt_pause.settle(self._node, volume)
+        devices.settle_reencryption(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = node.connection_to(self._node, volume, host)

@@ -27,7 +27,6 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import reconcile
@@ -236,7 +235,7 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
     # What is not encrypted anew yet would not grow with its LV.
-    reencrypt_pause.check_none(node, volume, 'extended')
+    devices.check_not_reencrypted(node, volume, 'extended')
     nodes.check_length(node, volume, size_gib)
 
 

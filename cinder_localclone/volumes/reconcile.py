@@ -25,8 +25,7 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import reencrypt
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
@@ -55,7 +54,7 @@ class Reconciler:
         self.serving = exports.Serving(node)
         self._followers = remote_attachment.Followers(
             node, iscsi.new_credentials)
-        self._reencryptions = reencrypt.Look(node)
+        self.encrypted = upkeep.Sweeps(node)
         self._passes = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
 
@@ -365,12 +364,12 @@ class Reconciler:
             *self.node.snapshots.misplaced(self.node.host),
         } - known - waiting - set(survey.snapshots(group)))
         devices.look(self.node, survey, links)
-        self._reencryptions.look(home.values(), survey)
+        self.encrypted.resume_reencryptions(home.values(), survey)
         clone.look_at_images(self.node, survey)
         self._passes = remote_attachment.look(self.node, survey)
         if moves:
             self._converge_moves(recorded)
-        leftovers.sweep_sealed_keys(self.node)
+        upkeep.sweep_sealed_keys(self.node)
 
     def _serve(self, moving: Iterable[str],
                home: Mapping[str, objects.Volume]) -> set[str]:

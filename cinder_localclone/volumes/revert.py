@@ -24,7 +24,6 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import reconcile
@@ -161,4 +160,4 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
             state.body_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # Backups are of the header before; the look makes another.
-            rotate.outdate_backups_of(node, lv)
+            devices.outdate_backups_of(node, lv)

@@ -25,10 +25,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
-from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import manage
 
@@ -114,7 +111,7 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
     nodes.check_length(node, volume)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                    rows.body_bytes(volume))
-    reencrypt_pause.settle(node, volume)
+    devices.settle_reencryption(node, volume)
     # What only this node's page cache has is not in the LV.
     node.stack.flush_handle(volume_id)
     return volume
@@ -167,7 +164,7 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
-    with node.lock(snapshot.volume_id), reencrypt_pause.for_a_moment(
+    with node.lock(snapshot.volume_id), devices.reencryption_paused(
             node, snapshot.volume_id):
         volume = at_home(node, snapshot.volume_id, reconciler.progress)
         if volume.size != snapshot.size_gib:
@@ -283,13 +280,10 @@ def serve(node: Node, snapshot_id: str, connector: objects.Connector
 
 def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     """What a reader on this node gets of a snapshot."""
-    recorded = rows.recorded(snapshot)
-    if recorded is None:
+    if rows.recorded(snapshot) is None:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.stack.survey().crypt(snapshot.id):
-        activate.open_volume(
-            node.crypt, node.keys, snapshot.id, pinning.of_row(recorded),
-            keep_header=True, readonly=True)
+        devices.open_snapshot(node, snapshot)
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 

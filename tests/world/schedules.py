@@ -51,7 +51,7 @@ def fast():
           mock.patch.multiple(names, **remembered),
           mock.patch('cinder_localclone.service.messages.tell_owner',
                      lambda *_args, **_values: None),
-          mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
+          mock.patch('cinder_localclone.driver.front_end.is_encrypted',
                      lambda volume: False)):
         yield
 

@@ -22,8 +22,8 @@ from cinder_localclone.cmd import errors
 from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import options
 
 #: Seconds for a command where no configuration says otherwise.
@@ -181,7 +181,7 @@ def _encryption(backend):
     findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption.left(leftovers.find(backend.records, keys))))
+            encryption.left(operator.find_left(backend.records, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
         unsafe=folders.problem)
@@ -219,8 +219,8 @@ def _former(backend):
 def _locked(backend):
     """What was in use here and is not open; nothing if there is none."""
     crypt = backend.crypt()
-    passed = unlock.noted_of(crypt, backend.sessions().recorded_passes())
-    return encryption.locked(unlock.locked(
+    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
+    return encryption.locked(upkeep.locked(
         backend.stack(), passed, crypt, backend.keys()))
 
 

@@ -78,14 +78,14 @@ class Rotate(AtHome, status.Rotate):
         file = parsed_args.recovery_key_file
         if not (file or parsed_args.stored_recovery_key):
             return super().take_action(parsed_args)
-        from cinder_localclone.encryption import recovery_keys
+        from cinder_localclone.encryption import operator
         volume_id = parsed_args.volume
         if not volume_id:
             raise errors.CommandError(
                 'A recovery key belongs to one volume: name the volume.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
-        remarks = recovery_keys.rotate(here, volume_id, key)
+        remarks = operator.rotate_by_recovery_key(here, volume_id, key)
         return self.columns, [(volume_id, self.app.backend().host,
                                self.said(remarks))]
 
@@ -125,8 +125,8 @@ class Add(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import recovery_keys
-        added = recovery_keys.add(
+        from cinder_localclone.encryption import operator
+        added = operator.add_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.store)
         return ('Volume', 'Key slot', 'Recovery key'), [
@@ -151,8 +151,8 @@ class Remove(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import recovery_keys
-        removed = recovery_keys.remove(
+        from cinder_localclone.encryption import operator
+        removed = operator.remove_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.slot)
         return ('Volume', 'Key slot', 'Result'), [
@@ -180,8 +180,8 @@ class HeaderRestore(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import headers
-        restored = headers.restore(
+        from cinder_localclone.encryption import operator
+        restored = operator.restore_header(
             self.here(parsed_args.volume), parsed_args.volume,
             os.path.basename(parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [

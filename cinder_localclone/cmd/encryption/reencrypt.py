@@ -222,11 +222,9 @@ class Run(base.VolumeCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
         from cinder_localclone.core.formats import cryptsetup_cli
-        from cinder_localclone.core import names
-        from cinder_localclone.encryption import activate
-        from cinder_localclone.encryption import pinning
-        from cinder_localclone.encryption import unlock
+        from cinder_localclone.encryption import operator
         from cinder_localclone.storage.privsep import reencrypt_process
+
         backend, volume_id = self.app.backend(), parsed_args.volume
         backends.act_as_root(backend.settings)
         crypt = backend.crypt()
@@ -234,14 +232,8 @@ class Run(base.VolumeCommand):
         if header.reencryption is None:
             raise errors.CommandError(
                 'Volume %s is not being re-encrypted.' % volume_id)
-        present = backend.stack().survey()
-        luks, secret = unlock.noted_on_body(present, volume_id)
-        zone = unlock.facts_on_body(present, volume_id).get(names.ZONE, '')
-        # The service has compared the header with the row, and noted the
-        # secret, just before it started this.
-        key = activate.key_of(
-            crypt, backend.keys(), volume_id, header,
-            pinning.Expected(secret, by_row=False), luks)
+        key, zone = operator.key_to_reencrypt(
+            crypt, backend.keys(), backend.stack().survey(), volume_id, header)
         reencrypt_process.become_cryptsetup(
             volume_id, key, header.reencryption.resilience,
             cryptsetup_cli.zone(zone))

@@ -22,7 +22,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.volumes import inspect
 
 #: As ``moves`` shows them.
@@ -255,7 +255,7 @@ class Figures:
                 each.suspended for each in said.present.devices.values()))
         self._add('locked_volumes', sum(
             not said.present.crypt(each.volume_id)
-            for each in unlock.plan(said.present)))
+            for each in upkeep.plan(said.present)))
         self._of_reencryption(said)
 
     def _of_reencryption(self, said: sources.Storage) -> None:

@@ -30,10 +30,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
-from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
-from cinder_localclone.encryption import unlock
-from cinder_localclone.encryption import unlock_wanted
+from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import restore
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio_configfs
@@ -302,20 +300,20 @@ def _restored(*_args):
 
 
 def _unlocked(*_args):
-    return [unlock.Outcome(QUIET, 'volume-' + QUIET, unlock.OPENED),
-            unlock.Outcome(
-                MOVING, 'volume-' + SHADOW, unlock.LOCKED, str(
+    return [upkeep.Outcome(QUIET, 'volume-' + QUIET, upkeep.OPENED),
+            upkeep.Outcome(
+                MOVING, 'volume-' + SHADOW, upkeep.LOCKED, str(
                     encryption_exceptions.KeyUnavailable(
                         reason='no answer within 15 s')))]
 
 
 def _opened(*_args):
-    return [unlock.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
-                           unlock.OPENED)]
+    return [upkeep.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
+                           upkeep.OPENED)]
 
 
 def _added(*_args):
-    return recovery_keys.Added('1', '-'.join(
+    return operator.Added('1', '-'.join(
         ['Q2JW', 'T7AK', 'N5LX', '4DVG', 'M3YB', 'ZR6C', 'HE2P', 'S7UF',
          'KJ4O', 'X3WN', 'B6TA', 'V5QI', 'LG2D']))
 
@@ -403,16 +401,16 @@ def run(words: list[str]) -> tuple[str, int]:
                 (_Peers, 'encrypted', words[0] == 'encryption'),
                 (backend, 'act_as_root', lambda _settings: None),
                 (keys, 'node', lambda _backend: None),
-                (recovery_keys, 'add', _added),
-                (recovery_keys, 'remove',
-                 lambda *_args: recovery_keys.Removed('1')),
-                (headers, 'restore', lambda *_args: headers.Restored(
+                (operator, 'add_recovery_key', _added),
+                (operator, 'remove_recovery_key',
+                 lambda *_args: operator.Removed('1')),
+                (operator, 'restore_header', lambda *_args: operator.Restored(
                     names.header_backup(ENCRYPTED, '3'))),
                 (restore, 'restore', _restored),
                 (sources.Watch, 'read', _measured),
                 (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),
-                (unlock, 'unlock', _unlocked),
-                (unlock_wanted, 'open_wanted', _opened),
+                (upkeep, 'unlock', _unlocked),
+                (upkeep, 'open_wanted', _opened),
                 (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),

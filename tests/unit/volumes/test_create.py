@@ -12,7 +12,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import front_end
+from cinder_localclone.driver import front_end
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted
 from tests import world as worlds

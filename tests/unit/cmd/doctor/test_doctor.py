@@ -26,8 +26,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import interrupted
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.storage import clone
 from cinder_localclone.storage.privsep import folders
 
@@ -205,8 +205,8 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('key cache', self.names)
 
     def test_locked_volumes(self):
-        with mock.patch.object(unlock, 'locked', return_value=[
-                unlock.Outcome('v%d' % number, '', 'locked', 'no key')
+        with mock.patch.object(upkeep, 'locked', return_value=[
+                upkeep.Outcome('v%d' % number, '', 'locked', 'no key')
                 for number in range(7)]):
             row = self.rows()['locked volumes']
         self.assertEqual(checks.FAIL, row[1])
@@ -219,8 +219,8 @@ class DoctorTest(testtools.TestCase):
         volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
         for kind, end in ((encryption_exceptions.NotRecovered, 'by itself.'),
                           (encryption_exceptions.NotEnded, 'is missing. No')):
-            found, = encryption.locked([unlock.Outcome(
-                volume, 'lv', unlock.LOCKED, str(kind(
+            found, = encryption.locked([upkeep.Outcome(
+                volume, 'lv', upkeep.LOCKED, str(kind(
                     path=names.handle_path(volume),
                     reason='only its last step is missing')))])
             self.assertIn(volume + ': Do not restore', found.details)
@@ -248,8 +248,8 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('secrets without volume', self.names)
 
     def test_what_is_left_is_told_with_bounds(self):
-        found, = encryption.left([leftovers.Left(
-            leftovers.SECRET, 'k%d' % number, 'v', True)
+        found, = encryption.left([operator.Left(
+            operator.SECRET, 'k%d' % number, 'v', True)
             for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)

@@ -16,9 +16,9 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.driver import front_end
 from cinder_localclone.driver import snapshots
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import front_end
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import images
@@ -175,7 +175,7 @@ class CreateTest(Case):
         it is of the same type, and has no key.
         """
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
+            'cinder_localclone.driver.front_end.volume_types.is_encrypted',
             side_effect=lambda context, type_id: type_id == 'encrypted'))
         key, none, temporary = (
             types.SimpleNamespace(encryption_key_id=key, volume_type_id=of)
