@@ -1138,7 +1138,8 @@ class BootTest(Case):
             self.assertIn(names.REENCRYPTED, self.tags())
             self.assertRaises(
                 encryption_exceptions.Reencrypting,
-                devices.check_not_reencrypted, self.node, self.volume, 'extended')
+                devices.check_not_reencrypted, self.node, self.volume,
+                'extended')
         self.a.opened.discard(self.crypt)
         with self.node.lock(self.volume.id):
             devices.settle_reencryption(self.node, self.volume)
