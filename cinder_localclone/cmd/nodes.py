@@ -4,11 +4,11 @@
 import argparse
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import copies
 from cinder_localclone.core import names
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 COLUMNS = ('Node', 'Service', 'Zone', 'Volumes', 'GiB', 'Free GiB',

@@ -15,15 +15,11 @@ volume has moved away.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Mapping
-import dataclasses
 import functools
 import logging
 import queue
 import threading
 import time
-import types
-import typing
 
 from cinder_localclone.core import attachments
 from cinder_localclone.core import boot_plan
@@ -63,40 +59,8 @@ _NO_HANDLE = ('it has no handle on this node; the volume service makes one '
               'as soon as it can')
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of one volume.
-
-    :param state: open (it was before), opened, or locked
-    :param problem: why it is locked
-    :param passing: whether that may pass in a moment
-    """
-
-    volume_id: str
-    lv: str
-    state: str
-    problem: str = ''
-    passing: bool = False
-
-
-#: UUIDs of headers and references of secrets, by volume id.
-Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
-
-
-def plan(present: survey.Survey, passed: Known = types.MappingProxyType({})
-         ) -> list[boot_plan.Local]:
-    """The volumes that were open when the node went down. Pure.
-
-    :param passed: those that were passed through here, and encrypted
-    """
-    here = [local for local in boot_plan.plan(present)
-            if local.lv and names.OPENED in present.lvs[local.lv].tags]
-    own = {local.volume_id for local in here}
-    return here + [boot_plan.Local(volume_id, '', 0, passed='yes')
-                   for volume_id in sorted(passed) if volume_id not in own]
-
-
-def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]) -> Known:
+def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]
+             ) -> boot_plan.Known:
     """What is noted of the volumes that are passed through here.
 
     Of most there is nothing: they are not encrypted by this driver, whatever
@@ -108,7 +72,7 @@ def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]) -> Known:
             if volume_id in passed}
 
 
-def known(present: survey.Survey, passed: Known) -> Known:
+def known(present: survey.Survey, passed: boot_plan.Known) -> boot_plan.Known:
     """What is noted on this node of the volumes that it has, or had. Pure."""
     facts = [names.facts(lv.tags) for lv in present.lvs.values()
              if names.OPENED in lv.tags and names.AWAY not in lv.tags]
@@ -135,9 +99,9 @@ def facts_on_body(present: survey.Survey, volume_id: str
     return {}
 
 
-def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
-           keys: crypt_interfaces.Keys, seconds: float, only: str
-           | None = None) -> list[Outcome]:
+def unlock(stack: storage.Stack, passed: boot_plan.Known,
+           crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+           seconds: float, only: str | None = None) -> list[boot_plan.Outcome]:
     """Open all that can be; one that fails does not stop the others.
 
     Their headers are not written: this node can't know whether another one
@@ -150,11 +114,11 @@ def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     :param only: id of the only volume that is wanted
     """
     present = stack.survey()
-    wanted = [local for local in plan(present, passed)
+    wanted = [local for local in boot_plan.encrypted(present, passed)
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, passed)
 
-    def act(local: boot_plan.Local, again: bool) -> Outcome:
+    def act(local: boot_plan.Local, again: bool) -> boot_plan.Outcome:
         # The volume service has not waited: it may have opened it, or made
         # another handle.
         found = stack.survey() if again else present
@@ -164,8 +128,9 @@ def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     return _side_by_side(act, wanted, deadline)
 
 
-def locked(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
-           keys: crypt_interfaces.Keys) -> list[Outcome]:
+def locked(stack: storage.Stack, passed: boot_plan.Known,
+           crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys
+           ) -> list[boot_plan.Outcome]:
     """What :func:`unlock` would open now, and what keeps it from that.
 
     Nothing is opened. The first ones only are looked into, one by one.
@@ -175,13 +140,13 @@ def locked(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     return [_look_into(present, crypt, keys, local,
                        noted.get(local.volume_id, ('', '')), number)
             for number, local in enumerate(
-                each for each in plan(present, passed)
+                each for each in boot_plan.encrypted(present, passed)
                 if not present.crypt(each.volume_id))]
 
 
 def _look_into(present: survey.Survey, crypt: crypt_interfaces.Crypt,
                keys: crypt_interfaces.Keys, local: boot_plan.Local,
-               noted: tuple[str, str], number: int) -> Outcome:
+               noted: tuple[str, str], number: int) -> boot_plan.Outcome:
     problem = _obstacle(present, local, noted)
     if not problem and number < LOOKED_INTO:
         luks, key = noted
@@ -204,9 +169,9 @@ def _obstacle(present: survey.Survey, local: boot_plan.Local,
         'this node has no record of the volume\'s header and secret')
 
 
-def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
+def _side_by_side(act: Callable[[boot_plan.Local, bool], boot_plan.Outcome],
                   wanted: list[boot_plan.Local], deadline: float
-                  ) -> list[Outcome]:
+                  ) -> list[boot_plan.Outcome]:
     """A few at a time; who is not done in time is left behind.
 
     Whoever comes back from there begins with no other. What is to be tried
@@ -214,7 +179,7 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
 
     :param act: ``act(local, again)``; whether it was tried before
     """
-    done: dict[int, Outcome] = {}
+    done: dict[int, boot_plan.Outcome] = {}
     waiting: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
     for number in range(len(wanted)):
         waiting.put((0, number))
@@ -247,8 +212,9 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
 
 
 def _locked(local: boot_plan.Local, problem: str, passing: bool = False
-            ) -> Outcome:
-    return Outcome(local.volume_id, local.lv, LOCKED, problem, passing)
+            ) -> boot_plan.Outcome:
+    return boot_plan.Outcome(
+        local.volume_id, local.lv, LOCKED, problem, passing)
 
 
 def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
@@ -269,10 +235,11 @@ def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
 
 def _unlock(stack: storage.Stack, present: survey.Survey,
             crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
-            local: boot_plan.Local, noted: tuple[str, str]) -> Outcome:
+            local: boot_plan.Local, noted: tuple[str, str]
+            ) -> boot_plan.Outcome:
     luks, key = noted
     if present.crypt(local.volume_id):
-        return Outcome(local.volume_id, local.lv, OPEN)
+        return boot_plan.Outcome(local.volume_id, local.lv, OPEN)
     problem = _obstacle(present, local, noted)
     if problem:
         return _locked(local, problem)
@@ -282,7 +249,7 @@ def _unlock(stack: storage.Stack, present: survey.Survey,
                              keep_header=True, luks=luks,
                              recovers=not local.passed,
                              check=lambda: _check_noted(stack, local))
-        return Outcome(local.volume_id, local.lv, OPENED)
+        return boot_plan.Outcome(local.volume_id, local.lv, OPENED)
     except exceptions.LocalCloneError as exc:
         return _locked(local, str(exc), _is_passing(exc))
     except Exception as exc:
@@ -307,7 +274,7 @@ def _is_passing(exc: Exception) -> bool:
 
 
 def open_wanted(node: Node, volume_ids: Collection[str] = ()
-                ) -> list[Outcome]:
+                ) -> list[boot_plan.Outcome]:
     """Open all that can be; one that fails does not stop the others.
 
     One by one: each has its own lock.
@@ -332,7 +299,7 @@ def _concerns(node: Node, volume: objects.Volume) -> bool:
         return True  # which is said of that volume, and stops no other
 
 
-def _open_locked(node: Node, volume_id: str) -> Outcome:
+def _open_locked(node: Node, volume_id: str) -> boot_plan.Outcome:
     try:
         with node.lock(volume_id):
             return _open(node, volume_id)
@@ -341,22 +308,22 @@ def _open_locked(node: Node, volume_id: str) -> Outcome:
     except Exception as exc:
         LOG.exception('Volume %s was not opened.', volume_id)
         problem = '%s: %s' % (type(exc).__name__, exc)
-    return Outcome(volume_id, '', LOCKED, problem)
+    return boot_plan.Outcome(volume_id, '', LOCKED, problem)
 
 
-def _open(node: Node, volume_id: str) -> Outcome:
+def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
     volume = node.records.volume(volume_id)
     problem = _why_unwanted(node, volume)
     if volume is None or problem:
-        return Outcome(volume_id, '', LOCKED, problem)
+        return boot_plan.Outcome(volume_id, '', LOCKED, problem)
     lv = volume.name if rows.is_home(volume, node.host) else ''
     present = node.stack.survey()
     if present.crypt(rows.handle_id(volume)):
-        return Outcome(volume_id, lv, OPEN)
+        return boot_plan.Outcome(volume_id, lv, OPEN)
     if present.handle(rows.handle_id(volume)) is None:
-        return Outcome(volume_id, lv, LOCKED, _NO_HANDLE)
+        return boot_plan.Outcome(volume_id, lv, LOCKED, _NO_HANDLE)
     devices.open(node, volume, lv)
-    return Outcome(volume_id, lv, OPENED)
+    return boot_plan.Outcome(volume_id, lv, OPENED)
 
 
 def _why_unwanted(node: Node, volume: objects.Volume | None) -> str:

@@ -8,6 +8,7 @@ import typing
 from unittest import mock
 
 from cinder_localclone.core import expected
+from cinder_localclone.core import inspection as inspection_
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.volumes import inspect as inspection
@@ -227,7 +228,7 @@ def check_expected(world):
                         volume.id[:4], node.host, expected.maps_to(
                             present, volume.id, wanted.lv, wanted.clone),
                         wanted.handle))
-            wrong = inspection.differences(
+            wrong = inspection_.differences(
                 inspection.inspect(node.reconciler, volume.id),
                 move, home, volume.name, found.remains_of(volume.id),
                 found.snapshots_of(volume.id))

@@ -11,19 +11,18 @@ import shutil
 import textwrap
 import time
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor.checks import Finding
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor import stuck
-from cinder_localclone.cmd import errors
 from cinder_localclone.core import copies
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import operator
-from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 #: Seconds for a command where no configuration says otherwise.
@@ -218,10 +217,7 @@ def _former(backend):
 
 def _locked(backend):
     """What was in use here and is not open; nothing if there is none."""
-    crypt = backend.crypt()
-    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
-    return encryption.locked(upkeep.locked(
-        backend.stack(), passed, crypt, backend.keys()))
+    return encryption.locked(backends.locked(backend))
 
 
 def _copies(backend, nodes):

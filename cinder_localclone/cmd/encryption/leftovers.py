@@ -5,9 +5,9 @@ import argparse
 import os
 import sys
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.service import operator as backends
 
 COLUMNS = ('What', 'Volume', 'Name', 'State')
 

@@ -13,10 +13,8 @@ import time
 import types
 from unittest import mock
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
-from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import boot_plan
@@ -32,6 +30,7 @@ from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backend
 from cinder_localclone.service import restore
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio_configfs
@@ -202,7 +201,7 @@ class _Peers:
 
 
 class _Backend:
-    """Stands for :class:`cinder_localclone.cmd.backend.Backend`."""
+    """Stands for :class:`cinder_localclone.service.operator.Backend`."""
 
     name = 'localclone'
     host = NODE1
@@ -300,16 +299,16 @@ def _restored(*_args):
 
 
 def _unlocked(*_args):
-    return [upkeep.Outcome(QUIET, 'volume-' + QUIET, upkeep.OPENED),
-            upkeep.Outcome(
+    return [boot_plan.Outcome(QUIET, 'volume-' + QUIET, upkeep.OPENED),
+            boot_plan.Outcome(
                 MOVING, 'volume-' + SHADOW, upkeep.LOCKED, str(
                     encryption_exceptions.KeyUnavailable(
                         reason='no answer within 15 s')))]
 
 
 def _opened(*_args):
-    return [upkeep.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
-                           upkeep.OPENED)]
+    return [boot_plan.Outcome(
+        ENCRYPTED, 'volume-' + ENCRYPTED, upkeep.OPENED)]
 
 
 def _added(*_args):
@@ -400,7 +399,7 @@ def run(words: list[str]) -> tuple[str, int]:
                 (_Peers, 'ready', words[0] == 'drain'),
                 (_Peers, 'encrypted', words[0] == 'encryption'),
                 (backend, 'act_as_root', lambda _settings: None),
-                (keys, 'node', lambda _backend: None),
+                (backend, 'node', lambda _backend: None),
                 (operator, 'add_recovery_key', _added),
                 (operator, 'remove_recovery_key',
                  lambda *_args: operator.Removed('1')),

@@ -9,7 +9,6 @@ from cinder.tests.unit import utils
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd.encryption import leftovers as encryption_care
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
@@ -18,6 +17,7 @@ from cinder_localclone.db import inventory
 from cinder_localclone.db import secrets
 from cinder_localclone.encryption import operator
 from cinder_localclone.service import key_manager
+from cinder_localclone.service import operator as backends
 from tests.helpers import records_case
 from tests.helpers import specs
 from tests.world import fake_key_manager

@@ -6,6 +6,7 @@ from unittest import mock
 
 import ddt
 
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
@@ -139,7 +140,8 @@ class FollowingTest(deferred_case.Case):
         noted = upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes())
         self.assertEqual([guest.id], [each.volume_id for each in (
-            upkeep.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+            boot_plan.encrypted(
+                survey.Survey(here.sim_stack.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
             here.devices.pop(name)
@@ -180,7 +182,7 @@ class SwappedTest(deferred_case.Case):
         self.restore()
         noted = upkeep.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
-            upkeep.plan(self.here.sim_stack.survey(), noted))])
+            boot_plan.encrypted(self.here.sim_stack.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
             self.here.disk.passed,
@@ -213,7 +215,7 @@ class MarkTest(deferred_case.Case):
             real(this, *args, **more)
 
         def opened_by_a_boot():
-            return [each.volume_id for each in upkeep.plan(
+            return [each.volume_id for each in boot_plan.encrypted(
                 survey.Survey(here.sim_stack.lvs(), {}), upkeep.noted_of(
                     here.node.crypt, here.node.sessions.recorded_passes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
@@ -357,7 +359,7 @@ class LookTest(encrypted_attach_case.Case):
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
-        self.assertEqual([], upkeep.plan(self.a.sim_stack.survey()))
+        self.assertEqual([], boot_plan.encrypted(self.a.sim_stack.survey()))
         self.assertEqual(set(), self.look())
 
     def test_in_use_and_locked(self):

@@ -10,16 +10,16 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import boot
-from cinder_localclone.cmd import errors
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import source
+from cinder_localclone.service import operator as backends
 from tests import world as worlds
 from tests.world import crypt
 
@@ -248,7 +248,7 @@ class UnlockTest(Case):
     def test_headers_that_stay_locked_hold_up_no_other(self):
         """Each waits for its lock; those that did not come after all."""
         volumes = [self.volume() for _ in range(upkeep.AT_ONCE + 1)]
-        *_others, last = [each.volume_id for each in upkeep.plan(
+        *_others, last = [each.volume_id for each in boot_plan.encrypted(
             self.a.sim_stack.survey())]
         act = self.crypt.open
 
@@ -284,7 +284,7 @@ class UnlockTest(Case):
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
         volume = self.volume()
-        local, = upkeep.plan(self.a.sim_stack.survey())
+        local, = boot_plan.encrypted(self.a.sim_stack.survey())
         upkeep._check_noted(self.a.sim_stack, local)
         self.a.disk.tags[volume.name] |= {names.AWAY}
         self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
@@ -499,13 +499,14 @@ class PlanTest(Case):
     def test_what_is_here_is_not_passed_through(self):
         volume = self.volume()
         present = self.a.sim_stack.survey()
-        self.assertEqual([volume.name], [local.lv for local in upkeep.plan(
-            present, self.noted(volume))])
+        self.assertEqual([volume.name], [
+            local.lv for local in boot_plan.encrypted(
+                present, self.noted(volume))])
         self.assertEqual(
             [(volume.id, ''), ('other', '')],
             [(local.volume_id, local.passed and local.lv)
-             for local in upkeep.plan(present, {'other': ('l', 'k')})])
-        self.assertIsInstance(upkeep.plan(present)[0], boot_plan.Local)
+             for local in boot_plan.encrypted(present, {'other': ('l', 'k')})])
+        self.assertIsInstance(boot_plan.encrypted(present)[0], boot_plan.Local)
 
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""
@@ -535,8 +536,8 @@ class CommandTest(Case):
         return rows, app.exit_code, called.call_args.args
 
     def test_some_and_none(self):
-        opened = upkeep.Outcome('v', 'l', 'opened')
-        locked = upkeep.Outcome('w', 'm', 'locked', 'no key')
+        opened = boot_plan.Outcome('v', 'l', 'opened')
+        locked = boot_plan.Outcome('w', 'm', 'locked', 'no key')
         for outcome, code in (([opened, locked], 0), ([locked], 1), ([], 0),
                               ([opened], 0), ([locked, locked], 1)):
             self.assertEqual(code, self.run_command(outcome)[1])

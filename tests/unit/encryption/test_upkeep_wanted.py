@@ -7,12 +7,12 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import boot
-from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backends
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
 from tests.world import crypt
@@ -137,7 +137,7 @@ class CommandTest(fixtures.TestWithFixtures):
         self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         self.useFixture(fixtures.MockPatchObject(
-            keys, 'node', lambda backend: ('node of', backend)))
+            backends, 'node', lambda backend: ('node of', backend)))
         app = mock.Mock(exit_code=None)
         command = boot.OpenWanted(app, None)
         with mock.patch.object(upkeep, 'open_wanted',
@@ -150,8 +150,8 @@ class CommandTest(fixtures.TestWithFixtures):
         return found, app.exit_code
 
     def test_exit_code(self):
-        opened = upkeep.Outcome('v', 'l', 'opened')
-        locked = upkeep.Outcome('w', '', 'locked', 'no key')
+        opened = boot_plan.Outcome('v', 'l', 'opened')
+        locked = boot_plan.Outcome('w', '', 'locked', 'no key')
         self.assertEqual(([('v', 'l', 'opened', '')], 0),
                          self.run_command([opened], 'v'))
         self.assertEqual(1, self.run_command([opened, locked])[1])

@@ -11,14 +11,14 @@ import fixtures
 from oslo_db import exception as db_exception
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import stuck
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import copies
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
@@ -28,6 +28,7 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.db import interrupted
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backend
 from cinder_localclone.storage import clone
 from cinder_localclone.storage.privsep import folders
 
@@ -50,7 +51,7 @@ class DoctorTest(testtools.TestCase):
         self.free = self.patch('storage.privsep.lvm.free')
         self.hanging = self.patch('storage.privsep.lio_configfs.hanging',
                                   return_value=[])
-        self.root = self.patch('cmd.backend.act_as_root')
+        self.root = self.patch('service.operator.act_as_root')
         self.patch('cmd.doctor.checks.rules', return_value=[])
         self.useFixture(fixtures.MockPatchObject(
             doctor.shutil, 'which', side_effect='/sbin/'.__add__))
@@ -206,7 +207,7 @@ class DoctorTest(testtools.TestCase):
 
     def test_locked_volumes(self):
         with mock.patch.object(upkeep, 'locked', return_value=[
-                upkeep.Outcome('v%d' % number, '', 'locked', 'no key')
+                boot_plan.Outcome('v%d' % number, '', 'locked', 'no key')
                 for number in range(7)]):
             row = self.rows()['locked volumes']
         self.assertEqual(checks.FAIL, row[1])
@@ -219,7 +220,7 @@ class DoctorTest(testtools.TestCase):
         volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
         for kind, end in ((encryption_exceptions.NotRecovered, 'by itself.'),
                           (encryption_exceptions.NotEnded, 'is missing. No')):
-            found, = encryption.locked([upkeep.Outcome(
+            found, = encryption.locked([boot_plan.Outcome(
                 volume, 'lv', upkeep.LOCKED, str(kind(
                     path=names.handle_path(volume),
                     reason='only its last step is missing')))])

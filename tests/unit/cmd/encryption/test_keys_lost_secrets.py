@@ -10,13 +10,13 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.encryption import keys as recovery
-from cinder_localclone.cmd import errors
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.encryption import operator
+from cinder_localclone.service import operator as backend
 from tests.helpers.documentation import sample
 from tests.helpers import headers_case
 from tests import world as worlds
