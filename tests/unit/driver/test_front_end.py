@@ -16,6 +16,7 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
 from cinder_localclone.driver import front_end
 from cinder_localclone.driver import snapshots
 from cinder_localclone.encryption import devices
@@ -71,7 +72,8 @@ class Case(testtools.TestCase):
         return row
 
     def create(self, row):
-        create.create_for_nova(self.a.node, row, front_end.Header('c', 256))
+        create.create_for_nova(
+            self.a.node, row, volume_types.HeaderForNova('c', 256))
 
     def left(self):
         return self.a.lvs, self.a.devices
