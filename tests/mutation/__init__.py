@@ -25,8 +25,8 @@ PACKAGE = 'cinder_localclone'
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
     'cmd/drain_plan.py', 'cmd/forget.py', 'core/attachments.py',
-    'core/copies.py', 'core/header_notes.py', 'core/names.py', 'core/pins.py',
-    'core/pinning.py', 'core/rows.py', 'core/state.py',
+    'core/boot_plan.py', 'core/copies.py', 'core/header_notes.py',
+    'core/names.py', 'core/pins.py', 'core/pinning.py', 'core/rows.py', 'core/state.py',
     'core/formats/cryptsetup_cli.py',
     'core/formats/dm_clone_metadata.py', 'core/formats/dm_ioctl.py',
     'core/formats/dm_tables.py', 'core/formats/luks_binary.py',
