@@ -9,7 +9,8 @@ import typing
 
 from cliff import lister
 
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+
 
 if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main

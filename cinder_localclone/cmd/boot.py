@@ -3,9 +3,8 @@
 
 import argparse
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.service import operator as backends
 
 #: Seconds that a boot waits for the key manager before Nova starts guests: it
 #: may be on its way up as well, and a boot without it must still end.
@@ -62,15 +61,10 @@ class Unlock(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone.encryption import unlock
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        crypt = backend.crypt()
-        passed = unlock.noted_of(
-            crypt, backend.sessions().recorded_passes())
-        outcome = unlock.unlock(
-            backend.stack(), passed, crypt, backend.keys(), parsed_args.wait,
-            parsed_args.volume)
+        outcome = backends.unlock(
+            backend, parsed_args.wait, parsed_args.volume)
         locked = [each for each in outcome if each.problem]
         self.app.exit_code = int(
             len(locked) == len(outcome) and bool(locked))
@@ -99,11 +93,9 @@ class OpenWanted(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone.encryption import unlock_wanted
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = unlock_wanted.open_wanted(
-            keys.node(backend), parsed_args.volumes)
+        outcome = backends.open_wanted(backend, parsed_args.volumes)
         self.app.exit_code = int(any(each.problem for each in outcome))
         return _table(outcome)
 

@@ -5,13 +5,13 @@ import argparse
 import time
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import moves
+from cinder_localclone.core import errors
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
 from cinder_localclone.core.interfaces import records as record_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
@@ -22,6 +21,7 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.service import operator as backends
 
 NOTHING = 'nothing'
 

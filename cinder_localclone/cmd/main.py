@@ -15,7 +15,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import version
 
 if typing.TYPE_CHECKING:
-    import cinder_localclone.cmd.backend
+    import cinder_localclone.service.operator
 
 #: Exit codes beside 0 and 1.
 USAGE, INTERRUPTED = 2, 130
@@ -119,12 +119,12 @@ class LocalClone(app.App):
         except SystemExit:
             raise SystemExit(USAGE)
 
-    def backend(self) -> 'cinder_localclone.cmd.backend.Backend':
+    def backend(self) -> 'cinder_localclone.service.operator.Backend':
         """The backend that the command line names.
 
         :raises CommandError: if there is none
         """
-        from cinder_localclone.cmd import backend
+        from cinder_localclone.service import operator as backend
         return backend.Backend(
             backend.Settings(self.options.config_file), self.options.backend)
 

@@ -8,11 +8,11 @@ import time
 
 from oslo_utils import units
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.core import copies
+from cinder_localclone.core import inspection
 from cinder_localclone.core import state
-from cinder_localclone.volumes import inspect
+from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
@@ -75,8 +75,8 @@ def _row(ask, move, obstacles: Callable[[str], str]):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
-    elif inspect.place(answer):
-        row['Remark'] = copies.position_in_words(inspect.place(answer))
+    elif inspection.place(answer):
+        row['Remark'] = copies.position_in_words(inspection.place(answer))
     elif seen and seen['pause']:
         row['Remark'] = 'copying fails; see the log of the destination'
     return row

@@ -4,11 +4,11 @@
 import argparse
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import copies
 from cinder_localclone.core import names
-from cinder_localclone.moves import queue
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 COLUMNS = ('Node', 'Service', 'Zone', 'Volumes', 'GiB', 'Free GiB',
@@ -30,7 +30,7 @@ class Nodes(base.Command):
         volumes = records.all_volumes(backend.name)
         moves, _unreadable = records.all_moves(backend.name)
         entries = records.copies(backend.host)
-        turns = queue.turns(entries, options.limits(backend.conf), {
+        turns = copies.turns(entries, options.limits(backend.conf), {
             host for each in entries for host in each.ends
             if not alive.get(host)}).values()
         rows, fields = [], []

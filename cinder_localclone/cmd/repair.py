@@ -3,13 +3,12 @@
 
 import argparse
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.volumes import inspect
-from cinder_localclone.volumes import repair
+from cinder_localclone.service import operator as backends
 
 
 class Repair(base.Command):
@@ -92,8 +91,8 @@ class Repair(base.Command):
             return [problem], False
         if not dry_run:
             return answer, not any(
-                text.startswith(repair.IN_THE_WAY) for text in answer)
-        wrong = inspect.differences(
+                text.startswith(inspection.IN_THE_WAY) for text in answer)
+        wrong = inspection.differences(
             answer, move, backends.home_of(volume), backends.lv_of(volume),
             remains)
         return ['differs: ' + each for each in wrong], not wrong

@@ -5,11 +5,11 @@ import argparse
 from collections.abc import Iterator
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.core import copies
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
-from cinder_localclone.volumes import inspect
+from cinder_localclone.service import operator as backends
 
 #: What, in words, as values.
 Said = Iterator[tuple[str, str, typing.Any]]
@@ -32,7 +32,7 @@ class Show(base.VolumeCommand):
         clean = True
         for host in backend.nodes():
             answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
-            wrong = [problem] if answer is None else inspect.differences(
+            wrong = [problem] if answer is None else inspection.differences(
                 answer, move, backends.home_of(volume),
                 backends.lv_of(volume), remains, snapshots)
             said += [(host, *each) for each in _on_node(answer)]
@@ -94,9 +94,9 @@ def _on_node(answer) -> Said:
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
             '%(mode)s' % answer['clone'], answer['clone']
-    if answer and inspect.place(answer):
+    if answer and inspection.place(answer):
         yield 'copy', copies.position_in_words(
-            inspect.place(answer)), answer['progress']
+            inspection.place(answer)), answer['progress']
     if answer and answer['session']:
         yield 'source disk', answer['session'], None
     if answer and answer['source']:

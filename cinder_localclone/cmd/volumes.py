@@ -7,7 +7,7 @@ import typing
 from oslo_utils import units
 
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
@@ -281,3 +282,20 @@ def may_be_attached(volume: objects.Volume) -> bool:
 def unsaid(volume: objects.Volume) -> list[objects.Attachment]:
     return [each for each in volume.volume_attachment
             if each.connection_info is None or not each.connector]
+
+
+def check_in_time(volume: objects.Volume, host: str | None,
+                  connector: objects.Connector | None,
+                  attachments: objects.Attachments) -> None:
+    """A request to connect a volume is not older than its attachment.
+
+    :param host: where it is to be connected
+    :param connector: that host's; None if all attachments may be meant
+    :param attachments: those that there were when it was made
+    :raises Refused: if it is
+    """
+    if is_late_to_connect(volume, connector, attachments):
+        raise exceptions.Refused(
+            volume=volume.id, host=host, reason='the request came late: its '
+            'attachment does not exist any more, and the volume has another '
+            'one.')

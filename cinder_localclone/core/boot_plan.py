@@ -5,8 +5,11 @@ From LVM's tags and the names of devices alone: neither the database nor the
 message bus is asked.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import types
+import typing
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
@@ -17,6 +20,8 @@ from cinder_localclone.core import state
 #: Why an LV is not given out that no guest has: it may be what a revert has
 #: replaced. Nobody waits for it.
 NEWBORN = 'uncommitted: Cinder has not taken it yet'
+#: UUIDs of headers and references of secrets, by volume id.
+Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,3 +143,32 @@ def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     return [dataclasses.replace(
         local, reason='two LVs of this node have the tag of this volume')
         if ids.count(local.volume_id) > 1 else local for local in volumes]
+
+
+def encrypted(present: survey.Survey,
+              passed: Known = types.MappingProxyType({})) -> list[Local]:
+    """The volumes that were open when the node went down. Pure.
+
+    :param passed: those that were passed through here, and encrypted
+    """
+    here = [local for local in plan(present)
+            if local.lv and names.OPENED in present.lvs[local.lv].tags]
+    own = {local.volume_id for local in here}
+    return here + [Local(volume_id, '', 0, passed='yes')
+                   for volume_id in sorted(passed) if volume_id not in own]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one volume.
+
+    :param state: open (it was before), opened, or locked
+    :param problem: why it is locked
+    :param passing: whether that may pass in a moment
+    """
+
+    volume_id: str
+    lv: str
+    state: str
+    problem: str = ''
+    passing: bool = False

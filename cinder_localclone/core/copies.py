@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies: their queue position and their pace, as values. Pure.
+"""Copies: their queue, their progress and their pace, as values. Pure.
 
-:mod:`.moves.queue` orders them, :mod:`.moves.pace` says how fast one may go.
+Every node computes the queue for itself, from the same rows in the same order,
+so all have the same answer and no node asks another one. A volume that waits
+can be used as any other that is not all copied yet. :mod:`.moves.pace` says
+how fast a copy may go.
 """
 
+import collections
+from collections.abc import Collection
+from collections.abc import Iterable
 import dataclasses
 import enum
+
+from oslo_utils import units
 
 from cinder_localclone.core import state
 
@@ -150,3 +158,92 @@ def position_in_words(place: int) -> str:
     suffix = 'th' if place % 100 in (11, 12, 13) else {
         1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')
     return 'waiting for its turn (%d%s)' % (place, suffix)
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """Where a copy is in the queue.
+
+    :param place: 0 if it runs; else its place among those that wait for the
+        same nodes
+    """
+
+    entry: Entry
+    place: int
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is its turn."""
+        return not self.place
+
+
+def turns(entries: Iterable[Entry], limits: Limits,
+          dead: Collection[str]) -> dict[str, Turn]:
+    """The turns of all copies of a backend, by their shadows' ids.
+
+    The first one that the limits leave room for runs, then the next. One that
+    has to wait for its nodes holds nobody up who waits for others.
+
+    What is stalled comes after all that is not, in turns; what needs a node
+    that is dead comes last. Either may well go on, but keeps out nothing else.
+
+    :param dead: service hosts whose volume service is down
+    """
+    into, out_of = collections.Counter[str](), collections.Counter[str]()
+    waiting: list[Entry] = []
+    found: dict[str, Turn] = {}
+    for entry in sorted(entries, key=lambda each: _order(each, dead)):
+        if (_has_room(into[entry.destination], limits.into)
+                and _has_room(out_of[entry.source], limits.out_of)):
+            into[entry.destination] += 1
+            out_of[entry.source] += 1
+            found[entry.shadow_id] = Turn(entry, 0)
+        else:
+            waiting.append(entry)
+            found[entry.shadow_id] = Turn(entry, sum(
+                bool(each.ends & entry.ends) for each in waiting))
+    return found
+
+
+def _order(entry: Entry, dead: Collection[str]) -> tuple[object, ...]:
+    return (any(host in dead for host in entry.ends), entry.stalled,
+            not entry.awaited, not entry.attached, entry.began,
+            entry.shadow_id)
+
+
+def _has_room(count: int, limit: int) -> bool:
+    return limit <= 0 or count < limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a copy is.
+
+    :param percent: of the regions, 0 to 100
+    :param rate: bytes a second over the last samples; None before two
+    :param seconds_left: None while there is no rate
+    :param pause: seconds for which it is not tried again; see
+        :class:`.moves.hydration.Brake`
+    :param place: that of one which waits for its turn; see :func:`turns`
+    :param pace: how fast it may go at this moment, a
+        :class:`Speed`; '' if it may not
+    """
+
+    percent: float
+    rate: float | None
+    seconds_left: float | None
+    pause: float = 0
+    place: int = 0
+    pace: str = ''
+
+    def __str__(self) -> str:
+        if self.place:
+            return '%.1f %%, %s' % (
+                self.percent, position_in_words(self.place))
+        if self.pause:
+            return '%.1f %%, tried again in %.0f s' % (
+                self.percent, self.pause)
+        if not self.rate or self.seconds_left is None:
+            return '%.1f %%' % self.percent
+        return '%.1f %%, %.0f MiB/s, %.0f s left' % (
+            self.percent, self.rate / units.Mi, self.seconds_left)

@@ -10,6 +10,7 @@ into something, and may change.
 
 import collections
 from collections.abc import Iterator
+import contextlib
 import dataclasses
 import threading
 import typing
@@ -241,6 +242,15 @@ def failed(event: Event, error: Exception, **facts: typing.Any) -> None:
     The traceback belongs to it if the error is not one of the driver's own.
     """
     say(event, exc_info=exceptions.is_unexpected(error), error=error, **facts)
+
+
+@contextlib.contextmanager
+def failure_logged(event: Event, **facts: typing.Any) -> Iterator[None]:
+    """Log what fails as an event, and go on after the block."""
+    try:
+        yield
+    except Exception as exc:  # of rtslib, and of configfs, too
+        failed(event, exc, **facts)
 
 
 def refused(cause: str) -> None:

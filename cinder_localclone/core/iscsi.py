@@ -159,3 +159,14 @@ def connection_properties(where: str, auth: str) -> dict[str, Any]:
             'target_lun': int(lun), 'target_discovered': False,
             'auth_method': method, 'auth_username': user,
             'auth_password': password}
+
+
+def new_credentials() -> str:
+    """One-time CHAP credentials, in the form of Cinder's provider_auth.
+
+    Cinder's generators use no "0": the kernel's target takes a user name
+    that begins with "0b" or "0x" for an encoded number and refuses it.
+    """
+    from cinder.volume import volume_utils  # slow: only where it is needed
+    return 'CHAP %s %s' % (volume_utils.generate_username(),
+                           volume_utils.generate_password())

@@ -240,3 +240,14 @@ def connection_to(node: Node, volume: objects.Volume, host: str
     found = (volume_attachments.passed_to(attachment, node.is_at, host)
              for attachment in volume.volume_attachment)
     return next((connection for connection in found if connection), None)
+
+
+def unnamed_exports(node: Node, volume: objects.Volume,
+                    move: state.Move | None) -> set[str]:
+    """The iSCSI names of a volume's exports that no attachment names.
+
+    :param move: the volume's move, if one is under way
+    """
+    return volume_attachments.unnamed(
+        volume, move, as_told(node),
+        node.exports.remote().get(rows.handle_id(volume), set()))

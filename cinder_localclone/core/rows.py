@@ -222,3 +222,12 @@ def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return (volume.migration_status not in statuses.NO_MIGRATION
             and not move_record.is_shadow(volume))
+
+
+def why_pinned(volume: core_objects.Volume) -> str | None:
+    """Why a volume must stay where it is, if it must."""
+    if volume.group_id:
+        return 'it belongs to a group'
+    if is_migrated_by_cinder(volume):
+        return 'Cinder is migrating it to another backend'
+    return None

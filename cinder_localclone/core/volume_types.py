@@ -361,3 +361,11 @@ def _not_one_of(name: str, value: str, allowed: Iterable[str]
                 ) -> InvalidType:
     return InvalidType('%s%s=%s is not possible; choose %s' % (
         PREFIX, name, value, ' or '.join(allowed)))
+
+
+@dataclasses.dataclass(frozen=True)
+class HeaderForNova:
+    """What a type says of the LUKS header of a volume that Nova encrypts."""
+
+    cipher: str
+    key_bits: int

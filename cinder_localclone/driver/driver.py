@@ -40,10 +40,10 @@ from cinder_localclone.core import version
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import interrupted
 from cinder_localclone.driver import extra_specs
+from cinder_localclone.driver import front_end
 from cinder_localclone.driver import manage
 from cinder_localclone.driver import snapshots as image_driver
 from cinder_localclone.driver import stats
-from cinder_localclone.encryption import front_end
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import destination
 from cinder_localclone.service import assembly

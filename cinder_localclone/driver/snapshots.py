@@ -15,7 +15,7 @@ from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.db import backups
-from cinder_localclone.encryption import front_end
+from cinder_localclone.driver import front_end
 from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import clone

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LUKS encryption by the driver: keys, headers, rotation, unlock.
+"""LUKS encryption by the driver: keys, headers, rotation, re-encryption.
 
-``policy`` decides how a volume is encrypted. ``activate`` opens a volume,
-``devices`` keeps its crypt device as it must be, ``unlock`` opens volumes
-after a boot. ``headers``, ``at_rest`` and ``header_backups`` look after
-headers, ``rotate``, ``recovery_keys`` and ``reencrypt`` change their keys.
-``front_end`` is for volumes that Nova encrypts. ``leftovers`` finds secrets
-that no volume has.
+Others may import five modules:
+
+- ``policy``: how a volume is encrypted, and how its keys end.
+- ``devices``: the upper device of one volume; re-encryption beside it.
+- ``rotate``: another key for a volume.
+- ``upkeep``: all volumes of a node: unlock after a boot, and sweeps.
+- ``operator``: recovery keys, restored headers, leftovers.
+
+Private: ``activate`` opens a volume; ``headers``, ``at_rest``,
+``header_backups``, ``reencrypt`` and ``rotation_plan``.
 """

@@ -18,15 +18,9 @@ from oslo_log import log as logging
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
-from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
-from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
-from cinder_localclone.core import state
-from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import pinning
+from cinder_localclone.core import pinning
 
 LOG = logging.getLogger(__name__)
 
@@ -351,29 +345,3 @@ def grow(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         crypt.resize(volume_id, key)
     pinning.check_opened(volume_id, header.pin, header.becoming,
                          crypt.opened(volume_id))
-
-
-def takes_discards(node: Node, volume: objects.Volume) -> bool:
-    """Whether discards of the guest are passed down to the disk.
-
-    Not if the properties of the type are not valid any more.
-    """
-    if rows.is_authenticated(volume):
-        return False
-    with contextlib.suppress(volume_types.InvalidType):
-        encryption = node.snapshots.wanted_encryption(volume)
-        return bool(encryption and encryption.discards)
-    return False
-
-
-def is_short(present: survey.Survey, volume_id: str) -> bool:
-    """Whether a volume is decrypted, but not all of it.
-
-    While it is re-encrypted, cryptsetup has other devices in between. An
-    authenticated one never grows.
-    """
-    handle, crypt = present.handle(volume_id), present.crypt(volume_id)
-    header = volume_types.HEADER_BYTES // state.SECTOR
-    return bool(handle and crypt and crypt.target == 'crypt'
-                and not present.integrity(volume_id)
-                and crypt.sectors + header < handle.sectors)

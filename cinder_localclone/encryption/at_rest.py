@@ -6,9 +6,9 @@ from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
-from cinder_localclone.encryption import pinning
 
 
 def volume(node: Node, volume_id: str) -> objects.Volume:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upper devices: crypt devices and header guards.
+"""Upper devices: crypt devices and header guards; re-encryption beside them.
 
 A volume that Nova encrypts has a header guard (:mod:`.dm_tables`) and a path
 that leads to it. Cinder writes the header, so Cinder gets the handle. A volume
@@ -12,9 +12,15 @@ unused before another node may open it. So "the volume is unused" is
 :func:`users`, and a fence is :func:`ensure_closed`.
 
 Only the node that gives the path out decrypts the volume and asks for its key.
+
+Nobody writes a header, nor moves, copies or closes a volume, while it is being
+re-encrypted, unless that is paused before. It goes on by itself when it may
+again: see :mod:`.reencrypt`.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import functools
 import time
 
@@ -23,18 +29,20 @@ from oslo_log import log as logging
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
-from cinder_localclone.encryption import pinning
-from cinder_localclone.encryption import reencrypt_pause
 
 LOG = logging.getLogger(__name__)
 
@@ -98,7 +106,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
     """
     present = _devices_of(node, volume_id)
     if present.crypt(volume_id):
-        reencrypt_pause.stop(node, volume_id)
+        stop_reencryption(node, volume_id)
         present = _devices_of(node, volume_id)
     count = _users(node, present, volume_id)
     if not count and present.tops(volume_id):
@@ -201,7 +209,7 @@ def grow(node: Node, volume: objects.Volume) -> None:
     if guard and not present.header_guarded(volume_id):
         node.stack.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = rows.recorded(volume)
-    if recorded and activate.is_short(present, volume_id):
+    if recorded and is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id,
                       pinning.of_row(recorded))
 
@@ -218,7 +226,7 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
         return False
     if present.crypt(volume_id):
         try:
-            reencrypt_pause.stop(node, volume_id)
+            stop_reencryption(node, volume_id)
         except exceptions.SourceBusy:
             return False
     for lv in present.lvs.values():
@@ -354,7 +362,7 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
         activate.open_volume(
             node.crypt, node.keys, volume_id, expected,
             keep_header=not _is_at_rest(node, volume),
-            discards=activate.takes_discards(node, volume),
+            discards=takes_discards(node, volume),
             luks=names.facts(found.tags).get('luks', '') if found else '',
             proven=lambda: note_opened(node, found, volume_id, key))
         return
@@ -366,7 +374,7 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     elif foreign and volume_id not in node.crypt.passed():
         note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
-    if activate.is_short(present, volume_id):
+    if is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id, expected)
 
 
@@ -403,6 +411,17 @@ def check_readable(node: Node, snapshot: rows.Snapshot,
         raise encryption_exceptions.NotThere(
             **where, reason='an encrypted snapshot can only be read on its '
             'own node, %s.' % node.host)
+
+
+def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
+    """Decrypt a snapshot for a reader on this node; nothing is written.
+
+    :raises LocalCloneError: as :func:`.activate.open_volume`
+    """
+    activate.open_volume(
+        node.crypt, node.keys, snapshot.id,
+        pinning.of_row(rows.recorded(snapshot)), keep_header=True,
+        readonly=True)
 
 
 def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
@@ -559,7 +578,187 @@ def crypt_differs(present: survey.Survey, volume: objects.Volume,
     lv = present.lvs.get(volume.name)
     if wanted:
         return bool(not present.crypt(volume_id)
-                    or activate.is_short(present, volume_id)
+                    or is_short(present, volume_id)
                     or lv and names.OPENED not in lv.tags)
     return wanted is False and bool(
         present.tops(volume_id) or lv and names.OPENED in lv.tags)
+
+
+# -- re-encryption, as whatever must not happen beside it sees it
+
+
+def stop_reencryption(node: Node, volume_id: str) -> None:
+    """Nothing re-encrypts a volume on this node.
+
+    :raises StillReencrypting: if what does is not done with it in time
+    """
+    if node.runner.is_running(volume_id) and not node.runner.stop(volume_id):
+        raise encryption_exceptions.StillReencrypting(
+            volume=volume_id, host=node.host,
+            seconds=crypt_interfaces.STOPPING)
+
+
+def settle_reencryption(node: Node, volume: objects.Volume) -> None:
+    """The same, and its header says what its data is.
+
+    What was interrupted is recovered here, at its home: anywhere else that
+    would write to what another node has, too. For a caller that holds the
+    volume's lock; its handle is here.
+
+    :raises StillReencrypting: if it can't be paused
+    :raises Interrupted: if it was killed, and a guest keeps the volume open
+    :raises LocalCloneError: if it can't be recovered
+    """
+    recorded = rows.recorded(volume)
+    if recorded is None:
+        return
+    volume_id = rows.handle_id(volume)
+    stop_reencryption(node, volume_id)
+    try:
+        header = node.crypt.header(volume_id)
+    except encryption_exceptions.HeaderDamaged as exc:
+        # Who opens it says so. It may be read, and is recovered, elsewhere.
+        LOG.warning('It is unknown whether volume %(volume)s was being '
+                    're-encrypted: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        return
+    if is_interrupted(node, volume_id, header):
+        recover(node, volume)
+
+
+@contextlib.contextmanager
+def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
+    """A re-encryption that is paused within goes on right afterwards.
+
+    Else snapshots, which owners can take at any rate, would hold it up until
+    the next check of the node each time. For a caller that holds the volume's
+    lock, and neither moves nor closes the volume within.
+    """
+    volume = node.records.volume(volume_id)
+    ran = bool(volume and rows.recorded(volume)
+               and node.runner.is_running(volume_id))
+    try:
+        yield
+    finally:
+        if volume and ran:
+            _go_on(node, volume)
+
+
+def _go_on(node: Node, volume: objects.Volume) -> None:
+    """What ran a moment ago runs again, unless an operator has paused it."""
+    volume_id = volume.id
+    try:
+        lv = node.stack.lvs().get(volume.name)
+        if (lv is None or names.PAUSED in lv.tags
+                or node.runner.is_running(volume_id)):
+            return
+        header = node.crypt.header(volume_id)
+        if header.reencryption and not is_interrupted(
+                node, volume_id, header):
+            node.runner.start(volume_id)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('The re-encryption of volume %(volume)s continues only '
+                    'after the next check of this node: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+
+
+def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
+                   ) -> bool:
+    """Whether what re-encrypted a volume did not end in order.
+
+    It does not run. Most of the time only devices that are left tell.
+    """
+    present = survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
+    crypt = present.crypt(volume_id)
+    found = header.reencryption
+    return bool(found and (found.interrupted or found.complete)
+                or crypt and crypt.target != 'crypt')
+
+
+def recover(node: Node, volume: objects.Volume) -> None:
+    """Open a volume anew, which puts together what was left of it.
+
+    If only the end of its header is missing that is written, open or not.
+
+    :raises Interrupted: if it is open, and in use: nobody can put together
+        what is beneath a guest
+    :raises ForeignHeader: if its header is not that of its row; nothing is
+        closed or written then
+    """
+    volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
+    present = survey.Survey({}, node.stack.devices(
+        survey.names_of(volume_id)))
+    header = node.crypt.header(volume_id)
+    pinning.check(volume_id, header, pinning.of_row(recorded))
+    if header.reencryption and header.reencryption.complete:
+        activate.end_reencryption(
+            node.crypt, node.keys, volume_id, header,
+            pinning.of_row(recorded))
+        if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
+            return  # nothing but its header had to be mended
+    if present.crypt(volume_id):
+        if present.users(volume_id):
+            raise encryption_exceptions.Interrupted(
+                volume=volume_id, host=node.host, count=1,
+                device=names.crypt(volume_id))
+        node.stack.close_top(volume_id)
+    activate.open_volume(
+        node.crypt, node.keys, volume_id, pinning.of_row(recorded),
+        discards=takes_discards(node, volume))
+    LOG.info('Volume %s was recovered after its re-encryption was '
+             'interrupted.',
+             volume_id)
+
+
+def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
+                          ) -> None:
+    """A volume is not being re-encrypted, nor is that paused.
+
+    :param what: is to be done to it, such as "extended"
+    :raises Reencrypting: if it is
+    """
+    volume_id = rows.handle_id(volume)
+    handle = names.handle(volume_id)
+    if rows.recorded(volume) and handle in node.stack.devices([handle]):
+        # One that can't be read keeps nobody from having more room.
+        with contextlib.suppress(encryption_exceptions.HeaderDamaged):
+            header = node.crypt.header(volume_id)
+            if header.reencryption or is_interrupted(node, volume_id, header):
+                raise encryption_exceptions.Reencrypting(
+                    volume=volume.id, what=what)
+
+
+def takes_discards(node: Node, volume: objects.Volume) -> bool:
+    """Whether discards of the guest are passed down to the disk.
+
+    Not if the properties of the type are not valid any more.
+    """
+    if rows.is_authenticated(volume):
+        return False
+    with contextlib.suppress(volume_types.InvalidType):
+        encryption = node.snapshots.wanted_encryption(volume)
+        return bool(encryption and encryption.discards)
+    return False
+
+
+def is_short(present: survey.Survey, volume_id: str) -> bool:
+    """Whether a volume is decrypted, but not all of it.
+
+    While it is re-encrypted, cryptsetup has other devices in between. An
+    authenticated one never grows.
+    """
+    handle, crypt = present.handle(volume_id), present.crypt(volume_id)
+    header = volume_types.HEADER_BYTES // state.SECTOR
+    return bool(handle and crypt and crypt.target == 'crypt'
+                and not present.integrity(volume_id)
+                and crypt.sectors + header < handle.sectors)
+
+
+def outdate_backups_of(node: Node, lv: str) -> None:
+    """The same, of an LV that is about to become a volume's.
+
+    Also where no backups are kept now: there may be some of before, in a
+    directory that is configured again one day.
+    """
+    node.crypt.mark(lv, names.OUTDATED)

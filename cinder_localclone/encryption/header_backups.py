@@ -21,11 +21,11 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)

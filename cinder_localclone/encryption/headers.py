@@ -5,10 +5,7 @@ A header that is lost is a volume that is lost, so there are backups; and one
 is only ever written over a header of the same data.
 """
 
-from collections.abc import Iterable
 from collections.abc import Iterator
-import contextlib
-import dataclasses
 import typing
 
 from cinder_localclone.core import encryption_exceptions
@@ -19,16 +16,14 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
-from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 
 
@@ -62,18 +57,6 @@ class Finding(typing.TypedDict):
 
     what: str
     problem: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Restored:
-    """A header that was restored.
-
-    :param backup: the name of the backup
-    :param remarks: what has changed with it, in words
-    """
-
-    backup: str
-    remarks: tuple[str, ...] = ()
 
 
 # -- status
@@ -146,7 +129,7 @@ def verify(node: Node, volume_id: str) -> list[Finding]:
         found.append({'what': 'header', 'problem': str(exc)})
     note('copies of the header', _wrong_with_copies(node, volume_id))
     if header:
-        problem = pinning.why_not(header, pinning.of_row(_recorded(volume)))
+        problem = pinning.why_not(header, pinning.of_row(record_of(volume)))
         found.append({'what': 'pin of the header', 'problem': problem})
         if problem:
             header = None  # no key is used on it
@@ -165,7 +148,7 @@ def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
 def _wrong_with_key(node: Node, volume: objects.Volume,
                     header: luks_header.Header) -> Iterator[str]:
     """The secret that the row names opens the volume."""
-    key = _recorded(volume).key
+    key = record_of(volume).key
     token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
                   if each.key == key), None)
     if token is None:
@@ -181,7 +164,7 @@ def _wrong_with_key(node: Node, volume: objects.Volume,
         return
     for slot in token.keyslots:
         node.crypt.test(volume.id, opening, slot)
-    if _recorded(volume).shares_key:
+    if record_of(volume).shares_key:
         yield ('its secret is that of its source; the volume gets its own '
                'secret when its re-encryption has ended')
 
@@ -191,7 +174,7 @@ def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
     if header.keyslots_without_token:
         yield 'nothing is known of the key of slot %s' % (
             ', '.join(header.keyslots_without_token))
-    if rotate.is_pending(header, _recorded(volume).key):
+    if rotate.is_pending(header, record_of(volume).key):
         yield 'a change of its key is not complete; run "rotate" again'
 
 
@@ -202,7 +185,7 @@ def _wrong_with_tags(node: Node, volume: objects.Volume
     facts = names.facts(lv.tags) if lv else {}
     if lv is None:
         yield 'there is no LV %s' % volume.name
-    recorded = _recorded(volume)
+    recorded = record_of(volume)
     wanted: dict[lvm_tags.Fact, str] = {
         'key': recorded.key, 'luks': node.crypt.uuid(volume.id),
         'extra': str(recorded.header_bytes)}
@@ -231,7 +214,7 @@ def wrong_with_backup(node: Node, volume_id: str,
         yield 'the last backup, %s, names other secrets' % backups[-1]
 
 
-def _recorded(volume: objects.Volume) -> volume_types.Recorded:
+def record_of(volume: objects.Volume) -> volume_types.Recorded:
     found = rows.recorded(volume)
     if found is None:
         raise encryption_exceptions.KeyNotChanged(
@@ -258,7 +241,7 @@ def back_up(node: Node, volume_id: str) -> str:
     """
     with node.lock(volume_id):
         volume = at_rest.volume(node, volume_id)
-        reencrypt_pause.check_none(
+        devices.check_not_reencrypted(
             node, volume, 'given a backup of its header')
         rotate.renew_backup(node, volume)
         backups = node.crypt.backup_names(volume_id)
@@ -267,155 +250,3 @@ def back_up(node: Node, volume_id: str) -> str:
                 volume=volume_id, reason='localclone_header_backup_dir is '
                 'not set on %s' % node.host)
         return backups[-1]
-
-
-def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
-    """Write a backup over the header of a volume that nobody uses.
-
-    A backup of a header with other keys of the data would make noise of
-    them: it is refused, and so is one that nothing opens. Its LUKS UUID says
-    nothing: the pin and the key say whose header it is, and the one that is
-    written has the volume's id as its UUID. What was there is kept beside the
-    backups. A key that was removed does not come back, but for that of the
-    volume's secret, if the backup has no other: if keys have been removed
-    since, what is written has no slots but those of the secret.
-
-    :param backup: its name; '': the last one
-    :raises NotAtRest: if anybody else may have the header open
-    :raises SourceBusy: if something here has the volume open
-    :raises KeyNotChanged: if this backup is not to be restored
-    :raises LocalCloneError: if a step failed: to be repeated
-    """
-    with node.lock(volume_id):
-        volume = at_rest.volume(node, volume_id)
-        if volume.volume_attachment or volume.status not in statuses.DETACHED:
-            _refuse(volume_id, 'it is attached, or its status is not '
-                    '"available"')
-        backups = node.crypt.backup_names(volume_id)
-        backup = backup or (backups[-1] if backups else '')
-        if backup not in backups:
-            _refuse(volume_id, 'there is no such backup on %s' % node.host)
-        saved = node.crypt.backed_up(volume_id, backup)
-        _check_same(volume, saved)
-        token, key = _opening(node, volume, backup, saved)
-        before = _recorded(volume).key
-        lv = node.stack.lvs().get(volume.name)
-        # A key that was changed since says so, too.
-        is_older = token.key != before or rotate.is_outdated(lv)
-        slots = [slot for slot in saved.all_keyslots
-                 if slot not in token.keyslots] if is_older else []
-        devices.ensure_closed(node, volume_id)
-        node.crypt.save(volume_id)
-        former = sorted(names.with_fact(lv.tags, 'luks') - {
-            *names.tags(luks=volume_id)}) if lv else []
-        if former:  # else it opens with neither header if this is cut short
-            node.crypt.note(volume.name, former, key=before)
-        node.crypt.restore(volume_id, backup, slots)
-        node.crypt.test(volume_id, key)
-        if is_older and lv:
-            # Whoever repeats this has to know it once the row has the secret
-            # of the backup. Before, what was not written is not outdated.
-            rotate.outdate_backups(node, volume)
-        _record(node, volume, token.key)
-        return Restored(backup, tuple(_remarks(
-            node, volume, token.key if token.key != before else '', slots,
-            key if is_older else b'')))
-
-
-def _remarks(node: Node, volume: objects.Volume, former: str,
-             slots: list[str], key: bytes) -> Iterator[str]:
-    """Say what has changed with a header that is restored.
-
-    :param former: a secret that opens the volume again; '' if none does
-    :param slots: key slots of the backup that the volume does not have
-    :param key: what the volume is opened by, if the backup is to be replaced
-    """
-    if former:
-        yield ('secret %s, which was replaced, opens it again: run '
-               '"cinder-localclone encryption rotate"' % former)
-    if slots:
-        yield ('key slots %s of the backup were not restored, because their '
-               'keys may have been removed since: add recovery keys again'
-               % ', '.join(slots))
-    if key:
-        try:
-            rotate.renew_backup(node, volume, key)
-        except exceptions.LocalCloneError as exc:
-            yield ('the backup could not be replaced by one of the header '
-                   'as it is now; the volume service tries that again: %s'
-                   % exc)
-
-
-def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
-    """A backup is of the data that a volume has now.
-
-    :raises KeyNotChanged: if it is not
-    """
-    if saved.reencryption:
-        _refuse(volume.id, 'the backup was made while the volume was being '
-                're-encrypted')
-    recorded = _recorded(volume)
-    # As long as its new key is not pinned, nothing is encrypted with that. A
-    # header that has the new key alone is of after the end.
-    if (recorded.becoming and recorded.becoming.digest
-            and saved.pin != recorded.becoming):
-        _refuse(volume.id, 'the volume was being re-encrypted: an older '
-                'header can\'t decrypt re-encrypted data')
-    problem = pinning.why_not(saved, pinning.of_row(recorded))
-    if problem:
-        _refuse(volume.id, 'the backup is not of the header that is recorded '
-                'for the volume, but of other data: %s' % problem)
-
-
-def _opening(node: Node, volume: objects.Volume, backup: str,
-             saved: luks_header.Header) -> tuple[luks_header.Token, bytes]:
-    """The token of a backup whose secret opens it, proven; and the key.
-
-    :raises LocalCloneError: if none does
-    """
-    error: exceptions.LocalCloneError | None = None
-    for token in sorted(saved.opened_by(luks_header.Role.VOLUME), key=lambda
-                        token: token.key != _recorded(volume).key):
-        try:
-            key = node.keys.get(
-                token.key, token.key_format,
-                '' if token.key == _recorded(volume).key else volume.id)
-            # The others may have to go; anybody can have named some.
-            opened = tuple(_opened(node, volume.id, backup, key, [
-                slot for slot in token.keyslots if slot in saved.keyslots]))
-            if opened:
-                return dataclasses.replace(token, keyslots=opened), key
-            error = encryption_exceptions.WrongKey(path=backup)
-        except encryption_exceptions.KeyRefused as exc:
-            error = exc
-    raise error or encryption_exceptions.KeyNotChanged(
-        volume=volume.id, reason='the backup names no secret')
-
-
-def _opened(node: Node, volume_id: str, backup: str, key: bytes,
-            slots: Iterable[str]) -> Iterator[str]:
-    """Yield those slots that a key opens in a backup.
-
-    :param slots: of the data's key: cryptsetup says of others, too, that a
-        key opens them
-    """
-    for slot in slots:
-        with contextlib.suppress(encryption_exceptions.WrongKey):
-            node.crypt.test_backup(volume_id, backup, key, slot)
-            yield slot
-
-
-def _record(node: Node, volume: objects.Volume, key: str) -> None:
-    """The row and the tags name the secret whose key opens the header."""
-    recorded = _recorded(volume)
-    if recorded.key != key:
-        node.keys.consume(key, 'volumes', volume.id)
-        node.secrets.record(volume.id, dataclasses.replace(
-            recorded, key=key), recorded)
-    lv = node.stack.lvs().get(volume.name)
-    if lv:
-        devices.name_secret(node, lv, key, luks=volume.id)
-
-
-def _refuse(volume_id: str, reason: str) -> typing.NoReturn:
-    raise encryption_exceptions.KeyNotChanged(volume=volume_id, reason=reason)

@@ -164,7 +164,7 @@ def check_connected(node: Node, volume: objects.Volume) -> None:
     A retype, or a migration that is forced, does not ask the driver first.
 
     :raises EncryptionChange: as :func:`check_copied_away`
-    :raises LongerThanRecorded: as :func:`.checks.check_length`
+    :raises LongerThanRecorded: as :func:`.node.check_length`
     """
     if rows.is_migrated_by_cinder(volume) and not any(
             each.instance_uuid for each in volume.volume_attachment):

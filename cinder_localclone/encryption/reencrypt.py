@@ -5,7 +5,7 @@ A process at the volume's home reads all of the volume and writes it encrypted
 by a new key. The process outlives this service (:mod:`.cryptsetup`). Only the
 header records the progress, so the process continues after a power cut, and at
 another home. It runs while the volume is at rest; each other operation pauses
-it first (:mod:`.reencrypt_pause`), and the sweep of the node resumes it.
+it first (:mod:`.devices`), and the sweep of the node resumes it.
 
 A tag on the LV stays from before the beginning until the end is done as well.
 Another tag, of this node alone, says that an operator has paused it: a volume
@@ -35,14 +35,13 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ def state(node: Node, volume: objects.Volume) -> State:
     lv = node.stack.lvs().get(volume.name)
     total = rows.body_bytes(volume) - recorded.header_bytes
     status = judge(bool(header.reencryption), not running
-                   and reencrypt_pause.is_interrupted(node, volume_id, header),
+                   and devices.is_interrupted(node, volume_id, header),
                    running, bool(lv and names.PAUSED in lv.tags))
     found = header.reencryption
     if found is None:
@@ -305,7 +304,7 @@ def pause(node: Node, volume_id: str) -> State:
         _recorded(volume)
         if node.crypt.header(volume_id).reencryption:
             node.crypt.mark(volume.name, names.PAUSED)
-        reencrypt_pause.stop(node, volume_id)
+        devices.stop_reencryption(node, volume_id)
         return state(node, volume)
 
 
@@ -342,7 +341,7 @@ def _ensure_open(node: Node, volume: objects.Volume) -> None:
         activate.open_volume(
             node.crypt, node.keys, volume.id,
             pinning.of_row(_recorded(volume)),
-            discards=activate.takes_discards(node, volume))
+            discards=devices.takes_discards(node, volume))
 
 
 def _take_room(node: Node, volume: objects.Volume) -> None:
@@ -364,9 +363,9 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     """What has begun runs; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
         return
-    if reencrypt_pause.is_interrupted(
+    if devices.is_interrupted(
             node, volume.id, node.crypt.header(volume.id)):
-        reencrypt_pause.recover(node, volume)
+        devices.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
     node.crypt.check_reencrypts(volume.id)  # this may be another node
@@ -430,15 +429,15 @@ class Look:
             return
         if header.reencryption is None:
             if names.REENCRYPTED in lv.tags or _recorded(volume).becoming:
-                if reencrypt_pause.is_interrupted(node, volume_id, header):
+                if devices.is_interrupted(node, volume_id, header):
                     # its devices are left
-                    reencrypt_pause.recover(node, volume)
+                    devices.recover(node, volume)
                 _end(node, volume)
             if _has_own_key(node, volume_id):
                 self._clean.add((volume.id, volume.name))
         elif activate.is_complete(header):
             # nothing is left to be paused
-            reencrypt_pause.recover(node, volume)
+            devices.recover(node, volume)
         elif names.PAUSED not in lv.tags:
             _go_on(node, volume)
 

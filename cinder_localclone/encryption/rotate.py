@@ -32,13 +32,13 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import rotation_plan
 
 LOG = logging.getLogger(__name__)
@@ -422,16 +422,7 @@ def outdate_backups(node: Node, volume: objects.Volume) -> None:
     Whatever becomes of whoever does that, this node's look at backups
     (:mod:`.header_backups`) replaces them.
     """
-    outdate_backups_of(node, volume.name)
-
-
-def outdate_backups_of(node: Node, lv: str) -> None:
-    """The same, of an LV that is about to become a volume's.
-
-    Also where no backups are kept now: there may be some of before, in a
-    directory that is configured again one day.
-    """
-    node.crypt.mark(lv, names.OUTDATED)
+    devices.outdate_backups_of(node, volume.name)
 
 
 def replace_backups(node: Node, volume: objects.Volume, key: bytes

@@ -2,47 +2,13 @@
 """What must be true on a node before a move goes on."""
 
 from collections.abc import Mapping
+import dataclasses
 
-from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core.formats import survey
-from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
-
-
-def check_arrived(node: Node, volume: objects.Volume,
-                  present: survey.Survey) -> None:
-    """Nothing is left of a move to here whose record is gone.
-
-    Of such a volume regions may still be at a source that nothing names.
-
-    :param present: what there is on this node
-    :raises MissingData: if there is
-    """
-    if present.metadata(volume.name_id):
-        raise exceptions.MissingData(
-            what='The move record', volume=volume.id, host=node.host)
-
-
-def check_in_time(volume: objects.Volume, host: str | None,
-                  connector: objects.Connector | None,
-                  attachments: objects.Attachments) -> None:
-    """A request to connect a volume is not older than its attachment.
-
-    :param host: where it is to be connected
-    :param connector: that host's; None if all attachments may be meant
-    :param attachments: those that there were when it was made
-    :raises Refused: if it is
-    """
-    if volume_attachments.is_late_to_connect(volume, connector, attachments):
-        raise exceptions.Refused(
-            volume=volume.id, host=host, reason='the request came late: its '
-            'attachment does not exist any more, and the volume has another '
-            'one.')
 
 
 def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
@@ -77,15 +43,6 @@ def check_block(host: str, own: int, of_volume: int) -> None:
             'volume has sectors of %d bytes' % (own, of_volume))
 
 
-def why_pinned(volume: objects.Volume) -> str | None:
-    """Why a volume must stay where it is, if it must."""
-    if volume.group_id:
-        return 'it belongs to a group'
-    if rows.is_migrated_by_cinder(volume):
-        return 'Cinder is migrating it to another backend'
-    return None
-
-
 def check_room(node: Node, move: state.Move,
                lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
     """A volume that is about to arrive fits on this node, as it is now.
@@ -103,12 +60,53 @@ def check_room(node: Node, move: state.Move,
                      move.geometry)
 
 
-def unnamed_exports(node: Node, volume: objects.Volume,
-                    move: state.Move | None) -> set[str]:
-    """The iSCSI names of a volume's exports that no attachment names.
+@dataclasses.dataclass(frozen=True)
+class Holders:
+    """Who holds a volume whose live move is in phase ``starting``.
 
-    :param move: the volume's move, if one is under way
+    The attachments are what Cinder says; whether a handle is open is what a
+    kernel says, which only its own node can tell.
+
+    :param source: an attachment is connected to another host than the
+        destination
+    :param destination: an attachment is connected to the destination
+    :param pending: an attachment is not connected to any host (yet)
     """
-    return volume_attachments.unnamed(
-        volume, move, nodes.as_told(node),
-        node.exports.remote().get(rows.handle_id(volume), set()))
+
+    source: bool
+    destination: bool
+    pending: bool
+
+
+def holders_of(node: Node, move: state.Move, volume: objects.Volume
+               ) -> Holders:
+    """Return who holds a volume, as its attachments say."""
+    connectors = [attachment.connector
+                  for attachment in volume.volume_attachment]
+    at = [node.is_at(connector, move.destination)
+          for connector in connectors if connector]
+    return Holders(
+        source=not all(at), destination=any(at), pending=not all(connectors))
+
+
+def may_go_forward(holders: Holders, source_users: int) -> bool:
+    """Whether the guest has left the source, so that hydration may begin.
+
+    A source attachment that survives means "unsafe", whatever else is true;
+    without one, it is the kernel that has the last word.
+
+    :param source_users: how many have the volume open at the source
+    """
+    return not holders.source and not source_users
+
+
+def may_go_back(holders: Holders, destination_users: int,
+                written: bool) -> bool:
+    """Whether a live migration was given up without a call that says so.
+
+    :param destination_users: how many have the handle open there
+    :param written: whether anything was written at the destination
+    """
+    return (holders.source and not holders.destination
+            and not holders.pending and not destination_users
+            and not written)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of what an ended move, or a volume, has on a node.
+"""Removal of what an ended move, or a volume, has on a node: exports and LVs.
 
 That needs this node alone and stops nobody else, so the volume may be at
 rest elsewhere, or moving again, by then: to this node too.
@@ -20,7 +20,6 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.moves import source_export
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ def take_down(node: Node, move: state.Move) -> None:
     move.token.after(event, move.committed)
     if move.committed:
         # Its own, and those of moves that failed before.
-        source_export.withdraw_above(node, move.source_lv)
+        withdraw_above(node, move.source_lv)
         remove_source(node, move)
     else:
         tear_down(node, move)
@@ -234,3 +233,58 @@ def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
         return not lv.thin and lv.shown > 0
     except exceptions.UnreadableTag:
         return True
+
+
+def withdraw_source(node: Node, shadow_id: str) -> None:
+    """Offer the source of a move no more; what is gone is done."""
+    node.exports.withdraw_source(shadow_id)
+    node.stack.remove_source(shadow_id)
+
+
+def withdraw_above(node: Node, lv: str) -> None:
+    """The same for all moves whose source an LV is, or has been.
+
+    For a caller that knows that nothing reads it as a source any more: moves
+    that failed, and those that are over, may have left theirs.
+    """
+    for shadow_id in node.stack.survey().sources_above(lv):
+        withdraw_source(node, shadow_id)
+
+
+def withdraw_strays(node: Node, present: survey.Survey,
+                    moves: Collection[str] = ()) -> None:
+    """Offer nothing of moves that are over.
+
+    What fails is logged, and stops nothing else.
+
+    :param present: what there is on this node
+    :param moves: those that there were a moment ago, by shadow id: one that
+        has ended since is left to the next look. Any other is asked for
+    """
+    def is_move(shadow_id: str) -> bool:
+        return shadow_id in moves or node.records.is_move(shadow_id)
+    node.exports.withdraw_strays(is_move)
+    strays = [shadow_id for shadow_id in present.sources()
+              if not is_move(shadow_id)]
+    try:
+        found = node.stack.devices() if strays else {}
+        for shadow_id in strays:
+            device = found.get(names.source(shadow_id))
+            # Else its export could not be withdrawn now.
+            if device and not device.opened:
+                node.stack.remove_source(shadow_id)
+    except exceptions.LocalCloneError as exc:
+        LOG.error('Source devices of ended moves could not be removed; the '
+                  'next periodic check tries again: %s', exc)
+
+
+def end_after_swap(node: Node, volume_id: str) -> None:
+    """The handle is on what this node has of the volume: log out.
+
+    The home of before may stop serving it once the attachment says so. As
+    long as there is no handle, a boot needs that, and the initiator's record.
+    """
+    present = node.stack.survey()
+    if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
+        node.attachments.end_passing(volume_id, node.host)
+        node.sessions.end_passed(volume_id)

@@ -19,9 +19,10 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
+from cinder_localclone.moves import holes
 from cinder_localclone.moves import hydration
 from cinder_localclone.moves import pace
-from cinder_localclone.moves import queue
+from cinder_localclone.moves import refill
 
 #: Seconds between two checks of the copies, and between two prompts of the
 #: kernel to go on with them. Left alone the kernel checks once a second
@@ -34,27 +35,27 @@ class Copies:
 
     The kernel copies what is here switched on, and nothing else.
 
-    :param leave_out: is called with a move before its copy begins, for what
-        need not be copied
+    :param service: the service's own, if these are not: both remember the
+        same of what was compared
     """
 
-    def __init__(self, node: Node,
-                 leave_out: Callable[[state.Move], None]):
+    def __init__(self, node: Node, service: 'Copies | None' = None):
         self._node = node
-        self._leave_out = leave_out
+        self.comparison: refill.Comparison = refill.Comparison(
+            node, service.comparison.memory if service else None)
         self._copies: dict[str, hydration.Copy] = {}
         #: What the look under way has found: each is used once.
-        self._turns: dict[str, queue.Turn] = {}
+        self._turns: dict[str, copies_module.Turn] = {}
         self._running: set[str] = set()
         self._some_ended = False
         self.waker = Waker(node.stack.seen, node.stack.wake_hydration,
                            node.pacing)
 
-    def progress(self, shadow_id: str) -> hydration.Progress | None:
+    def progress(self, shadow_id: str) -> copies_module.Progress | None:
         """How far a copy was when it was last checked."""
         return self.all_progress().get(shadow_id)
 
-    def all_progress(self) -> dict[str, hydration.Progress]:
+    def all_progress(self) -> dict[str, copies_module.Progress]:
         """The same of all copies, by their shadows' ids."""
         return {shadow_id: dataclasses.replace(
             copy.progress, pace=self.waker.speed(shadow_id))
@@ -121,14 +122,14 @@ class Copies:
         self._turns = turns  # last: other threads use them up
         return found
 
-    def _all_turns(self) -> dict[str, queue.Turn]:
+    def _all_turns(self) -> dict[str, copies_module.Turn]:
         entries = self._node.records.copies(self._node.host)
         services = self._node.records.services()
         dead = {host for entry in entries for host in entry.ends
                 if not services.get(host)}
-        return queue.turns(entries, self._node.limits, dead)
+        return copies_module.turns(entries, self._node.limits, dead)
 
-    def _turn(self, shadow_id: str) -> queue.Turn | None:
+    def _turn(self, shadow_id: str) -> copies_module.Turn | None:
         """None if it is not in the queue (any more)."""
         turn = self._turns.pop(shadow_id, None)
         return turn or self._all_turns().get(shadow_id)
@@ -142,12 +143,15 @@ class Copies:
         :param disk: path of the source's disk
         :returns: whether all is copied
         """
+        if not self.comparison.resume(move):
+            self.hindered(move)
+            return False
         status = self._node.stack.clone_status(move.shadow_id)
         turn = None if status.finished else self._turn(move.shadow_id)
         place = turn.place if turn else int(not status.finished)
         if status.mode == 'rw' and not (
                 place or status.enabled or status.finished):
-            self._leave_out(move)
+            holes.leave_out(self._node, move)
             status = self._node.stack.clone_status(move.shadow_id)
         copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
         before = copy.place
@@ -176,6 +180,17 @@ class Copies:
             self._note(move, turn.entry.stalled, copy.stall.check(
                 status.hydrated, timeutils.now()))
         return status.finished
+
+    def is_whole(self, move: state.Move) -> bool:
+        """See that all that the source has is here, once all is copied.
+
+        :returns: False if that can't be seen now
+        :raises LocalCloneError: as :meth:`.refill.Comparison.is_whole`
+        """
+        whole = self.comparison.is_whole(move)
+        if not whole:
+            self.hindered(move)
+        return whole
 
     def hindered(self, move: state.Move) -> None:
         """A copy can't be driven, or ended: it may have to make room.

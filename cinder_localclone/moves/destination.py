@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move at its destination: build the stack over the source, or go back."""
+"""A move at its destination: build the stack over the source, or go back.
+
+The same flow builds the stack the first time and rebuilds it after a power
+cut; only the first time may it create anything. When everything is local, the
+handle is cut over to the LV, and the clone is removed.
+"""
 
 import time
 
 from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
@@ -20,7 +27,6 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import remote_attachment
 
 LOG = logging.getLogger(__name__)
 
@@ -141,7 +147,7 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
             node.stack.flush_disk(move, source)
         changed = node.stack.ensure_handle_on_clone(move)
     if _is_noted(node, move):
-        remote_attachment.end_after_swap(node, move.volume_id)
+        cleanup.end_after_swap(node, move.volume_id)
         node.stack.end_swap(move)
     return changed
 
@@ -359,3 +365,52 @@ def written_regions(node: Node, move: state.Move) -> int:
     if clone not in node.stack.devices([clone]):
         build(node, move, create=False)
     return _check_writable(node, move)
+
+
+class MarkHydrated(flow.Step):
+    """Everything is local: flushed, and said so in the record."""
+
+    default_provides = 'completing'
+
+    def execute(self, move: state.Move) -> state.Move:
+        if move.phase is state.Phase.COMPLETING:
+            return move
+        self._node.stack.flush_handle(move.volume_id)
+        return self._node.records.advance(move, state.Event.HYDRATED)
+
+
+class CutOver(flow.Step):
+    """The handle maps to the LV again; the clone is used by nothing."""
+
+    def execute(self, completing: state.Move) -> None:
+        self._node.stack.ensure_handle_on_lv(
+            completing.volume_id, completing.destination_lv,
+            completing.volume_bytes)
+        self._node.stack.flush_lv(completing.destination_lv)
+
+
+class RemoveClone(flow.Step):
+    """Clone, session and metadata go; then the source may."""
+
+    def execute(self, completing: state.Move) -> None:
+        self._node.stack.remove_clone(completing.shadow_id)
+        self._node.sessions.detach(completing)
+        self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
+        self._node.records.advance(completing, state.Event.DRAINED)
+
+
+def complete(node: Node, move: state.Move) -> None:
+    """At the destination: finish a hydrated move."""
+    flow.run(linear_flow.Flow('complete').add(
+        MarkHydrated(node), CutOver(node), RemoveClone(node)), move=move)
+
+
+def roll_back_if_dropped(node: Node, move: state.Move,
+                         volume: objects.Volume) -> None:
+    """At the destination: the migration was dropped without a call."""
+    users = devices.users(node, move.volume_id)
+    written = written_regions(node, move)
+    if checks.may_go_back(checks.holders_of(node, move, volume), users,
+                          bool(written)):
+        events.say(events.LIVE_GIVEN_UP, volume=move.volume_id)
+        roll_back_live(node, move)

@@ -4,7 +4,6 @@
 import collections
 import dataclasses
 
-from oslo_utils import units
 
 from cinder_localclone.core import copies
 from cinder_localclone.core.formats import dm_tables
@@ -21,39 +20,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 5, 60
 STALLED = 60
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a copy is.
-
-    :param percent: of the regions, 0 to 100
-    :param rate: bytes a second over the last samples; None before two
-    :param seconds_left: None while there is no rate
-    :param pause: seconds for which it is not tried again; see :class:`Brake`
-    :param place: that of one which waits for its turn; see :mod:`.queue`
-    :param pace: how fast it may go at this moment, a
-        :class:`~cinder_localclone.core.copies.Speed`; '' if it may not
-    """
-
-    percent: float
-    rate: float | None
-    seconds_left: float | None
-    pause: float = 0
-    place: int = 0
-    pace: str = ''
-
-    def __str__(self) -> str:
-        if self.place:
-            return '%.1f %%, %s' % (
-                self.percent, copies.position_in_words(self.place))
-        if self.pause:
-            return '%.1f %%, tried again in %.0f s' % (
-                self.percent, self.pause)
-        if not self.rate or self.seconds_left is None:
-            return '%.1f %%' % self.percent
-        return '%.1f %%, %.0f MiB/s, %.0f s left' % (
-            self.percent, self.rate / units.Mi, self.seconds_left)
-
-
 class Meter:
     """Turns the kernel's status lines into progress."""
 
@@ -61,7 +27,8 @@ class Meter:
         self._samples: collections.deque[tuple[float, int]] = (
             collections.deque(maxlen=WINDOW))
 
-    def update(self, status: dm_tables.CloneStatus, now: float) -> Progress:
+    def update(self, status: dm_tables.CloneStatus, now: float
+               ) -> copies.Progress:
         """Add a sample.
 
         :param now: a monotonic time in seconds
@@ -74,7 +41,7 @@ class Meter:
             rate = (status.hydrated - first) * region / (now - began)
             left = (status.regions - status.hydrated) * region / rate
         percent = 100.0 * status.hydrated / max(1, status.regions)
-        return Progress(percent, rate, left)
+        return copies.Progress(percent, rate, left)
 
 
 class Brake:
@@ -158,7 +125,7 @@ class Copy:
 
     def __init__(self) -> None:
         self._begin_turn()
-        self.progress: Progress | None = None
+        self.progress: copies.Progress | None = None
 
     def _begin_turn(self) -> None:
         self._meter = Meter()
@@ -182,7 +149,7 @@ class Copy:
                 self.progress, rate=None, seconds_left=None)
 
     def update(self, status: dm_tables.CloneStatus, reads: int,
-               now: float, place: int = 0) -> Progress:
+               now: float, place: int = 0) -> copies.Progress:
         """Take in what a check has shown.
 
         :param reads: reads that the source's disk has completed so far

@@ -5,16 +5,23 @@ The handle has its constant path here and is on the disk that the home
 serves; reads and writes pass through to there. A volume gets that where it
 can't move to its instance now: it is still being copied to its home, or must
 stay there. As soon as it can, it follows its instance to this node, under the
-running guest; see :mod:`.deferred`.
+running guest; see :class:`Followers`.
 
 What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
+
+In a deferred move the clone that is prepared is not touched before the commit,
+nor after it before the handle is on it: until then the guest writes to the
+source, which a pristine clone reads. So there is no wrong moment to stop at.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 import functools
 
 from oslo_log import log as logging
+from oslo_utils import timeutils
+from taskflow.patterns import linear_flow
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import events
@@ -26,15 +33,18 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import flow
+from cinder_localclone.moves import source
 
 LOG = logging.getLogger(__name__)
 
 #: Seconds within which an attachment that names no host yet may be in use.
 ATTACHING = 3600
+#: Seconds before what has failed is tried again.
+DEFERRED_RETRY = 60
 
 
 @rpc.method('begin_passing', rpc.REMOTE, gives_way=True)
@@ -74,7 +84,8 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     if volume is None or rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     if attachments is not None:
-        checks.check_in_time(volume, node.host, None, attachments)
+        volume_attachments.check_in_time(
+            volume, node.host, None, attachments)
     for earlier in cleanup.here(node, volume_id):
         cleanup.take_down(node, earlier)
     _withdraw_earlier(node, volume)
@@ -106,7 +117,7 @@ def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
     """What this node has served before it was left is in nobody's use."""
     move = node.records.move_of(volume.id)
     node.exports.withdraw_unnamed(
-        volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
+        volume.id, nodes.unnamed_exports(node, volume, move), at_once=True)
 
 
 @rpc.method('end_passing', rpc.REMOTE, expected=(
@@ -143,18 +154,6 @@ def end(node: Node, volume_id: str) -> None:
         node.crypt.forget_passed(volume_id)
         node.crypt.forget_sealed(volume_id)
     node.sessions.end_passed(volume_id)
-
-
-def end_after_swap(node: Node, volume_id: str) -> None:
-    """The handle is on what this node has of the volume: log out.
-
-    The home of before may stop serving it once the attachment says so. As
-    long as there is no handle, a boot needs that, and the initiator's record.
-    """
-    present = node.stack.survey()
-    if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
-        node.attachments.end_passing(volume_id, node.host)
-        node.sessions.end_passed(volume_id)
 
 
 def look(node: Node, present: survey.Survey | None = None) -> bool:
@@ -209,7 +208,8 @@ def _look_at(node: Node, volume_id: str) -> None:
         if noted and not devices.settle_note(
                 node, volume, devices.is_wanted(node, volume), luks=noted[0]):
             return
-        end_after_swap(node, volume_id)  # or its move has yet to swap it
+        # Or its move has yet to swap it.
+        cleanup.end_after_swap(node, volume_id)
     else:
         move = node.records.move_of(volume_id)
         from_here = move if move and move.source == node.host else None
@@ -219,8 +219,9 @@ def _look_at(node: Node, volume_id: str) -> None:
         if connection:
             if from_here:  # to read it there, its home may have to read here
                 # Not all of it: an LV that is lost may not be needed.
-                with source_export.trouble_is_told(volume_id):
-                    source_export.offer(node, from_here)
+                with events.failure_logged(
+                        events.EXPORTS_DIFFER, volume=volume_id):
+                    source.export_again(node, from_here)
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(node, volume):
             _give_up(node, volume_id)
@@ -247,3 +248,93 @@ def _give_up(node: Node, volume_id: str) -> None:
     """
     node.sessions.end_passed_if_down(volume_id)
     end(node, volume_id)
+
+
+class CheckPassedOnly(flow.Step):
+    """Only the destination's node uses the volume: the fence of a follow."""
+
+    def execute(self, volume: objects.Volume, peer: str) -> None:
+        # As it is by now.
+        recorded = self._node.records.volume(volume.id)
+        if recorded is None or destination_of(self._node, recorded) != peer:
+            raise exceptions.StaleMove(volume=volume.id)
+        devices.close_if_idle(self._node, volume.id)
+        opened = survey.Survey({}, self._node.stack.devices(
+            survey.names_of(volume.id))).users(volume.id)
+        exports = self._node.exports.remote().get(volume.id, set())
+        named = {each.iqn for each in volume_attachments.connections(volume)}
+        # The export, if it is there, has it open once.
+        count = opened - bool(exports & named) + len(exports - named)
+        if count:
+            raise exceptions.SourceBusy(
+                volume=volume.id, host=self._node.host, count=count,
+                device=names.handle(volume.id))
+
+
+def destination_of(node: Node, volume: objects.Volume) -> str | None:
+    """The node that a volume at rest here can follow its instance to.
+
+    :returns: its service host, if that service is alive
+    """
+    if volume.status != 'in-use' or len(volume.volume_attachment) != 1:
+        return None
+    attachment, = volume.volume_attachment
+    connection = volume_attachments.connection_of(attachment)
+    if not (connection and connection.passes and attachment.instance_uuid
+            and attachment.attach_status == 'attached'
+            and nodes.as_told(node).is_meant(connection)
+            and not rows.why_pinned(volume)):
+        return None
+    return next((host for host, alive in node.other_nodes().items()
+                 if alive and node.is_at(attachment.connector, host)), None)
+
+
+class Followers:
+    """The volumes at rest here that are to follow their instances."""
+
+    def __init__(self, node: Node,
+                 new_credentials: Callable[[], str]):
+        self._node = node
+        self._new_credentials = new_credentials
+        #: When one that has failed is tried again, monotonic seconds.
+        self._again: dict[str, float] = {}
+
+    def are_due(self, volume: objects.Volume) -> bool:
+        """Whether a volume at rest here may follow its instance now."""
+        return self._may_try(volume) and bool(
+            destination_of(self._node, volume))
+
+    def _may_try(self, volume: objects.Volume) -> bool:
+        return bool(self._again.get(volume.id, 0) <= timeutils.now())
+
+    def follow(self, volume: objects.Volume) -> None:
+        """Move a volume to its instance; the caller holds its lock.
+
+        What fails is rolled back, logged, and tried again in a minute: the
+        guest has its volume all the while.
+
+        :param volume: at rest here
+        """
+        peer = destination_of(self._node, volume)
+        if peer is None or not self._may_try(volume):
+            return
+        events.say(events.FOLLOWS, volume=volume.id, host=peer)
+        try:
+            source.run(
+                self._node, volume, peer, linear_flow.Flow(
+                    'follow').add(
+                        source.CheckFreeSpace(self._node),
+                        source.EnsureHandle(self._node),
+                        source.CheckBlock(self._node),
+                        CheckPassedOnly(self._node),
+                        source.Record(
+                            self._node, state.Event.MOVE_BEGUN,
+                            state.Asked.FOLLOW, self._new_credentials),
+                        source.Offer(self._node), source.Prepare(self._node),
+                        CheckPassedOnly(self._node, 'still passed only'),
+                        source.Commit(self._node)), holes=())
+            self._again.pop(volume.id, None)
+        except exceptions.LocalCloneError as exc:
+            self._again[volume.id] = timeutils.now() + DEFERRED_RETRY
+            events.say(events.NOT_FOLLOWED, volume=volume.id, host=peer,
+                       seconds=DEFERRED_RETRY, error=exc)

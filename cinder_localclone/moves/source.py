@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move at its source: begin it, give it up, let hydration begin."""
+"""A move at its source: begin it, give it up, let hydration begin.
+
+Check, record the intent, export the source, have the peer prepare, commit.
+Nothing is touched before the checks; commit is the last step that can fail. A
+failure before it records that the move has failed, and both sides remove what
+they have, as they do after a crash.
+
+The export keeps the source device open and the device keeps the LV in use, so
+they are made in this order and go in the other one, before the LV.
+"""
 
 from collections.abc import Callable
+import dataclasses
 import typing
 
 from oslo_log import log as logging
@@ -21,11 +31,10 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import source_export
 
 LOG = logging.getLogger(__name__)
 
@@ -70,7 +79,7 @@ class PauseReencryption(flow.Step):
     """Nobody writes the header from here on until all is at rest."""
 
     def execute(self, volume: objects.Volume) -> None:
-        reencrypt_pause.settle(self._node, volume)
+        devices.settle_reencryption(self._node, volume)
 
 
 class CheckClosed(flow.Step):
@@ -307,7 +316,7 @@ def abandon(node: Node, move: state.Move) -> None:
     try:
         rpc.at(failed.destination, peers.converge, node, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
-            source_export.withdraw(node, failed.shadow_id)
+            cleanup.withdraw_source(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
         events.say(events.DESTINATION_LEFT, volume=failed.volume_id,
                    host=failed.destination, error=exc)
@@ -340,3 +349,40 @@ def source_released(node: Node, move: state.Move) -> None:
     released = node.records.advance(move, state.Event.SOURCE_DETACHED)
     rpc.cast(move.destination, peers.converge, node, move.volume_id)
     drop_handle(node, released)
+
+
+def export_again(node: Node, move: state.Move) -> None:
+    """Offer the source of a move again, as a reboot ends that.
+
+    :raises LocalCloneError: if it has no device; trouble with its export is
+        told
+    """
+    node.stack.ensure_source(move)
+    with events.failure_logged(
+            events.EXPORTS_DIFFER, volume=move.volume_id):
+        export(node, move)
+
+
+def export(node: Node, move: state.Move) -> None:
+    """Export the source device of a move where its record says.
+
+    A node that does not have that address any more exports it at its own, and
+    records that: the destination logs in there with its next check.
+
+    :raises StaleMove: if the record has been changed meanwhile
+    """
+    location = node.exports.location_for(move)
+    node.exports.offer_source(dataclasses.replace(move, location=location))
+    if location != move.location:
+        node.records.relocate(move, location)
+
+
+def release_if_detached(node: Node, move: state.Move,
+                        volume: objects.Volume) -> None:
+    """At the source: it was detached, and no call has said so."""
+    users = devices.users(node, move.volume_id)
+    if checks.may_go_forward(
+            checks.holders_of(node, move, volume), users):
+        events.say(events.SOURCE_LEFT, volume=move.volume_id,
+                   host=move.destination)
+        source_released(node, move)

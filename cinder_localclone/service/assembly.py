@@ -35,11 +35,10 @@ from cinder_localclone.db import attachments
 from cinder_localclone.db import interrupted as status_records
 from cinder_localclone.db import queue
 from cinder_localclone.db import secrets
-from cinder_localclone.encryption import header_backups
-from cinder_localclone.encryption import key_manager
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.service import directory as directories
+from cinder_localclone.service import key_manager
 from cinder_localclone.service import notifications
 from cinder_localclone.service import options
 from cinder_localclone.service import rpc
@@ -392,12 +391,11 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     :returns: the loops, which live as long as they are referred to
     """
     reconciler = service.reconciler
-    backups = header_backups.Look(service.node)
     loops = [
         _loop(MOVE_INTERVAL,
               lambda: look_at_moves(reconciler)),
         _loop(conf.localclone_reconcile_interval,
-              lambda: look(service, backups)),
+              lambda: look(service)),
         _loop(conf.localclone_reconcile_interval,
               lambda: uncommitted.sweep(
                   service.node, reconciler.seen)),
@@ -439,11 +437,11 @@ def look_at_moves(reconciler: reconcile.Reconciler) -> float | None:
     return reconciler.copying.soonest_end()
 
 
-def look(service: Service, backups: header_backups.Look) -> None:
+def look(service: Service) -> None:
     """Converge all of a node; end what Cinder does not end."""
     try:
         service.reconciler.converge_node()
-        backups.look()
+        service.reconciler.encrypted.keep_header_backups()
     finally:
         interrupted.look(service.node, status_records.StatusRecords(),
                          service.started)

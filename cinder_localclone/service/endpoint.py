@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers the calls of other nodes; see :mod:`cinder_localclone.core.rpc`.
 
-The modules that have methods are imported here, which declares them.
+A method is declared when its module is imported, so all modules of the
+packages that have methods are imported here.
 """
 
 import functools
+import importlib
+import pkgutil
 import typing
 
 from cinder import rpc
@@ -12,36 +15,21 @@ import oslo_messaging as messaging
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc as methods
-from cinder_localclone.encryption import header_backups
-from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import reencrypt
-from cinder_localclone.encryption import rotate
-from cinder_localclone.moves import destination
-from cinder_localclone.moves import holes
-from cinder_localclone.moves import remote_attachment
 from cinder_localclone.service import assembly
 from cinder_localclone.service import rpc as bus
-from cinder_localclone.volumes import clone
-from cinder_localclone.volumes import connect
-from cinder_localclone.volumes import delete
-from cinder_localclone.volumes import extend
-from cinder_localclone.volumes import homes
-from cinder_localclone.volumes import inspect
-from cinder_localclone.volumes import manage
-from cinder_localclone.volumes import manage_snapshots
-from cinder_localclone.volumes import migrate
-from cinder_localclone.volumes import operations
-from cinder_localclone.volumes import reconcile
-from cinder_localclone.volumes import revert
-from cinder_localclone.volumes import snapshots
-from cinder_localclone.volumes import uncommitted
+#: The packages whose modules declare methods, beside this one.
+PACKAGES = 'encryption', 'moves', 'volumes'
 
-#: The modules with functions that peers call.
-MODULES = (
-    assembly, clone, connect, delete, destination, extend, header_backups,
-    headers, holes, homes, inspect, manage, manage_snapshots, migrate,
-    operations, reconcile, reencrypt, remote_attachment, revert, rotate,
-    snapshots, uncommitted)
+
+def _declare(package: str) -> None:
+    """Import all modules of a package."""
+    found = importlib.import_module('cinder_localclone.' + package)
+    for each in pkgutil.iter_modules(found.__path__, found.__name__ + '.'):
+        importlib.import_module(each.name)
+
+
+for _each in PACKAGES:
+    _declare(_each)
 
 
 class Endpoint:

@@ -15,16 +15,16 @@ from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import reencrypt_pause
+from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import source as moving
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import snapshots
 from cinder_localclone.volumes import uncommitted
 
@@ -173,7 +173,7 @@ def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
     """
     node = reconciler.node
     with _newborn(node, volume_id, destination) as volume:
-        with node.lock(source_id), reencrypt_pause.for_a_moment(
+        with node.lock(source_id), devices.reencryption_paused(
                 node, source_id):
             image = snapshots.at_home(node, source_id, reconciler.progress)
             encryption = rows.recorded(image)
@@ -204,7 +204,7 @@ def _newborn(node: Node, volume_id: str, destination: str
             rotate.give_own_key(node, _volume(node, volume_id))
             if destination:
                 moving.move_volume(node, _volume(node, volume_id),
-                                   destination, source_export.new_credentials)
+                                   destination, iscsi.new_credentials)
         except Exception:
             # What can't be removed now the node's sweep finds.
             with contextlib.suppress(Exception):
@@ -282,7 +282,7 @@ def _make(node: Node, volume: objects.Volume, image: str,
     node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
     if body > image_bytes:
         # The header that it has says how long its data is until that ends.
-        reencrypt_pause.check_none(node, volume, 'larger than its source')
+        devices.check_not_reencrypted(node, volume, 'larger than its source')
 
 
 # -- the node's look

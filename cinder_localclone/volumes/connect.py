@@ -23,16 +23,12 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
-from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
-from cinder_localclone.encryption import reencrypt_pause
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import reconcile
@@ -78,8 +74,8 @@ class Connections:
               self._node.lock(volume_id)):
             source.abandon_interrupted(self._node, volume_id)
             volume = node.volume_at_home(self._node, volume_id)
-            checks.check_in_time(volume, connector.get('host'), connector,
-                                 attachments)
+            volume_attachments.check_in_time(
+                volume, connector.get('host'), connector, attachments)
             if rows.visible_id(volume):
                 migrate.check_migrated(self._node, volume)
             policy.check_connected(self._node, volume)
@@ -109,7 +105,7 @@ class Connections:
                 connection = self._local_connection(volume)
                 source.move_volume(
                     self._node, volume, node_of_connector,
-                    source_export.new_credentials,
+                    iscsi.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
                 return connection
         raise choice.error(volume=volume_id, host=connector.get('host'),
@@ -138,7 +134,7 @@ class Connections:
         :raises Refused: if that can't be helped now
         """
         self._reconciler.serving.settle(volume, None)
-        if checks.unnamed_exports(self._node, volume, None):
+        if node.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
                 reason='it is exported to a host that no attachment names. '
@@ -157,7 +153,7 @@ class Connections:
             connector_host=connector.get('host'),
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
-            pinned=checks.why_pinned(volume),
+            pinned=rows.why_pinned(volume),
             by_cinder=rows.is_migrated_by_cinder(volume),
             remote_error=encryption_exceptions.NotThere
             if devices.has_one(volume) else None,
@@ -169,7 +165,7 @@ class Connections:
         data = {'device_path': devices.path(volume), 'discard': True}
         if rows.recorded(volume):
             # Nova is to encrypt nothing: what it gets is not any more.
-            data.update(encrypted=False, discard=activate.takes_discards(
+            data.update(encrypted=False, discard=devices.takes_discards(
                 self._node, volume))
         return {'driver_volume_type': 'local', 'data': data}
 
@@ -191,7 +187,7 @@ class Connections:
         properties = self._node.exports.offer_volume(
             rows.handle_id(volume), initiator,
             iscsi.auth(known.properties) if known
-            else source_export.new_credentials(),
+            else iscsi.new_credentials(),
             device=devices.served_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
@@ -201,7 +197,7 @@ class Connections:
                       ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
         self._reconciler.converge_present(volume.id)
-        reencrypt_pause.settle(self._node, volume)
+        devices.settle_reencryption(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = node.connection_to(self._node, volume, host)
@@ -209,7 +205,7 @@ class Connections:
         # of its repeat when that node comes to it.
         auth = (iscsi.auth(known.properties) if known
                 else self._in_vain.pop((handle_id, initiator), '')
-                or source_export.new_credentials())
+                or iscsi.new_credentials())
         properties = self._node.exports.offer_volume(
             handle_id, initiator, auth, passed=True,
             device=devices.served_path(self._node, volume))

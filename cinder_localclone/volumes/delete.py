@@ -18,10 +18,8 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
@@ -244,12 +242,12 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
         if recorded:
             # What does not end is found to use it.
             with contextlib.suppress(exceptions.SourceBusy):
-                reencrypt_pause.stop(node, volume_id)
+                devices.stop_reencryption(node, volume_id)
         if not _is_closed(node, volume_id, move):
             raise _InUse(reason='something on %s has it open.' % node.host)
     if move is None:
         # Moves that failed may have left source devices above it.
-        source_export.withdraw_above(node, volume.name)
+        cleanup.withdraw_above(node, volume.name)
     elif recorded:
         # Reading from a source that does not answer would take too long.
         node.sessions.end_if_down(move)

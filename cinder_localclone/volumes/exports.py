@@ -26,8 +26,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.moves import checks
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import source
 from cinder_localclone.volumes import quick_check
 
 LOG = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ class Serving:
             if not isinstance(exc, _LASTING):
                 self._unsettled[volume_id] = exc
             self._differing[volume_id] = str(exc)
-            source_export.tell_of_trouble(volume_id, exc)
+            events.failed(events.EXPORTS_DIFFER, exc, volume=volume_id)
 
     def _serve(self, volume_id: str) -> None:
         volume = self._node.records.volume(volume_id)
@@ -177,7 +176,7 @@ class Serving:
     def _offer_source(self, move: state.Move) -> None:
         self._node.stack.ensure_source(move)
         with self._noting(move.volume_id):
-            source_export.export(self._node, move)
+            source.export(self._node, move)
 
     def _offer_handle(self, move: state.Move, volume: objects.Volume | None
                       ) -> None:
@@ -249,7 +248,8 @@ class Serving:
     def try_to_withdraw(self, volume: objects.Volume, move: state.Move | None
                         ) -> None:
         """Serve no others; what fails is told."""
-        with source_export.trouble_is_told(volume.id):
+        with events.failure_logged(
+                events.EXPORTS_DIFFER, volume=volume.id):
             self._withdraw_unnamed(volume, move)
 
     def _offer_again(self, volume: objects.Volume, to: attachments.Connection
@@ -268,7 +268,7 @@ class Serving:
     def _withdraw_unnamed(self, volume: objects.Volume,
                           move: state.Move | None) -> None:
         node, handle_id = self._node, rows.handle_id(volume)
-        unnamed = checks.unnamed_exports(node, volume, move)
+        unnamed = nodes.unnamed_exports(node, volume, move)
         if unnamed and attachments.by_attachment(
                 volume, rows.is_migrated_by_cinder(volume)):
             # Of what has followed its instance nothing is offered any more.
@@ -320,7 +320,7 @@ def ensure_handle_at_rest(node: Node, volume: objects.Volume,
     :param present: what there is on this node
     :raises MissingData: if its LV is gone, or was still being copied to
     """
-    checks.check_arrived(node, volume, present)
+    check_arrived(node, volume, present)
     node.stack.ensure_handle_on_lv(
         volume.id, volume.name, rows.body_bytes(volume), present.lvs)
 
@@ -360,3 +360,17 @@ def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
             failure = failure or exc
     if failure:
         raise failure
+
+
+def check_arrived(node: Node, volume: objects.Volume,
+                  present: survey.Survey) -> None:
+    """Nothing is left of a move to here whose record is gone.
+
+    Of such a volume regions may still be at a source that nothing names.
+
+    :param present: what there is on this node
+    :raises MissingData: if there is
+    """
+    if present.metadata(volume.name_id):
+        raise exceptions.MissingData(
+            what='The move record', volume=volume.id, host=node.host)

@@ -27,7 +27,6 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import reconcile
@@ -47,7 +46,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
 
     What was done already is not done again, so a failed extension can be
     repeated. Until then the volume is neither moved nor copied if its users
-    may have seen the new length; see :func:`.checks.check_length`.
+    may have seen the new length; see :func:`.node.check_length`.
 
     The lock of the volume is given back every few seconds while a thick LV
     is zeroed, which takes as long as writing all that is new.
@@ -236,7 +235,7 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
     # What is not encrypted anew yet would not grow with its LV.
-    reencrypt_pause.check_none(node, volume, 'extended')
+    devices.check_not_reencrypted(node, volume, 'extended')
     nodes.check_length(node, volume, size_gib)
 
 

@@ -1,92 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a volume, or a node, differs from the records.
+"""What this node has of a volume; :mod:`.inspection` says what is wrong."""
 
-The findings are plain values that travel between nodes, for the operator's
-command. A comparison of all volumes follows the same rules as one of a single
-volume, with one listing of LVM, device-mapper and rows. It takes the state of
-iSCSI targets and initiators for right.
-"""
-
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
-import types
 import typing
-from typing import Any
-from typing import TypedDict
 
-from cinder_localclone.core import expected
-from cinder_localclone.core.expected import Expected
-from cinder_localclone.core.expected import On
-from cinder_localclone.core.formats import dm_tables
-from cinder_localclone.core.formats import survey
+from cinder_localclone.core import copies
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
-from cinder_localclone.core import state
-from cinder_localclone.core import statuses
-from cinder_localclone.moves import hydration
-
-
-class Handle(TypedDict):
-    """A handle; ``on`` names what it maps to: LV, clone or a number."""
-
-    number: str
-    opened: int
-    suspended: bool
-    on: list[str]
-
-
-class Top(TypedDict):
-    """What is above a handle: a guard, or what decrypts the volume."""
-
-    name: str
-    opened: int
-
-
-class Source(TypedDict):
-    """The source device of a move, and whether it is exported."""
-
-    opened: int
-    exported: bool
-
-
-class Lv(TypedDict):
-    """A logical volume; ``size`` in bytes, ``uuid`` is LVM's own id."""
-
-    name: str
-    uuid: str
-    size: int
-    active: bool
-    tags: list[str]
-
-
-class Report(TypedDict):
-    """Everything on a node that has to do with a volume.
-
-    ``clone`` and ``progress`` have the fields of
-    :class:`~cinder_localclone.core.formats.dm_tables.CloneStatus` and
-    :class:`~cinder_localclone.moves.hydration.Progress`; ``session`` is the
-        path
-    of the source's disk; ``served`` is whether the handle is exported,
-    ``passed`` whether it is on a disk that the volume's home serves;
-    ``header_backup`` whether there is one here.
-    """
-
-    host: str
-    handle: Handle | None
-    lvs: list[Lv]
-    clone: dict[str, Any] | None
-    session: str | None
-    progress: dict[str, Any] | None
-    served: bool
-    passed: bool
-    source: Source | None
-    tops: list[Top]
-    header_backup: bool
 
 
 class Reconciler(typing.Protocol):
@@ -94,12 +17,12 @@ class Reconciler(typing.Protocol):
 
     node: Node
 
-    def progress(self, shadow_id: str) -> hydration.Progress | None:
+    def progress(self, shadow_id: str) -> copies.Progress | None:
         """Return how far a copy to this node was when last measured."""
 
 
 @rpc.method('inspect', prompt=True)
-def inspect(reconciler: Reconciler, volume_id: str) -> Report:
+def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
     """Collect everything on this node that has to do with a volume."""
     node = reconciler.node
     move = node.records.move_of(volume_id)
@@ -113,10 +36,10 @@ def inspect(reconciler: Reconciler, volume_id: str) -> Report:
     if volume is not None:
         wanted.add(volume.name)
     for left in node.records.remains_of(volume_id):
-        wanted |= _lvs_of_remains(left, node.host)
-    report: Report = {
+        wanted |= inspection.lvs_of_remains(left, node.host)
+    report: inspection.Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
-        'handle': handle(present, handle_id),
+        'handle': inspection.handle(present, handle_id),
         'lvs': [{'name': lv.name, 'uuid': lv.uuid, 'size': lv.size,
                  'active': bool(lv.number), 'tags': sorted(lv.tags)}
                 for name, lv in sorted(present.lvs.items())
@@ -141,239 +64,3 @@ def inspect(reconciler: Reconciler, volume_id: str) -> Report:
         report['progress'] = (dataclasses.asdict(measured) if measured
                               else None)
     return report
-
-
-def handle(present: survey.Survey, volume_id: str) -> Handle | None:
-    """The handle of a volume, if it is there. Pure."""
-    device = present.handle(volume_id)
-    if device is None:
-        return None
-    below = {lv.number: 'LV ' + lv.name for lv in present.lvs.values()}
-    below.update({other.number: 'clone ' + other.name
-                  for other in present.devices.values()
-                  if names.shadow_of_clone(other.name)})
-    return {'number': device.number, 'opened': device.opened,
-            'suspended': device.suspended,
-            'on': [below.get(number, number) for number in device.uses()]}
-
-
-def _lvs_of_remains(move: state.Move, host: str) -> set[str]:
-    """What a node has to remove, now that a move is over."""
-    if move.cleanup_node != host:
-        return set()
-    return {move.cleanup_lv, names.metadata_lv(move.shadow_id)}
-
-
-def differences(report: Report, move: state.Move | None,
-                home: str | None, lv: str | None,
-                remains: Sequence[state.Move] = (),
-                snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
-    """Where a node is not as the record says, in words. Pure.
-
-    :param report: what :func:`inspect` returned there
-    :param home: service host of the volume's home; None: it was deleted
-    :param lv: name of the LV with the volume's data
-    :param remains: the volume's moves that are over but for a clean-up
-    :param snapshots: the volume's snapshots, wherever they are
-    """
-    return [*_suspended(report), *_by_role(report, move, home, lv),
-            *_not_removed(report, remains),
-            *_missing_snapshots(report, snapshots)]
-
-
-def _missing_snapshots(report: Report, snapshots: Sequence[rows.Snapshot]
-                       ) -> Iterator[str]:
-    for each in snapshots:
-        if (each.node == report['host']
-                and each.status in statuses.SNAPSHOT_READABLE
-                and each.lv not in lv_names(report)):
-            yield 'the LV of snapshot %s is missing' % each.id
-
-
-def _not_removed(report: Report, remains: Sequence[state.Move]
-                 ) -> Iterator[str]:
-    for move in remains:
-        left = _lvs_of_remains(move, report['host']) & lv_names(report)
-        if left:
-            yield 'an ended move has left: ' + (
-                ', '.join(sorted(left)))
-
-
-def _by_role(report: Report, move: state.Move | None, home: str | None,
-             lv: str | None) -> Iterator[str]:
-    wanted = expected.expected(report['host'], home, lv, move)
-    if wanted.is_on_clone and wanted.clone:
-        yield from _handle_differs(report, wanted)
-        yield from _clone_differs(report, wanted)
-        yield from _incomplete_below_clone(report, wanted.clone)
-    elif wanted.lv and wanted.lv not in lv_names(report):
-        yield _MISSING % wanted.lv
-    else:
-        yield from _handle_differs(report, wanted)
-    if wanted.exported and not (
-            report['source'] and report['source']['exported']):
-        yield 'the source is not exported'
-
-
-def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
-    on, elsewhere = _maps_to(report, wanted), On.NOTHING in wanted.handle
-    if elsewhere and on is On.LV:
-        # Of a deferred move: as long as the instance uses it from here.
-        if On.LV not in wanted.handle or not report['served']:
-            yield ('the handle is still on the LV, although the home of the '
-                   'volume is another node')
-    elif on in wanted.handle:
-        return
-    elif elsewhere:
-        yield 'there is a handle, although the volume is not on this node'
-    elif on is On.REMOTE:
-        yield ('the volume is still attached remotely, although its home is '
-               'this node')
-    else:
-        yield 'the handle is on %s, not on the %s' % (
-            _body(report)[0], 'clone' if wanted.is_on_clone else 'LV')
-
-
-def _maps_to(report: Report, wanted: Expected) -> On | None:
-    """Return what the handle in a report maps to; None: anything else.
-
-    As :func:`.expected.maps_to`, but a suspended handle has a line of its
-    own.
-    """
-    on = _body(report)
-    if not report['handle']:
-        return On.NOTHING
-    if on == ['LV ' + wanted.lv]:
-        return On.LV
-    if wanted.clone and on[:1] == [
-            'clone ' + names.clone(wanted.clone.shadow_id)]:
-        return On.CLONE
-    return On.REMOTE if report['passed'] else None
-
-
-def _suspended(report: Report) -> Iterator[str]:
-    if report['handle'] and report['handle']['suspended']:
-        yield 'the handle is suspended'
-
-
-def _clone_differs(report: Report, wanted: Expected) -> Iterator[str]:
-    clone = report['clone']
-    if clone is None:
-        yield 'the clone is missing'
-    elif clone['mode'] != 'rw':
-        yield 'the clone is in mode ' + clone['mode']
-    elif clone['enabled'] != (wanted.hydrates and not place(report)):
-        yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
-
-
-def place(report: Report) -> int:
-    """That of a copy in the queue; 0: it runs, or there is none."""
-    return int(report['progress']['place']) if report['progress'] else 0
-
-
-def _incomplete_below_clone(report: Report,
-                            move: state.Move) -> Iterator[str]:
-    if not report['session']:
-        yield 'there is no session with the source'
-    lvs = lv_names(report)
-    if names.metadata_lv(move.shadow_id) not in lvs:
-        yield 'the metadata LV is missing'
-    if move.destination_lv not in lvs:
-        yield _MISSING % move.destination_lv
-
-
-_MISSING = 'the LV %s is missing'
-
-
-def _body(report: Report) -> list[str]:
-    """What the handle maps to."""
-    return report['handle'] and report['handle']['on'] or ['nothing']
-
-
-def lv_names(report: Report) -> set[str]:
-    """The LVs that a report names."""
-    return {lv['name'] for lv in report['lvs']}
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """What the database says of one node.
-
-    :param volumes: rows of volumes (:class:`.inventory.Row`) whose home
-        it is
-    :param moves: from and to it, remains among them
-    :param snapshots: those on it that can be used
-    :param places: in the queue, of copies to it that wait, by shadow id
-    """
-
-    host: str
-    volumes: Iterable[typing.Any] = ()
-    moves: Iterable[state.Move] = ()
-    snapshots: Iterable[rows.Snapshot] = ()
-    places: Mapping[str, int] = dataclasses.field(
-        default_factory=lambda: types.MappingProxyType({}))
-
-
-def differing(record: Record, present: survey.Survey,
-              clones: Mapping[str, dm_tables.CloneStatus]
-              ) -> dict[str, list[str]]:
-    """The volumes of which a node is not as the record says, and how.
-
-    :param clones: the status of all clones there, by shadow id
-    """
-    homes = {row.id: row for row in record.volumes}
-    moves = list(record.moves)
-    snapshots: dict[str, list[rows.Snapshot]] = {}
-    for each in record.snapshots:
-        snapshots.setdefault(each.volume_id, []).append(each)
-    lvs: list[Lv] = [
-        {'name': name, 'uuid': lv.uuid, 'size': lv.size,
-         'active': bool(lv.number), 'tags': []}
-        for name, lv in present.lvs.items()]
-    found = {}
-    for volume_id in sorted({*homes, *snapshots,
-                             *(move.volume_id for move in moves)}):
-        row = homes.get(volume_id)
-        if row is not None and (
-                row.status in statuses.NOT_COMPARED or rows.visible_id(row)):
-            continue
-        own = [move for move in moves if move.volume_id == volume_id]
-        move = next((each for each in own if not each.is_over), None)
-        wrong = differences(
-            _report(record, present, clones, lvs, volume_id, move), move,
-            record.host if row is not None else None,
-            row.lv if row is not None else None,
-            [each for each in own if each.is_over],
-            snapshots.get(volume_id, ()))
-        if wrong:
-            found[volume_id] = wrong
-    return found
-
-
-def _report(record: Record, present: survey.Survey,
-            clones: Mapping[str, dm_tables.CloneStatus],
-            lvs: list[Lv], volume_id: str,
-            move: state.Move | None) -> Report:
-    clone = clones.get(move.shadow_id) if move else None
-    place = record.places.get(move.shadow_id, 0) if move else 0
-    return {
-        'host': record.host,
-        'handle': handle(present, volume_id),
-        'lvs': lvs, 'clone': dataclasses.asdict(clone) if clone else None,
-        'progress': {'place': place} if place else None,
-        'passed': present.is_handle_foreign(volume_id), 'tops': [],
-        # Not looked at.
-        'session': 'unknown', 'served': True, 'header_backup': False,
-        'source': {'opened': 0, 'exported': True}}
-
-
-def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
-    """The LVs that say they are a volume's, and that no row names."""
-    known = {row.lv for row in record.volumes}
-    for move in record.moves:
-        known |= {move.source_lv, move.destination_lv,
-                  names.metadata_lv(move.shadow_id)}
-    return sorted(
-        name for name, lv in present.lvs.items()
-        if names.facts(lv.tags).get('volume') and not names.is_doomed(name)
-        and 'snapshot' not in names.facts(lv.tags) and name not in known)

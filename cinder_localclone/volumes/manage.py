@@ -26,7 +26,6 @@ from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manageable
 
@@ -195,7 +194,7 @@ def _leave(node: Node, volume: objects.Volume) -> None:
         raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
     # Moves that are over may have left source devices above it.
-    source_export.withdraw_above(node, volume.name)
+    cleanup.withdraw_above(node, volume.name)
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
     node.stack.disown(volume.name, volume.name)

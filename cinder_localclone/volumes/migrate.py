@@ -19,6 +19,7 @@ import typing
 from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -31,7 +32,6 @@ from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes import uncommitted
 
@@ -103,7 +103,7 @@ def depart(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
         volume = nodes.volume_at_home(node, volume_id)
         _check(node, volume, peer, asked_by)
         source.move_volume(
-            node, volume, peer, source_export.new_credentials,
+            node, volume, peer, iscsi.new_credentials,
             asked_by=asked_by)
 
 

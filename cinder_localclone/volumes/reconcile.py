@@ -10,10 +10,12 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
+from cinder_localclone.core import copies
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey as surveys
 from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
@@ -23,21 +25,12 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import reencrypt
-from cinder_localclone.moves import checks
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
-from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
-from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import holes
-from cinder_localclone.moves import hydration
-from cinder_localclone.moves import live
-from cinder_localclone.moves import refill
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import exports
 from cinder_localclone.volumes import homes
@@ -50,18 +43,18 @@ from cinder_localclone.volumes import uncommitted
 class Reconciler:
     """Converges the volumes of one node.
 
-    :param memory: of the service, if this is not its own
+    :param service: the service's own, if this is not
     """
 
-    def __init__(self, node: Node, memory: refill.Memory | None = None):
+    def __init__(self, node: Node, service: 'Reconciler | None' = None):
         self.node = node
-        self.copying = copying.Copies(
-            node, functools.partial(holes.leave_out, node))
-        self.comparison = refill.Comparison(node, memory)
+        self.copying: copying.Copies = copying.Copies(
+            node, service.copying if service else None)
+        self.comparison = self.copying.comparison
         self.serving = exports.Serving(node)
-        self._followers = deferred.Followers(
-            node, source_export.new_credentials)
-        self._reencryptions = reencrypt.Look(node)
+        self._followers = remote_attachment.Followers(
+            node, iscsi.new_credentials)
+        self.encrypted = upkeep.Sweeps(node)
         self._passes = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
 
@@ -72,10 +65,9 @@ class Reconciler:
         Last comes what is in the way.
         """
         return repair.repair(
-            self.node, lambda node: Reconciler(node, self.comparison.memory),
-            volume_id)
+            self.node, lambda node: Reconciler(node, self), volume_id)
 
-    def progress(self, shadow_id: str) -> hydration.Progress | None:
+    def progress(self, shadow_id: str) -> copies.Progress | None:
         """How far a copy to this node was when it was last checked."""
         return self.copying.progress(shadow_id)
 
@@ -190,7 +182,7 @@ class Reconciler:
             return  # delete_volume removes it
         present = self.node.stack.survey()
         if rows.visible_id(volume):
-            checks.check_arrived(self.node, volume, present)
+            exports.check_arrived(self.node, volume, present)
             migrate.converge_copy(self.node, volume)
             self.serving.try_to_settle(volume, None)
         else:
@@ -198,8 +190,9 @@ class Reconciler:
             self.serving.try_to_settle(volume, None)
             devices.converge(self.node, volume, volume.name)
         uncommitted.accept(self.node, volume, present)
-        with source_export.trouble_is_told(volume_id):
-            source_export.withdraw_strays(self.node, present)
+        with events.failure_logged(
+                events.EXPORTS_DIFFER, volume=volume_id):
+            cleanup.withdraw_strays(self.node, present)
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
@@ -227,10 +220,9 @@ class Reconciler:
                 exports.ensure_handle_on_all(self.node, move)
                 self.serving.try_to_settle(volume, move)
             if (move.phase is Phase.MIGRATING
-                    and not self.comparison.is_whole(move)):
-                self.copying.hindered(move)
+                    and not self.copying.is_whole(move)):
                 return False
-            completion.complete(self.node, move)
+            destination.complete(self.node, move)
         except Exception:  # whatever it is, it holds no other copy up
             self.copying.hindered(move)
             if move.phase is Phase.COMPLETING:  # all of it is here
@@ -259,11 +251,8 @@ class Reconciler:
             return True
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
-            live.roll_back_if_dropped(
+            destination.roll_back_if_dropped(
                 self.node, move, found)
-            return False
-        if not self.comparison.resume(move):
-            self.copying.hindered(move)
             return False
         return self.copying.drive(move, disk)
 
@@ -296,7 +285,7 @@ class Reconciler:
             source.abandon(self.node, move)
             return
         if move.keeps_handle and volume is not None:
-            live.release_if_detached(
+            source.release_if_detached(
                 self.node, move, volume)
         elif not stays:
             source.drop_handle(self.node, move)
@@ -369,7 +358,7 @@ class Reconciler:
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         shadows = {move.shadow_id for move in recorded}
-        source_export.withdraw_strays(self.node, survey, shadows)
+        cleanup.withdraw_strays(self.node, survey, shadows)
         cleanup.remove_stray_metadata(self.node, survey, shadows)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
@@ -378,12 +367,12 @@ class Reconciler:
             *self.node.snapshots.misplaced(self.node.host),
         } - known - waiting - set(survey.snapshots(group)))
         devices.look(self.node, survey, links)
-        self._reencryptions.look(home.values(), survey)
+        self.encrypted.resume_reencryptions(home.values(), survey)
         clone.look_at_images(self.node, survey)
         self._passes = remote_attachment.look(self.node, survey)
         if moves:
             self._converge_moves(recorded)
-        leftovers.sweep_sealed_keys(self.node)
+        upkeep.sweep_sealed_keys(self.node)
 
     def _serve(self, moving: Iterable[str],
                home: Mapping[str, objects.Volume]) -> set[str]:

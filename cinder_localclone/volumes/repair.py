@@ -9,10 +9,10 @@ from typing import Protocol
 from typing import TypeVar
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import inspection
 from cinder_localclone.core.node import Node
 
-#: Begins what kept a repair from being complete.
-IN_THE_WAY = 'in the way: '
+
 #: What the journal says of an effect, formatted with its arguments. Effects
 #: that an operator need not read of are not in it.
 DESCRIPTIONS = {
@@ -92,5 +92,5 @@ def repair(node: Node,
     try:
         reconciler(recorded).converge(volume_id)
     except exceptions.LocalCloneError as exc:
-        journal.append(IN_THE_WAY + str(exc))
+        journal.append(inspection.IN_THE_WAY + str(exc))
     return journal

@@ -24,8 +24,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import rotate
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import reconcile
 from cinder_localclone.volumes import snapshots
@@ -62,7 +61,7 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
             rpc.at(host, create_body, node, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
         # Moves that failed may have left source devices above it.
-        source_export.withdraw_above(node, old)
+        cleanup.withdraw_above(node, old)
         # An extension that failed may have left the handle longer than what
         # is new. It never gets shorter, so it is made anew.
         node.stack.remove_handle(volume_id)
@@ -161,4 +160,4 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
             state.body_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # Backups are of the header before; the look makes another.
-            rotate.outdate_backups_of(node, lv)
+            devices.outdate_backups_of(node, lv)

@@ -17,6 +17,7 @@ import tenacity
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -24,12 +25,8 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
-from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 
 LOG = logging.getLogger(__name__)
@@ -114,7 +111,7 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
     nodes.check_length(node, volume)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                    rows.body_bytes(volume))
-    reencrypt_pause.settle(node, volume)
+    devices.settle_reencryption(node, volume)
     # What only this node's page cache has is not in the LV.
     node.stack.flush_handle(volume_id)
     return volume
@@ -167,7 +164,7 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
-    with node.lock(snapshot.volume_id), reencrypt_pause.for_a_moment(
+    with node.lock(snapshot.volume_id), devices.reencryption_paused(
             node, snapshot.volume_id):
         volume = at_home(node, snapshot.volume_id, reconciler.progress)
         if volume.size != snapshot.size_gib:
@@ -276,20 +273,17 @@ def serve(node: Node, snapshot_id: str, connector: objects.Connector
                     'data': _open(node, snapshot)}
         properties = node.exports.offer_volume(
             snapshot_id, connector['initiator'],
-            source_export.new_credentials(), readonly=True)
+            iscsi.new_credentials(), readonly=True)
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, access_mode='ro')}
 
 
 def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     """What a reader on this node gets of a snapshot."""
-    recorded = rows.recorded(snapshot)
-    if recorded is None:
+    if rows.recorded(snapshot) is None:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.stack.survey().crypt(snapshot.id):
-        activate.open_volume(
-            node.crypt, node.keys, snapshot.id, pinning.of_row(recorded),
-            keep_header=True, readonly=True)
+        devices.open_snapshot(node, snapshot)
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 

@@ -149,7 +149,7 @@ def _headers(smaller, larger):
           lambda real, path, wanted, *args: real(
               path, _offset(wanted, smaller), *args))
     # A pin has what the header says.
-    pinning = _module('encryption.pinning')
+    pinning = _module('core.pinning')
     _wrap(pinning, 'pin', lambda real, encryption, offset, *args: real(
         encryption, smaller(offset), *args))
     _wrap(pinning, '_why_not_offered', lambda real, found: real(

@@ -93,7 +93,7 @@ METHODS = {
     'db.queue.QueueRecords': ('note_stalled',),
     'db.interrupted.StatusRecords': ('end_dead',),
     'db.attachments.AttachmentRecords': ('end_passing',),
-    'encryption.key_manager.Keys': ('create',),
+    'service.key_manager.Keys': ('create',),
     'storage.iscsi_initiator.Sessions': ('attach', 'attach_passed'),
 }
 #: By module and name: what looks at sysfs, and an odd answer of it.

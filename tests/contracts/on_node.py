@@ -18,10 +18,10 @@ import uuid
 
 from oslo_config import cfg
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
+from cinder_localclone.service import operator as backend
 from cinder_localclone.storage import clone
 from cinder_localclone.storage import iscsi_initiator
 from cinder_localclone.storage import iscsi_target

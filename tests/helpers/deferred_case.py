@@ -11,8 +11,8 @@ from oslo_utils import uuidutils
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
-from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import connect
 from tests.helpers import move_case
 from tests import world as worlds
@@ -219,7 +219,8 @@ class Case(move_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(remote_attachment,
+                                                 'DEFERRED_RETRY', -1))
         self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
 
     def cut_while_it_follows(self, guest, at, last):

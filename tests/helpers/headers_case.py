@@ -7,7 +7,7 @@ from unittest import mock
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from tests.helpers import rotate_case
 from tests.world import crypt
 
@@ -20,10 +20,10 @@ class Case(rotate_case.Case):
         self.volume.status = 'available'
 
     def add(self, store=False):
-        return recovery_keys.add(self.a.node, self.volume.id, store)
+        return operator.add_recovery_key(self.a.node, self.volume.id, store)
 
     def remove(self, slot=''):
-        return recovery_keys.remove(self.a.node, self.volume.id, slot)
+        return operator.remove_recovery_key(self.a.node, self.volume.id, slot)
 
     def opens(self, key):
         with contextlib.suppress(encryption_exceptions.WrongKey):

@@ -2,8 +2,8 @@
 """A volume that is re-encrypted, in the simulated world."""
 
 from cinder_localclone.core import names
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case

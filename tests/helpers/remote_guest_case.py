@@ -4,7 +4,7 @@
 import fixtures
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.moves import deferred
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import connect
 from tests.helpers import deferred_case
 from tests.helpers import move_case
@@ -17,7 +17,8 @@ class Case(move_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(remote_attachment,
+                                                 'DEFERRED_RETRY', -1))
         self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
         self.guest = deferred_case.Guest()
         self.guest.detach(B)

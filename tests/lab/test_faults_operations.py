@@ -255,8 +255,8 @@ class ScalingTest(testtools.TestCase):
         self.real('storage.privsep.block', 'size', 100)
         self.real('storage.privsep.cryptsetup', 'payload_sectors', 4096)
         self.real('storage.privsep.cryptsetup_keys', 'format_luks2')
-        self.real('encryption.pinning', 'pin')
-        self.real('encryption.pinning', '_why_not_offered')
+        self.real('core.pinning', 'pin')
+        self.real('core.pinning', '_why_not_offered')
         self.patch(volume_types, 'HEADER_BYTES',
                    volume_types.HEADER_BYTES)
         before = self.functions()

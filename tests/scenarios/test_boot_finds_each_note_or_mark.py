@@ -15,7 +15,7 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
 from tests.helpers import attach_case
@@ -230,7 +230,7 @@ class KeptTest(encrypted_attach_case.Case):
             self.a.devices[self.crypt] = {'below': self.handle}
 
     def look(self):
-        leftovers.sweep_sealed_keys(self.a.node)
+        upkeep.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
     @ddt.data('marked', 'noted', 'open')

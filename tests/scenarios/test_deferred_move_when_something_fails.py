@@ -16,6 +16,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import iscsi as iscsi_names
 from cinder_localclone.core import names
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import operations
 from tests.helpers import deferred_case
@@ -166,7 +167,7 @@ class TwoBackendsTest(Case):
         def killed(*_args):
             raise OSError('killed')
         with fixtures.MockPatchObject(
-                remote_attachment, 'end_after_swap', killed):
+                cleanup, 'end_after_swap', killed):
             self.assertRaises(OSError, self.there.reconciler.converge,
                               self.guest.id)
         swapped = dict(self.handle(self.there))
@@ -402,7 +403,7 @@ class FenceWithoutExportTest(remote_guest_case.Case):
            replaced it, or B's target refuses changes. That is logged, and
            stops nothing else at rest (``_trouble_with_exports``), so the
            volume is looked at for a follow next.
-        4. :class:`.deferred.CheckPassedOnly` takes one who has the
+        4. :class:`.remote_attachment.CheckPassedOnly` takes one who has the
            handle open for the export, and counts nobody.
 
         The move is committed, and C copies an LV that is written to. With a

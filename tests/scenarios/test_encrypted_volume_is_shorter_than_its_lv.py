@@ -22,8 +22,8 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.moves import checks
-from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from tests.helpers import deferred_case
 from tests.helpers import local_clone_case
@@ -297,7 +297,8 @@ class ExtendTest(Base):
 class FollowTest(testtools.TestCase):
 
     def test_passed_through_and_followed(self):
-        self.useFixture(fixtures.MockPatchObject(deferred, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(remote_attachment,
+                                                 'DEFERRED_RETRY', -1))
         guest = deferred_case.Guest(provider_id=LUKS2)
         c = guest.nodes[C]
         guest.detach(B)

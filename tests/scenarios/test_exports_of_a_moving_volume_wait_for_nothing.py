@@ -10,8 +10,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import copying
-from cinder_localclone.moves import deferred
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remote_attachment
 from tests.helpers import deferred_case
 from tests.helpers.deferred_case import A
 from tests.helpers.deferred_case import B
@@ -136,7 +136,7 @@ class ArrivedTest(deferred_case.Case):
             guest, home = self.stop_at(name)
             seen = []
             with mock.patch.object(
-                    deferred.Followers, 'follow',
+                    remote_attachment.Followers, 'follow',
                     lambda *_which, home=home, seen=seen: seen.append(
                         set(home.remote))):
                 home.reconciler.converge(guest.id)

@@ -9,7 +9,7 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from tests.helpers import attach_case
@@ -201,10 +201,10 @@ class BootTest(encrypted_attach_case.Case):
             self.assertNotIn(self.handle, self.a.devices)
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
-            outcome, = unlock.unlock(
+            outcome, = upkeep.unlock(
                 self.a.sim_stack, {}, crypt.SimCrypt(self.a),
                 crypt.SimKeys(self.a), 9)
-        self.assertEqual((unlock.OPENED, ''),
+        self.assertEqual((upkeep.OPENED, ''),
                          (outcome.state, outcome.problem))
         self.assertIn(self.volume.id, self.a.disk.sealed)
         self.world.settle()

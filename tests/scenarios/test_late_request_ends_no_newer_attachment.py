@@ -17,8 +17,8 @@ import testtools
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import state
-from cinder_localclone.moves import source_export
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
 from tests.helpers import remote_case
@@ -375,7 +375,7 @@ class RepeatTest(attach_case.Base):
     def test_secret_is_used_once(self):
         """By whom it was offered to, and not after a detach."""
         with mock.patch.object(
-                source_export, 'new_credentials',
+                iscsi, 'new_credentials',
                 side_effect=('CHAP u %d' % each for each in range(9))):
             first = self.give_up()
             self.assertEqual(first, self.give_up())

@@ -20,10 +20,10 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import rows
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import reencrypt
 from cinder_localclone.encryption import rotate
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
 from tests.helpers.own_key_case import A
@@ -59,7 +59,7 @@ class OwnKeyTest(Case):
                          list(self.world.secrets.kept))
 
     def test_keys_of_the_image_do_not_open_it(self):
-        added = recovery_keys.add(self.a.node, self.volume.id)
+        added = operator.add_recovery_key(self.a.node, self.volume.id)
         self.header.slots['7'] = b'by hand'
         newborn = self.born()
         self.assert_own(newborn)
@@ -231,7 +231,7 @@ class OwnKeyTest(Case):
             self.a.disk.tags[each.name] -= {names.NEWBORN}
             self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
                 luks=self.a.node.crypt.uuid(each.id), key=self.old)}
-        found = {each.volume_id: each for each in unlock.unlock(
+        found = {each.volume_id: each for each in upkeep.unlock(
             self.a.node.stack, {}, self.a.node.crypt._inner,
             self.a.node.keys, 9)}
         self.assertEqual('', found[newborn.id].problem)
@@ -252,11 +252,11 @@ class OwnKeyTest(Case):
         self.assertEqual(
             ['secret %s still opens snapshot %s' % (self.old, snapshot_id)],
             rotate.rotate(self.a.node, self.volume.id))
-        added = recovery_keys.add(self.a.node, self.volume.id)
+        added = operator.add_recovery_key(self.a.node, self.volume.id)
         self.assertEqual(
-            recovery_keys.Removed(added.slot, (
+            operator.Removed(added.slot, (
                 'it may still open snapshot %s' % snapshot_id,)),
-            recovery_keys.remove(self.a.node, self.volume.id))
+            operator.remove_recovery_key(self.a.node, self.volume.id))
         for each in snapshot_id, of_plain:
             self.world.set_snapshot(each, deleted=True)
         self.a.former_directories = ['/before']
@@ -294,7 +294,7 @@ class OwnKeyTest(Case):
         self.world.set_snapshot(snapshot_id, deleted=True)
         node = self.a.node
         reencrypt.start(node, self.volume.id, reencrypt.Wish())
-        self.assertEqual((self.volume.id, self.old), unlock.noted_on_body(
+        self.assertEqual((self.volume.id, self.old), upkeep.noted_on_body(
             node.stack.survey(), self.volume.id))
 
     def test_backup_while_the_key_manager_is_away(self):

@@ -10,18 +10,16 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import policy
 from cinder_localclone.encryption import reencrypt
-from cinder_localclone.encryption import reencrypt_pause
 from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import hydration
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import snapshots
@@ -64,7 +62,7 @@ class OrderTest(testtools.TestCase):
         """Nobody is to find it as long as the handle is above it."""
         for module, name in ((manage, '_check_free'),
                              (cleanup, 'stop_serving'), (devices, 'users'),
-                             (source_export, 'withdraw_above')):
+                             (cleanup, 'withdraw_above')):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
             self.step(self.node.stack, name)
@@ -75,8 +73,8 @@ class OrderTest(testtools.TestCase):
 
     def test_interrupted_re_encryption_is_recovered_before_it_is_open(self):
         self.node.runner.is_running.return_value = False
-        self.step(reencrypt_pause, 'is_interrupted', True)
-        self.step(reencrypt_pause, 'recover')
+        self.step(devices, 'is_interrupted', True)
+        self.step(devices, 'recover')
         self.step(reencrypt, '_take_room')
         self.step(reencrypt, '_pin_new_key', mock.MagicMock())
         self.step(reencrypt, '_ensure_open')

@@ -16,11 +16,10 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import leftovers
 from cinder_localclone.encryption import rotate
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import remote_attachment
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import source as at_source
 from tests.helpers import attach_case
 from tests.helpers import deferred_case
 from tests.helpers import encrypted_attach_case
@@ -32,8 +31,8 @@ A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 
 def opened_by_a_boot(here):
-    return [each.volume_id for each in unlock.plan(
-        survey.Survey(here.sim_stack.lvs(), {}), unlock.noted_of(
+    return [each.volume_id for each in boot_plan.encrypted(
+        survey.Survey(here.sim_stack.lvs(), {}), upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes()))]
 
 
@@ -125,8 +124,8 @@ class UnsettledTest(deferred_case.Case):
         self.assertLessEqual(luks, tags[lv])
         self.assertNotEqual(old, self.keys())
         self.assertEqual(1, len(self.keys()))
-        known = unlock.known(
-            survey.Survey(self.here.sim_stack.lvs(), {}), unlock.noted_of(
+        known = upkeep.known(
+            survey.Survey(self.here.sim_stack.lvs(), {}), upkeep.noted_of(
                 self.here.node.crypt,
                 self.here.node.sessions.recorded_passes()))
         self.assertEqual(rows.recorded(self.guest.volume).key,
@@ -225,7 +224,7 @@ class LostNoteTest(encrypted_attach_case.Case):
         for each in self.volume.volume_attachment:
             vars(each).update({'connection_info': {}, **attachment})
         self.volume.host = 'c@other'
-        leftovers.sweep_sealed_keys(self.a.node)
+        upkeep.sweep_sealed_keys(self.a.node)
         return bool(self.a.disk.sealed)
 
     def test_key_of_what_has_left_the_backend(self):
@@ -348,7 +347,7 @@ class NoteKeyTest(encrypted_attach_case.Case):
             with contextlib.suppress(worlds.Stopped):
                 self.serve(attach_case.ON_A)
         self.a.dead = False
-        known = unlock.known(survey.Survey(
+        known = upkeep.known(survey.Survey(
             self.a.sim_stack.lvs(), {}), {})
         self.assertIn(self.volume.id, known)
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
@@ -466,7 +465,7 @@ class MovingTest(encrypted_attach_case.Case):
         records.move_of.return_value = move
         here = dataclasses.replace(self.b.node, records=records)
         with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
-                mock.patch.object(source_export, 'offer')) as offer:
+                mock.patch.object(at_source, 'export_again')) as offer:
             remote_attachment.look(here)
         self.assertIs(restored, self.handle in self.b.devices)
         self.assertEqual(source == B and restored, offer.called)
@@ -493,7 +492,7 @@ class BeingAttachedTest(encrypted_attach_case.Case):
             self.a.node, is_at=lambda connector, host: (
                 connector.get('host') == host.partition('@')[0]))
         with mock.patch.object(events, 'say') as said:
-            leftovers.sweep_sealed_keys(self.a.node)
+            upkeep.sweep_sealed_keys(self.a.node)
         said.assert_not_called()
         return bool(self.a.disk.sealed)
 

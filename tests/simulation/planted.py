@@ -86,7 +86,7 @@ FAULTS = {
         ' move.volume_id)\n'
         '    node.stack.flush_handle(move.volume_id)'),
     'recorded before done: the source may go': (
-        'moves.completion', 'RemoveClone.execute',
+        'moves.destination', 'RemoveClone.execute',
         'self._node.stack.remove_clone(completing.shadow_id)\n'
         '    self._node.sessions.detach(completing)\n'
         '    self._node.stack.remove_lv('
@@ -99,7 +99,7 @@ FAULTS = {
         '    self._node.stack.remove_lv('
         'names.metadata_lv(completing.shadow_id))'),
     'recorded before done: all is copied': (
-        'moves.completion', 'MarkHydrated.execute',
+        'moves.destination', 'MarkHydrated.execute',
         'self._node.stack.flush_handle(move.volume_id)\n'
         '    return self._node.records.advance('
         'move, state.Event.HYDRATED)',
@@ -117,7 +117,7 @@ FAULTS = {
         'moves.source', 'source_released',
         'node.stack.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a copy is complete': (
-        'moves.completion', 'MarkHydrated.execute',
+        'moves.destination', 'MarkHydrated.execute',
         'self._node.stack.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a snapshot': (
         'volumes.snapshots', 'at_home', 'node.stack.flush_handle(volume_id)',

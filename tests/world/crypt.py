@@ -14,11 +14,11 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
+from cinder_localclone.core import pinning
 from cinder_localclone.core import pins
 from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import pinning
 from tests.world import disks
 from tests.world import reencryption
 from tests.world import stack
@@ -132,7 +132,7 @@ class SimSecrets:
 
 
 class SimKeys:
-    """:class:`cinder_localclone.encryption.key_manager.Keys` of a node."""
+    """:class:`cinder_localclone.service.key_manager.Keys` of a node."""
 
     def __init__(self, node):
         self.node = node

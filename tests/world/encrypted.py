@@ -11,7 +11,7 @@ import typing
 
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
-from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import operator
 from tests.world import crypt
 from tests.world import disks
 from tests.world import reencryption
@@ -162,9 +162,9 @@ def clean_up(world):
     """
     node = next(iter(world.nodes.values()))
     keys = crypt.SimKeys(node)
-    for each in leftovers.find(_Known(world), keys, set(world.backups)):
+    for each in operator.find_left(_Known(world), keys, set(world.backups)):
         if each.known:
-            leftovers.remove(keys, crypt.SimCrypt(node), each)
+            operator.remove_left(keys, crypt.SimCrypt(node), each)
 
 
 def left(world):

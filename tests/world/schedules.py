@@ -8,6 +8,7 @@ import typing
 from unittest import mock
 
 from cinder_localclone.core import expected
+from cinder_localclone.core import inspection as inspection_
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.volumes import inspect as inspection
@@ -51,7 +52,7 @@ def fast():
           mock.patch.multiple(names, **remembered),
           mock.patch('cinder_localclone.service.messages.tell_owner',
                      lambda *_args, **_values: None),
-          mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
+          mock.patch('cinder_localclone.driver.front_end.is_encrypted',
                      lambda volume: False)):
         yield
 
@@ -227,7 +228,7 @@ def check_expected(world):
                         volume.id[:4], node.host, expected.maps_to(
                             present, volume.id, wanted.lv, wanted.clone),
                         wanted.handle))
-            wrong = inspection.differences(
+            wrong = inspection_.differences(
                 inspection.inspect(node.reconciler, volume.id),
                 move, home, volume.name, found.remains_of(volume.id),
                 found.snapshots_of(volume.id))

@@ -11,19 +11,18 @@ import shutil
 import textwrap
 import time
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor.checks import Finding
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor import stuck
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import copies
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
-from cinder_localclone.moves import queue
+from cinder_localclone.encryption import operator
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 #: Seconds for a command where no configuration says otherwise.
@@ -181,7 +180,7 @@ def _encryption(backend):
     findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption.left(leftovers.find(backend.records, keys))))
+            encryption.left(operator.find_left(backend.records, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
         unsafe=folders.problem)
@@ -218,16 +217,13 @@ def _former(backend):
 
 def _locked(backend):
     """What was in use here and is not open; nothing if there is none."""
-    crypt = backend.crypt()
-    passed = unlock.noted_of(crypt, backend.sessions().recorded_passes())
-    return encryption.locked(unlock.locked(
-        backend.stack(), passed, crypt, backend.keys()))
+    return encryption.locked(backends.locked(backend))
 
 
 def _copies(backend, nodes):
     """How many copies run, how many wait; nothing if there are none."""
     entries = backend.records.copies(backend.host)
-    turns = queue.turns(
+    turns = copies.turns(
         entries, options.limits(backend.conf),
         {host for each in entries for host in each.ends
          if not nodes.get(host)}).values()

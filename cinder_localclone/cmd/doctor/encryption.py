@@ -15,10 +15,10 @@ from cinder_localclone.cmd.doctor.checks import Finding
 from cinder_localclone.cmd.doctor.checks import OK
 from cinder_localclone.cmd.doctor.checks import WARN
 from cinder_localclone.cmd.doctor import packages
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import cryptsetup_cli
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import operator
 
 #: What the kernel needs, each with its option for it. Without the last one
 #: cryptsetup opens a device of its own for each look into a key slot.
@@ -132,7 +132,7 @@ def key_cache(directory: str, which: Callable[[str], str | None],
     return [Finding(check, OK, directory)]
 
 
-def locked(outcomes: Sequence[unlock.Outcome]) -> list[Finding]:
+def locked(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
     """Whether all is open that was in use on this node.
 
     :param outcomes: what is not, and why; '' if nothing is in the way
@@ -149,7 +149,7 @@ def locked(outcomes: Sequence[unlock.Outcome]) -> list[Finding]:
         'their instances')]
 
 
-def left(found: Sequence[leftovers.Left]) -> list[Finding]:
+def left(found: Sequence[operator.Left]) -> list[Finding]:
     """Whether secrets have outlived their volumes."""
     check = 'secrets without volume'
     if not found:

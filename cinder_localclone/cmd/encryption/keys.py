@@ -7,24 +7,21 @@ the same locks.
 """
 
 import argparse
-from collections.abc import Callable
-from collections.abc import Iterator
 import contextlib
-import dataclasses
 import getpass
 import os
 import sys
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.encryption import status
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.service import operator as backends
 
 if typing.TYPE_CHECKING:
     import cinder_localclone.core.node
 
-_FILES = 'file://'
+
 #: Characters that a recovery key has at most, whatever is around it.
 _LONGEST = 4096
 
@@ -44,7 +41,7 @@ class AtHome(status.Command):
             raise errors.CommandError(
                 'The home of volume %s is %s: run it there. Nothing was '
                 'changed.' % (volume_id, home))
-        return node(backend)
+        return backends.node(backend)
 
 
 class Here(AtHome):
@@ -78,14 +75,14 @@ class Rotate(AtHome, status.Rotate):
         file = parsed_args.recovery_key_file
         if not (file or parsed_args.stored_recovery_key):
             return super().take_action(parsed_args)
-        from cinder_localclone.encryption import recovery_keys
+        from cinder_localclone.encryption import operator
         volume_id = parsed_args.volume
         if not volume_id:
             raise errors.CommandError(
                 'A recovery key belongs to one volume: name the volume.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
-        remarks = recovery_keys.rotate(here, volume_id, key)
+        remarks = operator.rotate_by_recovery_key(here, volume_id, key)
         return self.columns, [(volume_id, self.app.backend().host,
                                self.said(remarks))]
 
@@ -125,8 +122,8 @@ class Add(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import recovery_keys
-        added = recovery_keys.add(
+        from cinder_localclone.encryption import operator
+        added = operator.add_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.store)
         return ('Volume', 'Key slot', 'Recovery key'), [
@@ -151,8 +148,8 @@ class Remove(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import recovery_keys
-        removed = recovery_keys.remove(
+        from cinder_localclone.encryption import operator
+        removed = operator.remove_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.slot)
         return ('Volume', 'Key slot', 'Result'), [
@@ -180,80 +177,10 @@ class HeaderRestore(Here):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
-        from cinder_localclone.encryption import headers
-        restored = headers.restore(
+        from cinder_localclone.encryption import operator
+        restored = operator.restore_header(
             self.here(parsed_args.volume), parsed_args.volume,
             os.path.basename(parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [
             (parsed_args.volume, restored.backup,
              '; '.join(('restored', *restored.remarks)))]
-
-
-# -- the rooms of the service, in this process
-
-def node(backend: backends.Backend) -> 'cinder_localclone.core.node.Node':
-    """The rooms of a backend on this node, as its service has them."""
-    backend.connect()
-    from cinder import coordination
-    from cinder.volume import configuration
-    from cinder.volume import driver
-    from cinder.volume.drivers import lvm
-    from oslo_config import cfg
-
-    from cinder_localclone.service import assembly
-    from cinder_localclone.service import options
-    conf = configuration.Configuration(
-        driver.volume_opts + lvm.volume_opts + options.localclone_opts,
-        config_group=backend.name)
-    found = assembly.assemble(
-        conf, backend.host, backend.name, backend.stack().pool).node
-    owner = owner_of_locks(cfg.CONF.coordination.backend_url)
-    with acting_as(owner):
-        coordination.COORDINATOR.start()
-    return dataclasses.replace(found, lock=_as_owner(found.lock, owner))
-
-
-def owner_of_locks(url: str) -> tuple[int, int] | None:
-    """Whose the files of locks are, if locks are files.
-
-    :param url: where Cinder coordinates its services
-    :returns: user and group
-    """
-    if not url.startswith(_FILES):
-        return None
-    found = os.stat(url.removeprefix(_FILES))
-    return found.st_uid, found.st_gid
-
-
-@contextlib.contextmanager
-def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
-    """Files that are made meanwhile are another user's.
-
-    A lock's file that is root's would lock out the volume service for good.
-    """
-    if owner is None or owner == (0, 0):
-        yield
-        return
-    user, group = owner
-    os.setegid(group)
-    try:
-        os.seteuid(user)
-        try:
-            yield
-        finally:
-            os.seteuid(0)
-    finally:
-        os.setegid(0)
-
-
-Lock = Callable[[str], contextlib.AbstractContextManager[None]]
-
-
-def _as_owner(lock: Lock, owner: tuple[int, int] | None) -> Lock:
-    @contextlib.contextmanager
-    def locked(name: str) -> Iterator[None]:
-        with contextlib.ExitStack() as held:
-            with acting_as(owner):
-                held.enter_context(lock(name))
-            yield
-    return locked

@@ -5,9 +5,9 @@ import argparse
 import os
 import sys
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.service import operator as backends
 
 COLUMNS = ('What', 'Volume', 'Name', 'State')
 
@@ -37,20 +37,20 @@ class Shred(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
-        from cinder_localclone.encryption import leftovers
+        from cinder_localclone.encryption import operator
         backend = self.app.backend()
         if not os.geteuid():
             backends.act_as_root(backend.settings)
         records, keys, crypt = (
             backend.records, backend.keys(), backend.crypt())
-        found = leftovers.find(records, keys, crypt.backed_up_volumes())
+        found = operator.find_left(records, keys, crypt.backed_up_volumes())
         goes = [each for each in found if each.known or parsed_args.unknown]
         states = {each: 'stays: its volume is not known; see --unknown'
                   for each in found if each not in goes}
         agreed = parsed_args.yes or not goes or self._ask(goes)
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
-                self._removed(leftovers.remove, keys, crypt, each))
+                self._removed(operator.remove_left, keys, crypt, each))
         self.app.exit_code = int(not agreed or any(
             state.startswith('failed') for state in states.values()))
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])

@@ -7,9 +7,9 @@ import typing
 
 from oslo_utils import units
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'Node', 'Re-encryption', 'Percent', 'MiB/s',
            'Seconds left', 'Cipher', 'Key bits')
@@ -221,27 +221,7 @@ class Run(base.VolumeCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
-        from cinder_localclone.core.formats import cryptsetup_cli
-        from cinder_localclone.core import names
-        from cinder_localclone.encryption import activate
-        from cinder_localclone.encryption import pinning
-        from cinder_localclone.encryption import unlock
-        from cinder_localclone.storage.privsep import reencrypt_process
-        backend, volume_id = self.app.backend(), parsed_args.volume
+        backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        crypt = backend.crypt()
-        header = crypt.header(volume_id)
-        if header.reencryption is None:
-            raise errors.CommandError(
-                'Volume %s is not being re-encrypted.' % volume_id)
-        present = backend.stack().survey()
-        luks, secret = unlock.noted_on_body(present, volume_id)
-        zone = unlock.facts_on_body(present, volume_id).get(names.ZONE, '')
-        # The service has compared the header with the row, and noted the
-        # secret, just before it started this.
-        key = activate.key_of(
-            crypt, backend.keys(), volume_id, header,
-            pinning.Expected(secret, by_row=False), luks)
-        reencrypt_process.become_cryptsetup(
-            volume_id, key, header.reencryption.resilience,
-            cryptsetup_cli.zone(zone))
+        backends.reencrypt(backend, parsed_args.volume)
+        return (), []

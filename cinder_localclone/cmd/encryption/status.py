@@ -5,11 +5,11 @@ import argparse
 from collections.abc import Iterator
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows
+from cinder_localclone.service import operator as backends
 
 Volume = typing.Any
 

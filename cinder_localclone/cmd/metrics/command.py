@@ -11,9 +11,9 @@ from cliff import command
 import prometheus_client
 
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import errors
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import errors
 from cinder_localclone.core import version
 
 #: How long sources are waited for. Prometheus gives up after 10 s unless it

@@ -17,14 +17,13 @@ from prometheus_client import core
 
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import copies
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.encryption import unlock
-from cinder_localclone.moves import queue
-from cinder_localclone.volumes import inspect
 
 #: As ``moves`` shows them.
 PHASES = ('preparing', *(
@@ -224,7 +223,7 @@ class Figures:
             self._add('unended', sum(
                 each.what == what for each in said.unended), what=what)
 
-    def _of_move(self, move: state.Move, turn: queue.Turn | None) -> None:
+    def _of_move(self, move: state.Move, turn: copies.Turn | None) -> None:
         labels = _ends(move)
         self._add('move_bytes', move.size_bytes, **labels)
         self._add('move_stalled', bool(turn and turn.entry.stalled), **labels)
@@ -256,7 +255,7 @@ class Figures:
                 each.suspended for each in said.present.devices.values()))
         self._add('locked_volumes', sum(
             not said.present.crypt(each.volume_id)
-            for each in unlock.plan(said.present)))
+            for each in boot_plan.encrypted(said.present)))
         self._of_reencryption(said)
 
     def _of_reencryption(self, said: sources.Storage) -> None:
@@ -281,9 +280,9 @@ class Figures:
     def _of_both(self, storage: sources.Storage, database: sources.Database
                  ) -> None:
         record = record_of(self._host, database)
-        self._add('differing_volumes', len(inspect.differing(
+        self._add('differing_volumes', len(inspection.differing(
             record, storage.present, storage.clones)))
-        self._add('unknown_lvs', len(inspect.unknown_lvs(
+        self._add('unknown_lvs', len(inspection.unknown_lvs(
             record, storage.present)))
 
     def _of_service(self, said: dict[str, typing.Any],
@@ -328,9 +327,9 @@ def _volumes(said: sources.Storage | None) -> dict[str, str]:
     return found
 
 
-def record_of(host: str, said: sources.Database) -> inspect.Record:
+def record_of(host: str, said: sources.Database) -> inspection.Record:
     """What the database says of one node."""
-    return inspect.Record(
+    return inspection.Record(
         host, [row for row in said.volumes
                if rows.is_home(row, host)],
         [each.move for each in said.moves

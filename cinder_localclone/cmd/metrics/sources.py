@@ -14,9 +14,9 @@ import threading
 import time
 import typing
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd.doctor import checks
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import copies
+from cinder_localclone.core import errors
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
@@ -24,7 +24,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.moves import queue
+from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Database:
     moves: 'list[inventory.Under]'
     unreadable: int
     volumes: 'list[inventory.Row]'
-    turns: dict[str, queue.Turn]
+    turns: dict[str, copies.Turn]
     snapshots: list[rows.Snapshot] = dataclasses.field(
         default_factory=list)
     unended: 'list[interrupted.Unended]' = dataclasses.field(
@@ -149,23 +149,18 @@ class Database:
 
 def storage(backend: backends.Backend) -> Storage:
     """Ask LVM and device-mapper."""
-    from cinder_localclone.storage.privsep import reencrypt_process
     stack = backend.stack()
     present = stack.survey()
     free, capacity = stack.space(present.lvs)
     reencrypted = {
         names.facts(lv.tags).get('volume', '')
         for lv in present.lvs.values() if names.REENCRYPTED in lv.tags}
-    said = {
-        volume_id: cryptsetup_cli.last_progress(
-            reencrypt_process.said(volume_id)) for volume_id in reencrypted
-        if names.is_id(volume_id)}
+    reencrypting, how_far = backends.reencryptions(reencrypted)
     return Storage(
         present, free, capacity, stack.group, stack.pool,
         stack.clone_statuses() if any(
             map(names.shadow_of_clone, present.devices)) else {},
-        frozenset(reencrypt_process.running()) if reencrypted else frozenset(),
-        {volume_id: each for volume_id, each in said.items() if each})
+        reencrypting, how_far)
 
 
 def database(backend: backends.Backend) -> Database:
@@ -179,7 +174,7 @@ def database(backend: backends.Backend) -> Database:
     return Database(
         nodes, moves, unreadable,
         records.all_volumes(backend.name, backend.host),
-        queue.turns(entries, options.limits(backend.conf), dead),
+        copies.turns(entries, options.limits(backend.conf), dead),
         records.available_snapshots(backend.host),
         [each for each in records.unended(backend.name, stuck.PATIENCE)
          if each.host == backend.host])

@@ -17,7 +17,7 @@ STOPPING = 20
 
 
 class Keys(typing.Protocol):
-    """The key manager; see :mod:`cinder_localclone.encryption.key_manager`."""
+    """The key manager; see :mod:`cinder_localclone.service.key_manager`."""
 
     def create(self, volume_id: str, key_format: volume_types.KeyFormat =
                volume_types.KeyFormat.HEX) -> str:

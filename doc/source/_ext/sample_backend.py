@@ -13,10 +13,8 @@ import time
 import types
 from unittest import mock
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
-from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import boot_plan
@@ -30,12 +28,9 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
-from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
-from cinder_localclone.encryption import unlock
-from cinder_localclone.encryption import unlock_wanted
-from cinder_localclone.moves import hydration
-from cinder_localclone.moves import queue
+from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backend
 from cinder_localclone.service import restore
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio_configfs
@@ -144,7 +139,7 @@ def _inspect(host, volume_id):
                     on=['clone ' + names.clone(moving.shadow_id)]),
         clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
                'mode': 'rw', 'enabled': copies},
-        progress=dataclasses.asdict(hydration.Progress(
+        progress=dataclasses.asdict(copies_module.Progress(
             41.1, 43.4 * (1 << 20), 277.8, pace='yielding'))
         if copies else None)
 
@@ -206,7 +201,7 @@ class _Peers:
 
 
 class _Backend:
-    """Stands for :class:`cinder_localclone.cmd.backend.Backend`."""
+    """Stands for :class:`cinder_localclone.service.operator.Backend`."""
 
     name = 'localclone'
     host = NODE1
@@ -304,20 +299,20 @@ def _restored(*_args):
 
 
 def _unlocked(*_args):
-    return [unlock.Outcome(QUIET, 'volume-' + QUIET, unlock.OPENED),
-            unlock.Outcome(
-                MOVING, 'volume-' + SHADOW, unlock.LOCKED, str(
+    return [boot_plan.Outcome(QUIET, 'volume-' + QUIET, upkeep.OPENED),
+            boot_plan.Outcome(
+                MOVING, 'volume-' + SHADOW, upkeep.LOCKED, str(
                     encryption_exceptions.KeyUnavailable(
                         reason='no answer within 15 s')))]
 
 
 def _opened(*_args):
-    return [unlock.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
-                           unlock.OPENED)]
+    return [boot_plan.Outcome(
+        ENCRYPTED, 'volume-' + ENCRYPTED, upkeep.OPENED)]
 
 
 def _added(*_args):
-    return recovery_keys.Added('1', '-'.join(
+    return operator.Added('1', '-'.join(
         ['Q2JW', 'T7AK', 'N5LX', '4DVG', 'M3YB', 'ZR6C', 'HE2P', 'S7UF',
          'KJ4O', 'X3WN', 'B6TA', 'V5QI', 'LG2D']))
 
@@ -352,7 +347,8 @@ def _measured(*_args):
             sources.Database(
                 {NODE1: True, NODE2: True},
                 [inventory.Under(MOVES[MOVING], time.time() - 52)], 0,
-                [_row(MOVING, NODE2, SHADOW)], {SHADOW: queue.Turn(entry, 0)}),
+                [_row(MOVING, NODE2, SHADOW)],
+                {SHADOW: copies_module.Turn(entry, 0)}),
             0.06),
         'service': answer(
             {'events': {'move_completed': 4, 'copying': 61},
@@ -403,17 +399,17 @@ def run(words: list[str]) -> tuple[str, int]:
                 (_Peers, 'ready', words[0] == 'drain'),
                 (_Peers, 'encrypted', words[0] == 'encryption'),
                 (backend, 'act_as_root', lambda _settings: None),
-                (keys, 'node', lambda _backend: None),
-                (recovery_keys, 'add', _added),
-                (recovery_keys, 'remove',
-                 lambda *_args: recovery_keys.Removed('1')),
-                (headers, 'restore', lambda *_args: headers.Restored(
+                (backend, 'node', lambda _backend: None),
+                (operator, 'add_recovery_key', _added),
+                (operator, 'remove_recovery_key',
+                 lambda *_args: operator.Removed('1')),
+                (operator, 'restore_header', lambda *_args: operator.Restored(
                     names.header_backup(ENCRYPTED, '3'))),
                 (restore, 'restore', _restored),
                 (sources.Watch, 'read', _measured),
                 (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),
-                (unlock, 'unlock', _unlocked),
-                (unlock_wanted, 'open_wanted', _opened),
+                (upkeep, 'unlock', _unlocked),
+                (upkeep, 'open_wanted', _opened),
                 (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),

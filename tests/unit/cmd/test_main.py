@@ -24,14 +24,14 @@ from oslo_db import options as db_options
 from oslo_privsep import priv_context
 import testtools
 
-from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves as moves_command
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.core import version
 from cinder_localclone.driver import driver
+from cinder_localclone.service import operator as backend
 from cinder_localclone.service import options
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import cryptsetup_keys
@@ -159,7 +159,7 @@ class ProcessTest(testtools.TestCase):
     def test_restore_imports_neither_database_nor_bus(self):
         conf = self.useFixture(ConfigurationFixture())
         code = '''
-            from cinder_localclone.cmd import backend
+            from cinder_localclone.service import operator as backend
             from cinder_localclone.cmd import boot as restore
             from cinder_localclone.cmd import main
             from cinder_localclone.service import restore

@@ -11,8 +11,8 @@ from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves as moves_command
 from cinder_localclone.cmd import repair as settle
 from cinder_localclone.cmd import show
+from cinder_localclone.core import copies
 from cinder_localclone.core.state import Phase
-from cinder_localclone.moves import hydration
 from tests.helpers.node_rows import A
 from tests.helpers.node_rows import B
 from tests.helpers.node_rows import moving
@@ -33,7 +33,7 @@ class MovesTest(testtools.TestCase):
         return row
 
     def test_copying(self):
-        progress = dataclasses.asdict(hydration.Progress(25.0, 1 << 21, 7))
+        progress = dataclasses.asdict(copies.Progress(25.0, 1 << 21, 7))
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertEqual((25.0, 2.0, 7, ''), tuple(
@@ -46,7 +46,7 @@ class MovesTest(testtools.TestCase):
     @ddt.unpack
     def test_pace(self, pace, words):
         progress = dataclasses.asdict(
-            hydration.Progress(25.0, None, None, pace=pace))
+            copies.Progress(25.0, None, None, pace=pace))
         found = standing(B, clone=dict(CLONE, hydrated=1, regions=4),
                          progress=progress)
         self.assertEqual(words, self.row(MIGRATING, found)['Pace'])
@@ -83,14 +83,14 @@ class MovesTest(testtools.TestCase):
 
     def test_copy_that_fails(self):
         progress = dataclasses.asdict(
-            hydration.Progress(25.0, None, None, 5.0))
+            copies.Progress(25.0, None, None, 5.0))
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertIn('copying fails', row['Remark'])
 
     def test_copy_that_waits_for_its_turn(self):
         progress = dataclasses.asdict(
-            hydration.Progress(25.0, None, None, place=3))
+            copies.Progress(25.0, None, None, place=3))
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertEqual((25.0, 'waiting for its turn (3rd)'),

@@ -3,12 +3,12 @@
 
 from unittest import mock
 
-from cinder_localclone.cmd import backend as backends
-from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import volumes
+from cinder_localclone.core import errors
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
+from cinder_localclone.service import operator as backends
 from tests.helpers.command_case import A
 from tests.helpers.command_case import B
 from tests.helpers.command_case import ListingCase

@@ -4,13 +4,12 @@
 import testtools
 
 from cinder_localclone.core import iscsi
-from cinder_localclone.moves import source_export
 
 
 class TargetTest(testtools.TestCase):
 
     def test_location_is_read_back(self):
-        auth = source_export.new_credentials()
+        auth = iscsi.new_credentials()
         for address, portal in (('192.0.2.1', '192.0.2.1:3260'),
                                 ('2001:db8::1', '[2001:db8::1]:3260')):
             found = iscsi.connection_properties(
@@ -18,9 +17,9 @@ class TargetTest(testtools.TestCase):
             self.assertEqual((portal, 'iqn.x:y', 0), (
                 found['target_portal'], found['target_iqn'],
                 found['target_lun']))
-        self.assertNotEqual(auth, source_export.new_credentials())
+        self.assertNotEqual(auth, iscsi.new_credentials())
 
     def test_target_takes_no_user_for_a_number(self):
         for _time in range(300):
-            auth = source_export.new_credentials()
+            auth = iscsi.new_credentials()
             self.assertNotEqual('0', auth.split(' ')[1][0])

@@ -588,7 +588,7 @@ class LateTest(Case):
         self.node.peers.initialize_connection.side_effect = (
             exceptions.StaleMove(volume='v'))
         with mock.patch.object(
-                connect.checks, 'check_in_time',
+                connect.volume_attachments, 'check_in_time',
                 side_effect=KeyError()) as checked, mock.patch.object(
                     messages, 'api'):
             self.assertRaises(KeyError, self.driver.initialize_connection,

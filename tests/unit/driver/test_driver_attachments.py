@@ -15,9 +15,9 @@ from cinder.volume import api
 from cinder.volume import configuration
 import fixtures
 
+from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import exceptions
 from cinder_localclone.driver import driver
-from cinder_localclone.moves import checks
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import connect
 from tests.helpers import records_case
@@ -92,7 +92,7 @@ class ConnectTest(records_case.Base):
 
     def serve_in_time(self):
         def serve(_connections, _id, connector, attachments):
-            checks.check_in_time(
+            volume_attachments.check_in_time(
                 self.reload(), connector['host'], connector, attachments)
             return {}
         self.serve.side_effect = serve

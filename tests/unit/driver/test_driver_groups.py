@@ -31,7 +31,7 @@ class GroupDriverTest(driver_case.Case):
             'cinder_localclone.driver.driver.delete')).mock
         self.useFixture(fixtures.MockPatchObject(messages, 'api'))
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
+            'cinder_localclone.driver.front_end.volume_types.is_encrypted',
             return_value=False))
         self.snapshots.create.return_value = 'lc1:' + driver_case.HOST
         # What runs Cinder's code, with the driver beneath.

@@ -31,7 +31,7 @@ class ImageDriverTest(driver_case.Case):
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
+            'cinder_localclone.driver.front_end.volume_types.is_encrypted',
             return_value=False))
 
     def test_snapshot(self):
@@ -138,9 +138,9 @@ class ImageDriverTest(driver_case.Case):
 
     @ddt.data('from_snapshot', 'clone')
     def test_encrypted_types(self, birth):
-        with mock.patch('cinder_localclone.encryption.front_end.is_encrypted',
+        with mock.patch('cinder_localclone.driver.front_end.is_encrypted',
                         return_value=True), mock.patch(
-                'cinder_localclone.encryption.front_end.db.'
+                'cinder_localclone.driver.front_end.db.'
                 'volume_encryption_metadata_get',
                 return_value={'provider': 'luks2'}):
             self.assertRaises(exceptions.BirthFailed, getattr(self, birth))

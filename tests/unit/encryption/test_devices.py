@@ -13,7 +13,6 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.encryption import devices as tops
-from cinder_localclone.encryption import reencrypt_pause
 from tests.helpers import specs
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -54,7 +53,7 @@ class Base(testtools.TestCase):
         super().setUp()
         self.node = specs.node()
         self.paused = self.enterContext(
-            mock.patch.object(reencrypt_pause, 'stop', autospec=True))
+            mock.patch.object(tops, 'stop_reencryption', autospec=True))
         self.node.exports.opens_in_vain.return_value = False
 
     def there(self, *devices, lvs=()):

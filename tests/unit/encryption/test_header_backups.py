@@ -17,7 +17,7 @@ from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from tests.helpers import own_key_case
 from tests.helpers import revert_case
 from tests.helpers import specs
@@ -329,23 +329,23 @@ class HeaderTest(own_key_case.Case):
         self.rotate()
         self.assertFalse(self.is_marked())  # by the name that its LV has now
         self.world.headers[self.volume.id] = None
-        headers.restore(self.a.node, self.volume.id)
+        operator.restore_header(self.a.node, self.volume.id)
         self.assert_opens()
 
     def test_reverted_and_a_key_was_removed(self):
         """Its LV is another one then; the backup has that key yet."""
         snapshot_id = self.snapshot()
-        added = recovery_keys.add(self.a.node, self.volume.id, False)
+        added = operator.add_recovery_key(self.a.node, self.volume.id, False)
         full = exceptions.CommandFailed(command='c', code=1, stderr='full')
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=full):
             self.assertRaises(encryption_exceptions.StaleBackup,
-                              recovery_keys.remove, self.a.node,
+                              operator.remove_recovery_key, self.a.node,
                               self.volume.id, added.slot)
         revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.assertTrue(self.is_marked())
         self.world.headers[self.volume.id] = None
-        headers.restore(self.a.node, self.volume.id)
+        operator.restore_header(self.a.node, self.volume.id)
         self.assert_opens()
         self.assertNotIn(added.key.encode(), self.header.slots.values())
 

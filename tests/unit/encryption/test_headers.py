@@ -17,7 +17,7 @@ from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import rotate
 from tests.helpers import attach_case
 from tests.helpers.headers_case import Case
@@ -102,7 +102,8 @@ class RecoveryTest(Case):
             self.header.tokens['0'], role=luks_header.Role.RECOVERY,
             key=theirs, number='7')
         self.assertRaises(encryption_exceptions.KeyRefused,
-                          recovery_keys.rotate, self.a.node, self.volume.id)
+                          operator.rotate_by_recovery_key, self.a.node,
+                          self.volume.id)
 
     NO_BACKUP = encryption_exceptions.NoBackup(
         volume='v', directory='/d', reason='full')
@@ -245,7 +246,7 @@ class RecoveryTest(Case):
         self.assertTrue(self.opens_backup(added))
         self.assertTrue(self.is_marked())
         self.world.headers[self.volume.id] = None
-        headers.restore(self.a.node, self.volume.id)
+        operator.restore_header(self.a.node, self.volume.id)
         self.assertFalse(self.opens(added.key))
         self.assertFalse(self.is_marked())
 
@@ -312,7 +313,7 @@ class RecoveryTest(Case):
         error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.remove)
         self.assertIn('more than one', str(error))
-        self.assertEqual(recovery_keys.Removed(first.slot),
+        self.assertEqual(operator.Removed(first.slot),
                          self.remove(first.slot))
         self.assertFalse(self.opens(first.key))
         self.assertTrue(self.opens(second.key))
@@ -615,7 +616,7 @@ class StatusTest(Case):
 class RestoreTest(Case):
 
     def restore(self, backup=''):
-        return headers.restore(self.a.node, self.volume.id, backup)
+        return operator.restore_header(self.a.node, self.volume.id, backup)
 
     def lose(self):
         self.world.headers[self.volume.id] = None
@@ -632,7 +633,7 @@ class RestoreTest(Case):
 
     def test_lost(self):
         self.lose()
-        self.assertEqual(headers.Restored(self.volume.id + '-1'),
+        self.assertEqual(operator.Restored(self.volume.id + '-1'),
                          self.restore())
         self.assert_settled()
         self.assertEqual([(self.volume.id, None)], self.world.saved)

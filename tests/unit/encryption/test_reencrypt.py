@@ -17,14 +17,14 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
+from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import pinning
 from cinder_localclone.encryption import reencrypt
-from cinder_localclone.encryption import reencrypt_pause
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
 from tests.helpers.reencrypt_case import Case
@@ -593,10 +593,10 @@ class BootTest(Case):
             self.node.stack.ensure_handle_on_lv(
                 self.volume.id, self.volume.name,
                 rows.body_bytes(self.volume))
-            outcome, = unlock.unlock(
+            outcome, = upkeep.unlock(
                 self.node.stack, {}, self.node.crypt._inner, self.node.keys,
                 9)
-        self.assertEqual(unlock.OPENED, outcome.state)
+        self.assertEqual(upkeep.OPENED, outcome.state)
 
     def test_power_cut_in_the_middle(self):
         """The boot opens it, and so recovers it; the service goes on."""
@@ -619,7 +619,7 @@ class BootTest(Case):
     def test_power_cut_in_the_very_end_and_the_end_fails_once(self):
         """The key manager is away, too: all is tried again in a moment."""
         end = crypt.SimCrypt.end_reencryption_sealed
-        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
+        self.useFixture(fixtures.MockPatchObject(upkeep, 'PAUSE', 0.1))
         for failed in (exceptions.CommandTimeout(command='dd', seconds=30),
                        encryption_exceptions.HeaderDamaged(
                            path='p', reason='no'), OSError('no memory')):
@@ -697,7 +697,7 @@ class BootTest(Case):
                 with self.node.lock(self.volume.id):
                     self.assertRaises(
                         encryption_exceptions.ForeignHeader,
-                        reencrypt_pause.recover, self.node, self.volume)
+                        devices.recover, self.node, self.volume)
             self.assertEqual(before, dict(self.a.devices))
             self.assertTrue(self.header.under_way)
             self.look()
@@ -734,7 +734,7 @@ class BootTest(Case):
         def hangs(*_which):
             self.world.secrets.state = ''  # it is back
             raise encryption_exceptions.NotSealed(path='p', reason='it hangs')
-        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
+        self.useFixture(fixtures.MockPatchObject(upkeep, 'PAUSE', 0.1))
         with mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption_sealed', hangs), \
                 mock.patch.object(crypt.SimCrypt, 'open_sealed') as again:
@@ -751,7 +751,7 @@ class BootTest(Case):
             if locked:
                 raise locked.pop()
             end(*which)
-        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.1))
+        self.useFixture(fixtures.MockPatchObject(upkeep, 'PAUSE', 0.1))
         with mock.patch.object(
                 crypt.SimCrypt, 'end_reencryption', first_locked):
             self.boot()
@@ -801,7 +801,7 @@ class BootTest(Case):
         found = {each['what']: each['problem'] for each in headers.verify(
             self.node, self.volume.id)}
         self.assertIn('does not open', found['key'])
-        outcome, = unlock.locked(self.node.stack, {}, self.node.crypt,
+        outcome, = upkeep.locked(self.node.stack, {}, self.node.crypt,
                                  self.node.keys)
         self.assertIn('does not open', outcome.problem)
 
@@ -1091,7 +1091,7 @@ class BootTest(Case):
             self.node, self.volume.id)}
         self.assertIn('only the last step of its re-encryption', found['key'])
         self.a.devices.pop(self.crypt)
-        outcome, = unlock.locked(self.node.stack, {}, self.node.crypt,
+        outcome, = upkeep.locked(self.node.stack, {}, self.node.crypt,
                                  self.node.keys)
         self.assertIn('Do not restore a backup', outcome.problem)
 
@@ -1137,11 +1137,12 @@ class BootTest(Case):
             self.assertIs(Status.INTERRUPTED, self.state().status)
             self.assertIn(names.REENCRYPTED, self.tags())
             self.assertRaises(
-                encryption_exceptions.Reencrypting, reencrypt_pause.check_none,
-                self.node, self.volume, 'extended')
+                encryption_exceptions.Reencrypting,
+                devices.check_not_reencrypted, self.node, self.volume,
+                'extended')
         self.a.opened.discard(self.crypt)
         with self.node.lock(self.volume.id):
-            reencrypt_pause.settle(self.node, self.volume)
+            devices.settle_reencryption(self.node, self.volume)
         self.assertNotIn('left', self.a.devices[self.crypt])
         self.look()
         self.assertWhole()
@@ -1187,7 +1188,7 @@ class BootTest(Case):
         sim.kill(self.a, self.volume.id)
         del self.a.devices[self.crypt]
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
-        unlock.unlock(
+        upkeep.unlock(
             self.node.stack, {self.volume.id: (
                 self.volume.id, rows.recorded(self.volume).key)},
             self.node.crypt._inner, self.node.keys, 9)

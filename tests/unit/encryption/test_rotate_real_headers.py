@@ -12,7 +12,7 @@ from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import rotate
 from tests.helpers.real_headers_case import A
 from tests.helpers.real_headers_case import RealCase
@@ -73,8 +73,9 @@ class RealTest(RealCase):
         self.assert_sound()
 
     def test_recovery_keys(self):
-        shown = recovery_keys.add(self.node, self.volume.id)
-        stored = recovery_keys.add(self.node, self.volume.id, store=True)
+        shown = operator.add_recovery_key(self.node, self.volume.id)
+        stored = operator.add_recovery_key(
+            self.node, self.volume.id, store=True)
         self.assertTrue(self.opens(shown.key.encode()))
         self.assertTrue(self.opens(self.secret(stored.secret)))
         rotate.rotate(self.node, self.volume.id)
@@ -83,7 +84,7 @@ class RealTest(RealCase):
         self.assertEqual({shown.slot, stored.slot},
                          set(found['recovery_keys']))
         for slot in (shown.slot, stored.slot):
-            recovery_keys.remove(self.node, self.volume.id, slot)
+            operator.remove_recovery_key(self.node, self.volume.id, slot)
         self.assertFalse(self.opens(shown.key.encode()))
         self.assert_sound()
 
@@ -115,7 +116,8 @@ class RealTest(RealCase):
         self.assertEqual(2, len(asked))
 
     def test_stored_recovery_key_with_a_wrong_answer(self):
-        self.assertRaises(encryption_exceptions.WrongKey, recovery_keys.add,
+        self.assertRaises(encryption_exceptions.WrongKey,
+                          operator.add_recovery_key,
                           self.wrong_once(), self.volume.id, store=True)
         self.assertEqual([], headers.status(
             self.node, self.volume.id)['recovery_keys'])
@@ -138,7 +140,7 @@ class RealTest(RealCase):
         for damage in (bytes(16 << 20), whole[:4096] + bytes(100 << 10)):
             path.write_bytes(damage + whole[len(damage):])
             with self.through_the_cache():
-                headers.restore(self.node, self.volume.id)
+                operator.restore_header(self.node, self.volume.id)
             self.assertTrue(self.opens(self.secret(self.key())))
             self.assert_sound()
         # Of a header with other keys of the data it is none.
@@ -148,12 +150,12 @@ class RealTest(RealCase):
         self.volume.provider_id = str(dataclasses.replace(
             rows.recorded(self.volume), pin=rows.recorded(other).pin))
         error = self.assertRaises(
-            encryption_exceptions.KeyNotChanged, headers.restore, self.node,
-            self.volume.id)
+            encryption_exceptions.KeyNotChanged, operator.restore_header,
+            self.node, self.volume.id)
         self.assertIn('of other data', str(error))
 
     def test_newborn(self):
-        shown = recovery_keys.add(self.node, self.volume.id)
+        shown = operator.add_recovery_key(self.node, self.volume.id)
         newborn = self.world.create_volume(
             A, provider_id=self.volume.provider_id)
         shutil.copy(names.handle_path(self.volume.id),

@@ -6,6 +6,7 @@ from unittest import mock
 import ddt
 import testtools
 
+from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
@@ -13,8 +14,6 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import hydration
-from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
 from tests.helpers.move_steps_case import A
@@ -363,7 +362,7 @@ class CompleteAloneTest(testtools.TestCase):
     def is_complete(self, finished, changed=True):
         self.node, self.move = specs.node(), mock.Mock(volume_id='v')
         self.node.stack.clone_status.return_value = mock.Mock(
-            spec=hydration.Progress, finished=finished)
+            spec=copies.Progress, finished=finished)
         with mock.patch.object(destination, '_put_on_clone',
                                return_value=changed) as self.put:
             return destination.is_complete_alone(self.node, self.move)
@@ -392,7 +391,7 @@ class SwapTest(testtools.TestCase):
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.stack.ensure_handle_on_clone.return_value = changed
         move = mock.Mock(extra_bytes=0)
-        with mock.patch.object(remote_attachment, 'end_after_swap') as ended:
+        with mock.patch.object(cleanup, 'end_after_swap') as ended:
             self.assertEqual(changed, destination._put_on_clone(
                 node, move, ''))
         ended.assert_called_once_with(node, move.volume_id)
@@ -422,7 +421,7 @@ class OrderAloneTest(testtools.TestCase):
         node, move = specs.node(), mock.Mock(extra_bytes=0)
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.sessions.is_away.return_value = False
-        with mock.patch.object(remote_attachment, 'end_after_swap') as ended:
+        with mock.patch.object(cleanup, 'end_after_swap') as ended:
             node.stack.attach_mock(ended, 'end_after_swap')
             destination._put_on_clone(node, move, 'disk')
         self.assertEqual(

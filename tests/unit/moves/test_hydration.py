@@ -76,3 +76,22 @@ class HydrationTest(testtools.TestCase):
         failed = dm_tables.parse_clone_status('0 2097152 clone Fail')
         for now in range(0, 100, 5):
             self.assertEqual(0, brake.pause(failed, now, now))
+
+
+class StallTest(testtools.TestCase):
+
+    def test_verdicts(self):
+        stall, end = hydration.Stall(), hydration.STALLED
+        for now, hydrated, verdict in (
+                (0, 7, None), (end - 1, 7, None), (end, 7, True),
+                (end + 5, 7, None), (2 * end - 1, 7, None),
+                (2 * end, 7, True), (2 * end + 6, 8, False),
+                (2 * end + 7, 8, None), (3 * end + 5, None, None),
+                (3 * end + 6, None, True), (3 * end + 7, 9, False)):
+            self.assertEqual(verdict, stall.check(hydrated, now), now)
+
+    def test_what_was_never_seen(self):
+        stall = hydration.Stall()
+        self.assertIsNone(stall.check(None, 5))
+        self.assertTrue(stall.check(None, 5 + hydration.STALLED))
+        self.assertIsNone(hydration.Stall().check(0, 1))

@@ -24,7 +24,6 @@ from cinder_localclone.moves import copying as wake
 from cinder_localclone.moves import hydration
 from cinder_localclone.moves import pace
 from cinder_localclone.moves.pace import GiveWay
-from cinder_localclone.moves import queue
 from cinder_localclone.service import assembly
 from cinder_localclone.volumes import reconcile
 from tests.helpers import callers
@@ -706,9 +705,9 @@ class WakerTest(Case):
         node = specs.node(pacing=copies_module.Settings())
         node.stack.seen.return_value = {}
         node.stack.wake_hydration.return_value = []
-        copies = wake.Copies(node, mock.Mock())
+        copies = wake.Copies(node)
         copies._copies['s'] = copy = hydration.Copy()
-        copy.progress = hydration.Progress(99.9, 300 << 20, 0.3)
+        copy.progress = copies_module.Progress(99.9, 300 << 20, 0.3)
         copies.waker.watch('s', GEOMETRY)
         copies.waker.wake(0)
         self.assertEqual(0.3, copies.soonest_end())
@@ -1056,8 +1055,8 @@ class WorldTest(Case):
                 self.b.node, limits=copies_module.Limits(0, 0))
             entries = self.b.node.records.copies(B)
             self.useFixture(fixtures.MockPatchObject(
-                queue, 'turns', return_value={volume.name_id: queue.Turn(
-                    entries[0], 1)}))
+                copies_module, 'turns', return_value={
+                    volume.name_id: copies_module.Turn(entries[0], 1)}))
         else:
             self.useFixture(fixtures.MockPatch(
                 'cinder_localclone.moves.hydration.Brake.pause',
@@ -1081,7 +1080,7 @@ class WorldTest(Case):
             copying.ended(move.shadow_id)
         else:
             self.useFixture(fixtures.MockPatchObject(
-                queue, 'turns', return_value={}))
+                copies_module, 'turns', return_value={}))
             with self.b.lock(volume.id):
                 copying.hindered(move)
         self.assertFalse(self.waker.wake(99))

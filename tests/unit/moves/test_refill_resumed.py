@@ -448,7 +448,7 @@ class ResumedTest(Begun):
             self.assertFalse(self.hydrates())
             reconcile.Reconciler.repair(mock.Mock(
                 node=self.b.reconciler.comparison._node,
-                comparison=self.b.reconciler.comparison), self.volume.id)
+                copying=self.b.reconciler.copying), self.volume.id)
         self.assertFalse(self.hydrates())
 
     def test_mark_that_cannot_be_taken_off_yet(self):

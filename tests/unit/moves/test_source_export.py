@@ -13,8 +13,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.encryption import devices
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
-from cinder_localclone.moves import source_export
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import revert
 from cinder_localclone.volumes import uncommitted
@@ -263,7 +263,7 @@ class OfferedTest(move_steps_case.Base):
                                        self.volume.name)
                 self.assertIs(offered, self.volume.name in self.a.lvs)
                 self.assertIs(offered, self.handle in self.a.devices)
-                source_export.withdraw_above(self.a.node, self.volume.name)
+                cleanup.withdraw_above(self.a.node, self.volume.name)
 
     def test_given_up_while_its_destination_takes_its_time(self):
         """It goes on by itself, and may be about to log in."""
@@ -333,7 +333,7 @@ class StrayTest(reconcile_case.Base):
 
     def test_one_that_is_exported_is_not_even_tried(self):
         with mock.patch.object(worlds.SimExports, 'withdraw_strays'), (
-                mock.patch.object(source_export, 'LOG')) as log:
+                mock.patch.object(cleanup, 'LOG')) as log:
             self.converge()
         self.assertIn(self.device, self.a.devices)
         self.assertEqual([], log.mock_calls)
@@ -341,7 +341,7 @@ class StrayTest(reconcile_case.Base):
     def test_what_fails_stops_nothing(self):
         with mock.patch.object(worlds.SimStack, 'remove_source',
                                side_effect=FAILED), (
-                mock.patch.object(source_export, 'LOG')) as log:
+                mock.patch.object(cleanup, 'LOG')) as log:
             self.converge()
         self.assertIn(self.handle, self.a.devices)
         self.assertIs(FAILED, log.error.call_args.args[-1])
@@ -350,7 +350,7 @@ class StrayTest(reconcile_case.Base):
         present = self.a.node.stack.survey()
         del self.a.devices[self.device]
         self.a.exports.clear()
-        source_export.withdraw_strays(self.a.node, present)
+        cleanup.withdraw_strays(self.a.node, present)
         self.assertEqual({}, self.a.devices)
 
     @ddt.data(Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN)
@@ -362,5 +362,5 @@ class StrayTest(reconcile_case.Base):
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
             self.a.node.stack.ensure_source(move)
-        source_export.withdraw_strays(self.a.node, self.a.node.stack.survey())
+        cleanup.withdraw_strays(self.a.node, self.a.node.stack.survey())
         self.assertIn(names.source(move.shadow_id), self.a.devices)

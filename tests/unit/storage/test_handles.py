@@ -122,7 +122,7 @@ class UsersTest(storage_case.Case):
         self.assertEqual(0, self.stack.survey().users(V1))
 
     def test_what_re_encrypts_is_no_user_but_its_process_is(self):
-        """As it was seen on a node; see :mod:`.reencrypt_pause`."""
+        """As it was seen on a node; see :func:`.devices.recover`."""
         crypt, luks = names.crypt(V1), 'CRYPT-%s-' + '0' * 32 + '-%s'
         top = device(crypt, '253:9', '0 2064384 linear 253:11 0', 0)
         overlay, hot = crypt + '-overlay', crypt + '-hotzone-forward'

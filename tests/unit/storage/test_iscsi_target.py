@@ -16,7 +16,6 @@ from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
-from cinder_localclone.moves import source_export
 from cinder_localclone.storage import iscsi_target
 from cinder_localclone.volumes import reconcile
 
@@ -375,7 +374,7 @@ class ServedAgainTest(testtools.TestCase):
 
     def connect(self):
         return self.exports.offer_volume(
-            VOLUME, INITIATOR, source_export.new_credentials())
+            VOLUME, INITIATOR, iscsi.new_credentials())
 
     def rebooted(self):
         self.lio.export.reset_mock()

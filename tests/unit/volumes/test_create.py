@@ -12,7 +12,6 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
-from cinder_localclone.encryption import front_end
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted
 from tests import world as worlds
@@ -282,7 +281,7 @@ class EncryptedByNovaTest(Case):
 
     def create(self, host=A):
         create.create_for_nova(self.world.nodes[host].node, self.volume,
-                               front_end.Header('c', 256))
+                               volume_types.HeaderForNova('c', 256))
 
     def test_what_an_earlier_call_has_made_stays(self):
         self.create()

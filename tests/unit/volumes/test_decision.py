@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-import itertools
-
 import ddt
 import testtools
 
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase as P
-from cinder_localclone.moves import live
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes.decision import Attachment as At
 from cinder_localclone.volumes.decision import Verdict as V
@@ -155,20 +152,3 @@ class DecisionTest(testtools.TestCase):
                 ('local', decision.Decision(V.LOCAL)),
                 ('remote (at X)', decision.Decision(V.REMOTE, 'at X.'))):
             self.assertEqual(text, str(found))
-
-
-@ddt.ddt
-class StandingTest(testtools.TestCase):
-
-    @ddt.data(*itertools.product((False, True), repeat=5))
-    @ddt.unpack
-    def test_at_most_one_way(self, source, destination, pending, used,
-                             written):
-        standing = live.Holders(source, destination, pending)
-        forward = live.may_go_forward(standing, int(used))
-        back = live.may_go_back(standing, int(used), written)
-        self.assertEqual(not source and not used, forward)
-        self.assertEqual(
-            (source, destination, pending, used, written)
-            == (True, False, False, False, False), back)
-        self.assertFalse(forward and back)

@@ -15,9 +15,9 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
-from cinder_localclone.moves import deferred
+from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import source_export
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import exports
 from cinder_localclone.volumes import migrate
 from tests.helpers import attach_case
@@ -120,7 +120,7 @@ class SettleTest(Base):
     def test_strays_of_other_volumes_are_not_waited_for(self):
         self.served('in-use')
         seen = []
-        with mock.patch.object(source_export, 'withdraw_strays', lambda
+        with mock.patch.object(cleanup, 'withdraw_strays', lambda
                                *_which: (seen.append(set(self.a.remote)))):
             self.a.reconciler.converge(self.volume_id)
         self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
@@ -574,7 +574,7 @@ class SettleAtRestTest(exports_case.Base):
         self.assertNotIn(names.served(self.volume.id), self.a.devices)
 
     def test_strays_of_other_volumes_that_stay(self):
-        with mock.patch.object(source_export, 'withdraw_strays',
+        with mock.patch.object(cleanup, 'withdraw_strays',
                                side_effect=OSError('configfs')), \
                 mock.patch.object(events, 'say') as say:
             self.a.reconciler.converge(self.volume_id)
@@ -593,9 +593,9 @@ class SettleAtRestTest(exports_case.Base):
 
     def test_nothing_follows_when_the_service_starts(self):
         """Nor is anything looked at because of that."""
-        with mock.patch.object(deferred.Followers, 'follow') as followed, \
-                mock.patch.object(deferred.Followers, 'are_due',
-                                  return_value=True):
+        followers = remote_attachment.Followers
+        with mock.patch.object(followers, 'follow') as followed, \
+                mock.patch.object(followers, 'are_due', return_value=True):
             with mock.patch.object(
                     self.a.reconciler, 'converge_locked') as converge:
                 self.a.reconciler.converge_node(moves=False)

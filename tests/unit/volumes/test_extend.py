@@ -598,7 +598,8 @@ class ExtendingTest(testtools.TestCase):
                 raise encryption_exceptions.Reencrypting(
                     volume=volume.id, what=what)
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.encryption.reencrypt_pause.check_none', check))
+            'cinder_localclone.encryption.devices.check_not_reencrypted',
+            check))
         self.assertRaises(encryption_exceptions.Reencrypting, self.extend)
         self.assertEqual(4, len(parts))
         self.assertEqual(GIB, self.shown())

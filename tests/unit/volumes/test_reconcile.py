@@ -11,7 +11,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.moves import deferred
+from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import operations
 from tests.helpers.reconcile_case import A
 from tests.helpers.reconcile_case import B
@@ -82,7 +82,7 @@ class AtRestTest(Base):
     def test_only_its_home_lets_a_volume_follow(self):
         for node, times in ((self.b, 0), (self.a, 1)):
             with mock.patch.object(
-                    deferred.Followers, 'follow') as followed:
+                    remote_attachment.Followers, 'follow') as followed:
                 node.reconciler.converge(self.volume_id)
             self.assertEqual(times, followed.call_count)
 

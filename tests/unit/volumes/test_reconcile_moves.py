@@ -11,11 +11,10 @@ from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
-from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import live as lost_detach
 from tests.helpers.reconcile_moves_case import A
 from tests.helpers.reconcile_moves_case import B
 from tests.helpers.reconcile_moves_case import Base
@@ -137,7 +136,7 @@ class DestinationTest(Base):
         self.converge(self.b)
         self.b.hydrate()
         del self.told[:]
-        with mock.patch.object(completion, 'complete', side_effect=FAILED):
+        with mock.patch.object(destination, 'complete', side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.b)
         self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
@@ -215,7 +214,7 @@ class SourceTest(Base):
     def test_served_though_nobody_knows_whether_the_guest_has_left(self):
         self.live()
         self.a.exports.clear()
-        with mock.patch.object(lost_detach.devices, 'users',
+        with mock.patch.object(devices, 'users',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.a)

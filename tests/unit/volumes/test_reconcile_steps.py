@@ -12,9 +12,9 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices as tops
-from cinder_localclone.moves import completion
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import hydration
 from cinder_localclone.moves import source
 from tests.helpers import deferred_case
 from tests.helpers import reconcile_moves_case
@@ -86,7 +86,7 @@ class DestinationTest(Case):
                         destination, 'rebuild', return_value='disk' * disk), \
                     mock.patch.object(copying.Copies, 'drive',
                                       return_value=False), \
-                    mock.patch.object(completion, 'complete'):
+                    mock.patch.object(destination, 'complete'):
                 with self.home.lock(self.guest.id):
                     self.home.reconciler._is_copied(
                         self.move(), self.guest.volume)
@@ -132,12 +132,12 @@ class DestinationTest(Case):
 
     def test_detached_while_it_comes_to_its_end(self):
         """What Cinder's detach has withdrawn is not offered again."""
-        def complete(*which, complete=completion.complete):
+        def complete(*which, complete=destination.complete):
             complete(*which)
             self.guest.volume.volume_attachment = []
             self.home.remote.clear()
         self.copied()
-        with mock.patch.object(completion, 'complete', complete):
+        with mock.patch.object(destination, 'complete', complete):
             self.converge()
         self.assertIsNone(self.move())
         self.assertEqual(set(), self.home.remote)
@@ -157,7 +157,7 @@ class DestinationTest(Case):
 
     def test_one_that_fails_holds_no_other_copy_up(self):
         for room, name in ((destination, 'rebuild'),
-                           (completion, 'complete')):
+                           (destination, 'complete')):
             with mock.patch.object(room, name, side_effect=KeyError), \
                     mock.patch.object(
                         copying.Copies, 'hindered') as hindered:
@@ -170,15 +170,16 @@ class DestinationTest(Case):
         with mock.patch.object(self.home.reconciler.comparison, 'resume',
                                return_value=False), mock.patch.object(
                 copying.Copies, 'hindered') as hindered, \
-                mock.patch.object(copying.Copies, 'drive') as drive:
+                mock.patch.object(hydration.Copy, 'update') as driven:
             self.converge()
         hindered.assert_called_once()
-        drive.assert_not_called()
+        driven.assert_not_called()
 
     def test_opened_in_its_end_only_if_all_is_here(self):
         """Before that it was opened just now, by the same look."""
         self.copied()
-        with mock.patch.object(completion, 'complete', side_effect=KeyError), \
+        with mock.patch.object(
+                destination, 'complete', side_effect=KeyError), \
                 mock.patch.object(tops, 'converge') as converge:
             self.assertRaises(KeyError, self.converge)
         converge.assert_called_once()
@@ -189,7 +190,7 @@ class DestinationTest(Case):
             return ''
         move = self.move()
         with mock.patch.object(destination, 'rebuild', rebuild), \
-                mock.patch.object(completion, 'complete',
+                mock.patch.object(destination, 'complete',
                                   autospec=True) as complete, \
                 mock.patch.object(copying.Copies, 'hindered',
                                   autospec=True) as hindered:

@@ -8,6 +8,7 @@ import ddt
 import testtools
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import inspection
 from cinder_localclone.core import state
 from cinder_localclone.storage import clone as stack
 from cinder_localclone.volumes import repair
@@ -132,7 +133,7 @@ class RepairTest(testtools.TestCase):
         done, blocked = self.fail(exceptions.PeerUnreachable(
             host='a@l', method='m', seconds=1))
         self.assertEqual('removed LV lv', done)
-        self.assertTrue(blocked.startswith(repair.IN_THE_WAY))
+        self.assertTrue(blocked.startswith(inspection.IN_THE_WAY))
         self.assertIn('a@l', blocked)
 
     def test_other_errors_are_the_callers(self):

@@ -17,7 +17,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.encryption import policy
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import destination
 from cinder_localclone.volumes import create
@@ -511,7 +511,7 @@ class ThickTest(Case):
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         self.fail_to_clear()
         cleanup.remove_doomed(self.a.node)
-        self.assertEqual({}, unlock.known(self.a.sim_stack.survey(), {}))
+        self.assertEqual({}, upkeep.known(self.a.sim_stack.survey(), {}))
 
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""

@@ -11,14 +11,14 @@ import fixtures
 from oslo_db import exception as db_exception
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import stuck
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import copies
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
@@ -26,8 +26,9 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import interrupted
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backend
 from cinder_localclone.storage import clone
 from cinder_localclone.storage.privsep import folders
 
@@ -50,7 +51,7 @@ class DoctorTest(testtools.TestCase):
         self.free = self.patch('storage.privsep.lvm.free')
         self.hanging = self.patch('storage.privsep.lio_configfs.hanging',
                                   return_value=[])
-        self.root = self.patch('cmd.backend.act_as_root')
+        self.root = self.patch('service.operator.act_as_root')
         self.patch('cmd.doctor.checks.rules', return_value=[])
         self.useFixture(fixtures.MockPatchObject(
             doctor.shutil, 'which', side_effect='/sbin/'.__add__))
@@ -205,8 +206,8 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('key cache', self.names)
 
     def test_locked_volumes(self):
-        with mock.patch.object(unlock, 'locked', return_value=[
-                unlock.Outcome('v%d' % number, '', 'locked', 'no key')
+        with mock.patch.object(upkeep, 'locked', return_value=[
+                boot_plan.Outcome('v%d' % number, '', 'locked', 'no key')
                 for number in range(7)]):
             row = self.rows()['locked volumes']
         self.assertEqual(checks.FAIL, row[1])
@@ -219,8 +220,8 @@ class DoctorTest(testtools.TestCase):
         volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
         for kind, end in ((encryption_exceptions.NotRecovered, 'by itself.'),
                           (encryption_exceptions.NotEnded, 'is missing. No')):
-            found, = encryption.locked([unlock.Outcome(
-                volume, 'lv', unlock.LOCKED, str(kind(
+            found, = encryption.locked([boot_plan.Outcome(
+                volume, 'lv', upkeep.LOCKED, str(kind(
                     path=names.handle_path(volume),
                     reason='only its last step is missing')))])
             self.assertIn(volume + ': Do not restore', found.details)
@@ -248,8 +249,8 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('secrets without volume', self.names)
 
     def test_what_is_left_is_told_with_bounds(self):
-        found, = encryption.left([leftovers.Left(
-            leftovers.SECRET, 'k%d' % number, 'v', True)
+        found, = encryption.left([operator.Left(
+            operator.SECRET, 'k%d' % number, 'v', True)
             for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)

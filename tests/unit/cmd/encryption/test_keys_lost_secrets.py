@@ -10,13 +10,13 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.encryption import keys as recovery
-from cinder_localclone.cmd import errors
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
+from cinder_localclone.service import operator as backend
 from tests.helpers.documentation import sample
 from tests.helpers import headers_case
 from tests import world as worlds
@@ -39,7 +39,7 @@ class RotateTest(headers_case.Case):
             self.world.secrets.kept.pop(key, None)
 
     def rotate(self, typed=None):
-        recovery_keys.rotate(
+        operator.rotate_by_recovery_key(
             self.a.node, self.volume.id,
             self.recovery.key if typed is None else typed)
 
@@ -250,7 +250,7 @@ class CommandTest(testtools.TestCase):
             opened.write('\n ABCD-EFGH\n')
 
     def run_command(self, *words):
-        with mock.patch.object(recovery_keys, 'rotate') as rotate:
+        with mock.patch.object(operator, 'rotate_by_recovery_key') as rotate:
             printed, code = sample.run(['encryption', 'rotate', *words])
         return printed, code, rotate
 

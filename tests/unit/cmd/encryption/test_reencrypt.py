@@ -11,14 +11,14 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.encryption import reencrypt
-from cinder_localclone.cmd import errors as errors_module
 from cinder_localclone.cmd import main
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors as errors_module
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.service import operator as backend
 from cinder_localclone.storage.privsep import reencrypt_process
 from tests.helpers import luks_headers
 from tests.helpers import specs

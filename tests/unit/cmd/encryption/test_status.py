@@ -11,10 +11,10 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend
 from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd.encryption import status
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
+from cinder_localclone.service import operator as backend
 from tests.helpers.documentation import sample
 
 DRIVER = {sample.ENCRYPTED, sample.REENCRYPTED}
@@ -144,16 +144,16 @@ class HereTest(testtools.TestCase):
     def test_locks_are_the_services_own(self):
         """Files of root's would lock it out."""
         directory = self.useFixture(fixtures.TempDir()).path
-        found = keys.owner_of_locks('file://' + directory)
+        found = backend.owner_of_locks('file://' + directory)
         self.assertEqual((os.getuid(), os.getgid()), found)
-        self.assertIsNone(keys.owner_of_locks('etcd3+http://host'))
+        self.assertIsNone(backend.owner_of_locks('etcd3+http://host'))
         done = []
         with mock.patch.multiple(
                 keys.os, seteuid=lambda each: done.append(('u', each)),
                 setegid=lambda each: done.append(('g', each))):
-            with keys.acting_as((7, 8)):
+            with backend.acting_as((7, 8)):
                 done.append('made')
-            with keys.acting_as(None), keys.acting_as((0, 0)):
+            with backend.acting_as(None), backend.acting_as((0, 0)):
                 done.append('made')
         self.assertEqual([('g', 8), ('u', 7), 'made', ('u', 0), ('g', 0),
                           'made'], done)

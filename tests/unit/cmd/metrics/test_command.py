@@ -19,11 +19,11 @@ import fixtures
 from prometheus_client import parser
 import testtools
 
-from cinder_localclone.cmd import errors
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import command as metrics_command
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.core import errors
 from tests.helpers.inventory_rows import answers
 from tests.helpers.inventory_rows import B
 from tests.helpers.inventory_rows import database

@@ -19,7 +19,6 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import interrupted
 from cinder_localclone.db import inventory
-from cinder_localclone.moves import queue
 from tests.helpers.inventory_rows import A
 from tests.helpers.inventory_rows import answers
 from tests.helpers.inventory_rows import B
@@ -134,7 +133,7 @@ class FiguresTest(testtools.TestCase):
         self.assertEqual(3, found['moves', 'releasing'])
 
     def test_copies(self):
-        turns = {shadow: queue.Turn(copies.Entry(
+        turns = {shadow: copies.Turn(copies.Entry(
             shadow, V1, A, destination, stalled=stalled), place)
             for shadow, destination, place, stalled in (
                 (SHADOW, B, 0, 7.0), ('t', B, 1, 0), ('u', C, 0, 0))}

@@ -20,6 +20,7 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import headers
+from cinder_localclone.encryption import operator
 from cinder_localclone.storage.privsep import configuration
 from cinder_localclone.storage.privsep import cryptsetup
 from cinder_localclone.storage.privsep import cryptsetup_keys
@@ -220,9 +221,9 @@ class FilesTest(cryptsetup_case.CaseOfFiles):
             keys=types.SimpleNamespace(get=lambda *_which: KEY))
         saved = luks_header.parse(
             header_backups.dump(BACKEND, VOLUME, NAME, 60))
-        with mock.patch.object(headers, '_recorded'):
+        with mock.patch.object(headers, 'recorded'):
             self.assertRaises(
-                encryption_exceptions.WrongKey, headers._opening, node,
+                encryption_exceptions.WrongKey, operator._opening, node,
                 types.SimpleNamespace(id=VOLUME), NAME, saved)
 
     @staticmethod

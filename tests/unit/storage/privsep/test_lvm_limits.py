@@ -12,11 +12,11 @@ import testtools
 
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd import moves
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.state import Phase
-from cinder_localclone.moves import deferred
 from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import placement
 from cinder_localclone.service import assembly
@@ -104,10 +104,10 @@ class DeferredTest(deferred_case.Case):
         guest.detach(B)
         guest.attach(A)
         guest.nodes[A].block = 4096
-        with mock.patch.object(deferred.events, 'say') as said:
+        with mock.patch.object(events, 'say') as said:
             guest.live_on()
         errors = [str(call.kwargs['error']) for call in said.mock_calls
-                  if call.args[0] == deferred.events.NOT_FOLLOWED]
+                  if call.args[0] == events.NOT_FOLLOWED]
         self.assertTrue(errors)
         for error in errors:
             self.assertIn('sectors of 4096 bytes', error)

@@ -11,7 +11,7 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend
+from cinder_localclone.service import operator as backend
 from cinder_localclone.storage.privsep import cryptsetup_keys
 from cinder_localclone.storage.privsep import memory
 from cinder_localclone.storage.privsep import reencrypt_process

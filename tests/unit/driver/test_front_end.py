@@ -16,9 +16,10 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import volume_types
+from cinder_localclone.driver import front_end
 from cinder_localclone.driver import snapshots
 from cinder_localclone.encryption import devices
-from cinder_localclone.encryption import front_end
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import images
@@ -71,7 +72,8 @@ class Case(testtools.TestCase):
         return row
 
     def create(self, row):
-        create.create_for_nova(self.a.node, row, front_end.Header('c', 256))
+        create.create_for_nova(
+            self.a.node, row, volume_types.HeaderForNova('c', 256))
 
     def left(self):
         return self.a.lvs, self.a.devices
@@ -175,7 +177,7 @@ class CreateTest(Case):
         it is of the same type, and has no key.
         """
         self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.encryption.front_end.volume_types.is_encrypted',
+            'cinder_localclone.driver.front_end.volume_types.is_encrypted',
             side_effect=lambda context, type_id: type_id == 'encrypted'))
         key, none, temporary = (
             types.SimpleNamespace(encryption_key_id=key, volume_type_id=of)

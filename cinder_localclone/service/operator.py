@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend that a command is about, from Cinder's own configuration.
+"""What the operator's command may ask of a node: one backend, as root or not.
+
+The backend is read from Cinder's own configuration. The command acts with what
+the volume service has, in a process of its own, with the same locks.
 
 Imports are where they are needed: Cinder's database layer and the message bus
 take seconds on a small machine, and a restore at boot needs neither.
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
 import os
 import socket
 import typing
 
 from oslo_config import cfg
 
-from cinder_localclone.cmd import errors
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
+    import cinder_localclone.core.boot_plan
+    import cinder_localclone.core.formats.cryptsetup_cli
+    import cinder_localclone.core.node
     import cinder_localclone.core.state
     import cinder_localclone.db.inventory
-    import cinder_localclone.encryption.key_manager
+    import cinder_localclone.service.key_manager
     import cinder_localclone.service.rpc
     import cinder_localclone.storage.clone
     import cinder_localclone.storage.cryptsetup
@@ -45,6 +56,8 @@ SECTION_OPTS = (
     cfg.StrOpt('volume_group', default='cinder-volumes'),
     cfg.StrOpt('lvm_type', default='auto'),
     *options.localclone_opts)
+_FILES = 'file://'
+Lock = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 class Section:
@@ -204,10 +217,10 @@ class Backend:
             options.sealed_keys(self.conf), self.conf.localclone_key_cache_dir,
             self.name)
 
-    def keys(self) -> 'cinder_localclone.encryption.key_manager.Keys':
+    def keys(self) -> 'cinder_localclone.service.key_manager.Keys':
         """The key manager, with the credentials of the service."""
         self.load_cinder()
-        from cinder_localclone.encryption import key_manager
+        from cinder_localclone.service import key_manager
         return key_manager.Keys(self.conf.localclone_key_auth)
 
     def nodes(self) -> dict[str, bool]:
@@ -317,3 +330,142 @@ def hosts_of(
     hosts = {move.destination, move.source} if move else {home_of(volume)}
     hosts |= {each.cleanup_node for each in remains}
     return sorted(host for host in hosts if host)
+
+
+def node(backend: Backend) -> 'cinder_localclone.core.node.Node':
+    """The rooms of a backend on this node, as its service has them."""
+    backend.connect()
+    from cinder import coordination
+    from cinder.volume import configuration
+    from cinder.volume import driver
+    from cinder.volume.drivers import lvm
+    from oslo_config import cfg
+
+    from cinder_localclone.service import assembly
+    from cinder_localclone.service import options
+    conf = configuration.Configuration(
+        driver.volume_opts + lvm.volume_opts + options.localclone_opts,
+        config_group=backend.name)
+    found = assembly.assemble(
+        conf, backend.host, backend.name, backend.stack().pool).node
+    owner = owner_of_locks(cfg.CONF.coordination.backend_url)
+    with acting_as(owner):
+        coordination.COORDINATOR.start()
+    return dataclasses.replace(found, lock=_as_owner(found.lock, owner))
+
+
+def owner_of_locks(url: str) -> tuple[int, int] | None:
+    """Whose the files of locks are, if locks are files.
+
+    :param url: where Cinder coordinates its services
+    :returns: user and group
+    """
+    if not url.startswith(_FILES):
+        return None
+    found = os.stat(url.removeprefix(_FILES))
+    return found.st_uid, found.st_gid
+
+
+@contextlib.contextmanager
+def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
+    """Files that are made meanwhile are another user's.
+
+    A lock's file that is root's would lock out the volume service for good.
+    """
+    if owner is None or owner == (0, 0):
+        yield
+        return
+    user, group = owner
+    os.setegid(group)
+    try:
+        os.seteuid(user)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+    finally:
+        os.setegid(0)
+
+
+def _as_owner(lock: Lock, owner: tuple[int, int] | None) -> Lock:
+    @contextlib.contextmanager
+    def locked(name: str) -> Iterator[None]:
+        with contextlib.ExitStack() as held:
+            with acting_as(owner):
+                held.enter_context(lock(name))
+            yield
+    return locked
+
+
+# -- this node's encrypted volumes
+
+def unlock(backend: Backend, seconds: float, only: str | None = None
+           ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
+    """Open the volumes that were open when this node went down.
+
+    :param seconds: after which the others are left to the volume service
+    :param only: id of the only volume that is wanted
+    """
+    from cinder_localclone.encryption import upkeep
+    crypt = backend.crypt()
+    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
+    return upkeep.unlock(
+        backend.stack(), passed, crypt, backend.keys(), seconds, only)
+
+
+def locked(backend: Backend
+           ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
+    """Return what :func:`unlock` would open now, and why it is locked."""
+    from cinder_localclone.encryption import upkeep
+    crypt = backend.crypt()
+    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
+    return upkeep.locked(backend.stack(), passed, crypt, backend.keys())
+
+
+def open_wanted(backend: Backend, volume_ids: Collection[str] = ()
+                ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
+    """Open the volumes that attachments say are used on this node.
+
+    :param volume_ids: the only ones that are wanted; none: all
+    """
+    from cinder_localclone.encryption import upkeep
+    return upkeep.open_wanted(node(backend), volume_ids)
+
+
+def reencrypt(backend: Backend, volume_id: str) -> None:
+    """Become the process that re-encrypts a volume; don't return.
+
+    :raises CommandError: if the volume is not being re-encrypted
+    """
+    from cinder_localclone.core.formats import cryptsetup_cli
+    from cinder_localclone.encryption import operator
+    from cinder_localclone.storage.privsep import reencrypt_process
+    crypt = backend.crypt()
+    header = crypt.header(volume_id)
+    if header.reencryption is None:
+        raise errors.CommandError(
+            'Volume %s is not being re-encrypted.' % volume_id)
+    key, zone = operator.key_to_reencrypt(
+        crypt, backend.keys(), backend.stack().survey(), volume_id, header)
+    reencrypt_process.become_cryptsetup(
+        volume_id, key, header.reencryption.resilience,
+        cryptsetup_cli.zone(zone))
+
+
+def reencryptions(volume_ids: Collection[str]) -> tuple[
+        frozenset[str],
+        'dict[str, cinder_localclone.core.formats.cryptsetup_cli.Progress]']:
+    """Return what re-encrypts volumes of this node, and how far that is.
+
+    :param volume_ids: the volumes that are tagged so
+    :returns: ids of volumes that a process re-encrypts; progress, by volume
+    """
+    from cinder_localclone.core.formats import cryptsetup_cli
+    from cinder_localclone.storage.privsep import reencrypt_process
+    if not volume_ids:
+        return frozenset(), {}
+    said = {volume_id: cryptsetup_cli.last_progress(
+        reencrypt_process.said(volume_id)) for volume_id in volume_ids
+        if names.is_id(volume_id)}
+    return frozenset(reencrypt_process.running()), {
+        volume_id: each for volume_id, each in said.items() if each}

@@ -19,6 +19,7 @@ from cinder_localclone.core.formats import luks_binary
 from cinder_localclone.core.formats import luks_ending
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
+from cinder_localclone.core import pinning
 from cinder_localclone.core import pins
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
@@ -26,10 +27,9 @@ from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
-from cinder_localclone.encryption import pinning
-from cinder_localclone.encryption import recovery_keys
+from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import rotate
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.storage.privsep import cryptsetup_keys
 from tests.helpers import luks_headers
 from tests.helpers import own_key_case
@@ -274,7 +274,7 @@ class Real(real_headers_case.RealCase):
         opened, recorded = [], rows.recorded(volume)
         expected = pinning.of_row(recorded)
         if not by_row:
-            expected = unlock._expected(recorded.key)
+            expected = upkeep._expected(recorded.key)
         with mock.patch.object(cryptsetup_keys, 'open_device', lambda *args:
                                opened.append(args[2])):
             with contextlib.suppress(exceptions.LocalCloneError):
@@ -311,8 +311,8 @@ class RealHeaderTest(Real):
     def test_nothing_else_is_done_with_it(self):
         self.rewrite(segment(sector_size=4096))
         before = dict(self.world.secrets.kept)
-        for act in (rotate.rotate, recovery_keys.add,
-                    recovery_keys.remove):
+        for act in (rotate.rotate, operator.add_recovery_key,
+                    operator.remove_recovery_key):
             self.assertRaises(encryption_exceptions.ForeignHeader, act,
                               self.node, self.volume.id)
         self.assertEqual(before, self.world.secrets.kept)
@@ -329,7 +329,7 @@ class RealHeaderTest(Real):
         """What somebody has written goes."""
         self.rewrite(segment(encryption='cipher_null-ecb'))
         with self.through_the_cache():
-            headers.restore(self.node, self.volume.id)
+            operator.restore_header(self.node, self.volume.id)
         self.assert_sound()
 
 

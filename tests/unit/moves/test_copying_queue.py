@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is to be copied: the rule, and what the nodes do about it."""
+"""Whose turn it is to be copied: what the nodes do about it."""
 
-import collections
 import errno
-import itertools
-import random
 from unittest import mock
 
-import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.core import copies as copies_module
 from cinder_localclone.core import copies
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
@@ -19,195 +14,11 @@ from cinder_localclone.core import names
 from cinder_localclone.core.state import Phase
 from cinder_localclone.moves import copying
 from cinder_localclone.moves import hydration
-from cinder_localclone.moves import queue
-from cinder_localclone.service import options
 from cinder_localclone.volumes import exports
 from tests import world as worlds
 
 A, B, C, D = 'a@l', 'b@l', 'c@l', 'd@l'
-NONE = copies_module.Limits(0, 0)
-
-
-def entry(name, source=A, destination=B, **more):
-    return copies_module.Entry(
-        name, 'volume ' + name, source, destination, **more)
-
-
-def running(entries, limits=NONE, dead=()):
-    return ''.join(sorted(key for key, turn in queue.turns(
-        entries, limits, dead).items() if turn.runs))
-
-
-@ddt.ddt
-class OrderTest(testtools.TestCase):
-
-    LIMITS = copies_module.Limits(1, 0)
-
-    @ddt.named_data(
-        ('age', entry('b', began=1), entry('a', began=2)),
-        ('attached', entry('b', began=2, attached=True),
-         entry('a', began=1)),
-        ('awaited', entry('b', awaited=True),
-         entry('a', attached=True)),
-        ('awaited and attached', entry('b', awaited=True, attached=True),
-         entry('a', awaited=True)),
-        ('id', entry('a'), entry('b')),
-        ('stalled', entry('b', began=1),
-         entry('a', awaited=True, attached=True, stalled=1)),
-        ('stalled before', entry('b', stalled=1),
-         entry('a', awaited=True, attached=True, stalled=2)),
-        ('stalled or dead', entry('b', stalled=1),
-         entry('a', C, awaited=True)),
-        ('dead source', entry('b', began=1),
-         entry('a', C, awaited=True, attached=True)))
-    def test_which_of_two_comes_first(self, first, second):
-        for both in itertools.permutations((first, second)):
-            turns = queue.turns(both, self.LIMITS, {C})
-            self.assertEqual((0, 1), (
-                turns[first.shadow_id].place, turns[second.shadow_id].place))
-            self.assertEqual((True, False), (
-                turns[first.shadow_id].runs, turns[second.shadow_id].runs))
-            self.assertIs(second, turns[second.shadow_id].entry)
-
-    def test_a_dead_destination_copies_nothing_either(self):
-        self.assertEqual('b', running([entry('a', A, C), entry('b', A, B)],
-                                      copies_module.Limits(0, 1), {C}))
-
-    def test_nothing_is_waited_for_where_all_are_dead(self):
-        """Their kernels may serve; and there is nobody to make room for."""
-        entries = [entry(name, began=n) for n, name in enumerate('cba')]
-        self.assertEqual(
-            'bc', running(entries, copies_module.Limits(), {A, B}))
-
-    @ddt.data((copies_module.Limits(), 'abef'),
-              (copies_module.Limits(1, 1), 'ae'),
-              (copies_module.Limits(0, 2), 'abef'),
-              (copies_module.Limits(2, 0), 'abef'),
-              (NONE, 'abcdef'), (copies_module.Limits(-1, -2), 'abcdef'),
-              (copies_module.Limits(99, 99), 'abcdef'))
-    @ddt.unpack
-    def test_limits(self, limits, expected):
-        """Who waits for nodes holds nobody up who does not need these."""
-        entries = [entry(name, began=1) for name in 'abcd'] + [
-            entry(name, C, D, began=2) for name in 'ef']
-        self.assertEqual(expected, running(entries, limits))
-
-    def test_nobody(self):
-        self.assertEqual({}, queue.turns([], copies_module.Limits(), {A}))
-
-    @ddt.data(copies_module.Limits(1, 2), copies_module.Limits(2, 1))
-    def test_either_end_is_enough(self, limits):
-        one_source = [entry('a', A, B), entry('b', A, C), entry('c', A, D)]
-        one_end = [entry('a', A, D), entry('b', B, D), entry('c', C, D)]
-        self.assertEqual(limits.out_of, len(running(one_source, limits)))
-        self.assertEqual(limits.into, len(running(one_end, limits)))
-
-    def test_places(self):
-        """Among those that wait for the same nodes."""
-        entries = [*(entry(name, A, B) for name in 'abc'),
-                   *(entry(name, C, D) for name in 'defg')]
-        found = queue.turns(entries, copies_module.Limits(1, 1), ())
-        self.assertEqual([0, 1, 2, 0, 1, 2, 3],
-                         [found[name].place for name in 'abcdefg'])
-
-    @ddt.data((1, '1st'), (2, '2nd'), (3, '3rd'), (4, '4th'), (11, '11th'),
-              (12, '12th'), (13, '13th'), (21, '21st'), (112, '112th'))
-    @ddt.unpack
-    def test_in_words(self, place, word):
-        self.assertEqual('waiting for its turn (%s)' % word,
-                         copies_module.position_in_words(place))
-
-    def test_options(self):
-        conf = mock.Mock(localclone_max_copies_in=1,
-                         localclone_max_copies_out=2)
-        self.assertEqual(copies_module.Limits(1, 2), options.limits(conf))
-        defaults = {each.dest: each.default for each
-                    in options.localclone_opts}
-        self.assertEqual(copies_module.Limits(),
-                         options.limits(mock.Mock(**defaults)))
-
-
-@ddt.ddt
-class PropertyTest(testtools.TestCase):
-    """What holds whatever the entries, the limits and the dead are."""
-
-    def entries(self, chance, hosts):
-        return [entry('%02d' % n, *chance.sample(hosts, 2),
-                      attached=chance.random() < 0.3,
-                      awaited=chance.random() < 0.3,
-                      stalled=max(0, chance.randrange(-9, 4)),
-                      began=chance.randrange(5))
-                for n in range(chance.randrange(25))]
-
-    @ddt.data(*range(60))
-    def test_random(self, seed):
-        chance = random.Random(seed)
-        hosts = [A, B, C, D][:chance.randrange(2, 5)]
-        entries = self.entries(chance, hosts)
-        limits = copies_module.Limits(
-            *(chance.randrange(4) for _each in range(2)))
-        dead = set(chance.sample(hosts, chance.randrange(2)))
-        alive = {each.shadow_id for each in entries if not each.ends & dead}
-        rounds = 0
-        while entries:
-            turns = queue.turns(entries, limits, dead)
-            for _node in hosts:  # each reads the rows in its own order
-                chance.shuffle(entries)
-                self.assertEqual(turns, queue.turns(entries, limits, dead))
-            runs = [turn.entry for turn in turns.values() if turn.runs]
-            self.assert_within(limits, runs)
-            self.assert_none_runs_less(limits, turns, dead)
-            ends = {each.shadow_id for each in runs
-                    if each.shadow_id in alive}
-            if not ends:
-                break
-            entries = [each for each in entries
-                       if each.shadow_id not in ends]
-            rounds += 1
-        self.assertEqual(set(), alive & {
-            each.shadow_id for each in entries}, 'some never end')
-        self.assertLessEqual(rounds, 25)
-
-    def assert_within(self, limits, runs):
-        for count, limit in (
-                *((n, limits.into) for n in collections.Counter(
-                    each.destination for each in runs).values()),
-                *((n, limits.out_of) for n in collections.Counter(
-                    each.source for each in runs).values())):
-            self.assertTrue(limit == 0 or count <= limit)
-
-    def assert_none_runs_less(self, limits, turns, dead):
-        """The dead take nothing from the others; nobody waits for nothing."""
-        live = [turn.entry for turn in turns.values()
-                if not turn.entry.ends & dead]
-        alone = queue.turns(live, limits, dead)
-        self.assertEqual(
-            {key for key, turn in alone.items() if turn.runs},
-            {each.shadow_id for each in live if turns[each.shadow_id].runs})
-        runs = [turn.entry for turn in turns.values() if turn.runs]
-        for turn in turns.values():
-            if not turn.runs:
-                with testtools.ExpectedException(AssertionError):
-                    self.assert_within(limits, [*runs, turn.entry])
-
-
-class StallTest(testtools.TestCase):
-
-    def test_verdicts(self):
-        stall, end = hydration.Stall(), hydration.STALLED
-        for now, hydrated, verdict in (
-                (0, 7, None), (end - 1, 7, None), (end, 7, True),
-                (end + 5, 7, None), (2 * end - 1, 7, None),
-                (2 * end, 7, True), (2 * end + 6, 8, False),
-                (2 * end + 7, 8, None), (3 * end + 5, None, None),
-                (3 * end + 6, None, True), (3 * end + 7, 9, False)):
-            self.assertEqual(verdict, stall.check(hydrated, now), now)
-
-    def test_what_was_never_seen(self):
-        stall = hydration.Stall()
-        self.assertIsNone(stall.check(None, 5))
-        self.assertTrue(stall.check(None, 5 + hydration.STALLED))
-        self.assertIsNone(hydration.Stall().check(0, 1))
+NONE = copies.Limits(0, 0)
 
 
 class Base(testtools.TestCase):
@@ -220,7 +31,7 @@ class Base(testtools.TestCase):
         self.world = worlds.World(hosts=hosts)
         for node in self.world.nodes.values():
             object.__setattr__(node.node, 'limits', limits
-                               or copies_module.Limits())
+                               or copies.Limits())
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
 
     def moving(self, count, source=A, destination=B):
@@ -273,7 +84,7 @@ class ManyTest(Base):
 
     def test_the_next_begin_when_the_first_end(self):
         """In the same look, though its volume's turn in it was before."""
-        self.begin(limits=copies_module.Limits(1, 1))
+        self.begin(limits=copies.Limits(1, 1))
         volumes = self.moving(3)
         # A look takes the volumes by their ids; these began the other way.
         began = sorted(self.world.shadows.values(),
@@ -286,7 +97,7 @@ class ManyTest(Base):
         self.check(volumes)
 
     def test_other_nodes_are_told_who_is_next(self):
-        self.begin((A, B, C), copies_module.Limits(0, 1))
+        self.begin((A, B, C), copies.Limits(0, 1))
         first, = self.moving(1)
         second, = self.moving(1, destination=C)
         self.look()
@@ -313,16 +124,16 @@ class ManyTest(Base):
         By design: others get to see the turns when that is done.
         """
         first, second = self.moving(2)
-        copies = self.b.reconciler.copying
+        own = self.b.reconciler.copying
 
         def others(_turn):
             for volume in (first, second):
-                copies._turn(volume.name_id)
+                own._turn(volume.name_id)
             return True
-        copies.ended('x')
-        with mock.patch.object(queue.Turn, 'runs', property(others)):
-            with copies.look(self.world.shadows.values()):
-                self.assertEqual([], copies.next())
+        own.ended('x')
+        with mock.patch.object(copies.Turn, 'runs', property(others)):
+            with own.look(self.world.shadows.values()):
+                self.assertEqual([], own.next())
 
     def test_nobody_is_told_of_those_that_run_already(self):
         self.begin((A, B, C))
@@ -348,7 +159,7 @@ class ManyTest(Base):
             self.assertEqual(3, copies.call_count)
 
     def test_a_turn_of_an_earlier_look_is_not_used(self):
-        self.begin(limits=copies_module.Limits(1, 1))
+        self.begin(limits=copies.Limits(1, 1))
         one, two = self.moving(2)
         with self.b.lock(two.id):  # it is at work when the node looks
             self.look(self.b)
@@ -360,7 +171,7 @@ class ManyTest(Base):
 
     def test_a_turn_is_used_once(self):
         """A look may take minutes; what is asked for meanwhile sees more."""
-        self.begin(limits=copies_module.Limits(1, 1))
+        self.begin(limits=copies.Limits(1, 1))
         one, two = self.moving(2)
         reconciler = self.b.reconciler
         with reconciler.copying.look(self.b.node.records.moves_of(B)):
@@ -402,7 +213,7 @@ class PriorityTest(Base):
 
     def setUp(self):
         super().setUp()
-        self.begin(limits=copies_module.Limits(1, 1))
+        self.begin(limits=copies.Limits(1, 1))
         self.one, self.two, self.three = self.moving(3)
         self.look()
 
@@ -440,7 +251,7 @@ class PriorityTest(Base):
         with mock.patch.object(waker, '_send', return_value=[]) as send:
             waker.wake(0)
         send.assert_called_once_with(
-            {self.one.name_id: copies_module.Step(32, 8)})
+            {self.one.name_id: copies.Step(32, 8)})
 
     def test_a_live_move_is_not_in_the_queue(self):
         live = self.world.create_volume(A)
@@ -452,7 +263,7 @@ class PriorityTest(Base):
         self.assert_copying(self.one)
         move = self.a.node.records.move_of(live.id)
         self.assertIs(Phase.STARTING, move.phase)
-        self.assertNotIn(move.shadow_id, queue.turns(
+        self.assertNotIn(move.shadow_id, copies.turns(
             self.a.node.records.copies(A), NONE, ()))
 
     def test_what_the_guest_has_written_all_of_needs_no_turn(self):
@@ -514,7 +325,7 @@ class FailingTest(Base):
 
     def setUp(self):
         super().setUp()
-        self.begin((A, B, C), copies_module.Limits(1, 1))
+        self.begin((A, B, C), copies.Limits(1, 1))
         self.now = self.useFixture(fixtures.MockPatchObject(
             copying.timeutils, 'now', return_value=0)).mock
 

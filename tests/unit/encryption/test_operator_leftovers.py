@@ -9,22 +9,22 @@ from cinder.tests.unit import utils
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd.encryption import leftovers as encryption_care
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
 from cinder_localclone.db import secrets
-from cinder_localclone.encryption import key_manager
-from cinder_localclone.encryption import leftovers
+from cinder_localclone.encryption import operator
+from cinder_localclone.service import key_manager
+from cinder_localclone.service import operator as backends
 from tests.helpers import records_case
 from tests.helpers import specs
 from tests.world import fake_key_manager
 
 GONE, HERE, FAR = ('%s-cd3d-4029-88f4-3c64da986803' % begin for begin in (
     'aaaaaaaa', 'bbbbbbbb', 'cccccccc'))
-SECRET, BACKUP = leftovers.SECRET, leftovers.BACKUP
+SECRET, BACKUP = operator.SECRET, operator.BACKUP
 
 
 class RecordsTest(records_case.Base):

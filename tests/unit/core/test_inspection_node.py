@@ -8,11 +8,11 @@ import testtools
 
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
-from cinder_localclone.volumes import inspect
 from tests.helpers import inventory_rows
 from tests import world as worlds
 
@@ -55,8 +55,8 @@ CLONE = device(names.clone(SHADOW), '253:9',
 class DifferingTest(testtools.TestCase):
 
     def differing(self, found, host=A, clones=None, **record):
-        return inspect.differing(
-            inspect.Record(host, **record), found, clones or {})
+        return inspection.differing(
+            inspection.Record(host, **record), found, clones or {})
 
     def row(self, host=A, **more):
         return inventory_rows.row(V1, host, **more)
@@ -133,15 +133,15 @@ class DifferingTest(testtools.TestCase):
                          inventory_rows.lv('root'), inventory_rows.lv(
                              names.snapshot_lv(SHADOW), *names.tags(
                                  volume=V2, snapshot=SHADOW))])
-        self.assertEqual(['volume-' + V2], inspect.unknown_lvs(
-            inspect.Record(A, volumes=[self.row()]), found))
+        self.assertEqual(['volume-' + V2], inspection.unknown_lvs(
+            inspection.Record(A, volumes=[self.row()]), found))
 
     def test_what_is_doomed_is_not_unknown(self):
         """Though its node died before it could take the tags off."""
         found = present([inventory_rows.lv(
             names.doomed(A, 12 * 'f'), *names.tags(volume=V2))])
-        self.assertEqual([], inspect.unknown_lvs(
-            inspect.Record(A), found))
+        self.assertEqual([], inspection.unknown_lvs(
+            inspection.Record(A), found))
 
 
 class WorldTest(testtools.TestCase):
@@ -157,10 +157,10 @@ class WorldTest(testtools.TestCase):
             clones = {move.shadow_id: node.sim_stack.clone_status(
                 move.shadow_id) for move in moves
                 if node.sim_stack.survey().clone(move.shadow_id)}
-            record = inspect.Record(host, rows, moves)
-            yield host, inspect.differing(
+            record = inspection.Record(host, rows, moves)
+            yield host, inspection.differing(
                 record, node.sim_stack.survey(), clones)
-            yield host, inspect.unknown_lvs(
+            yield host, inspection.unknown_lvs(
                 record, node.sim_stack.survey())
 
     def test_a_move(self):

@@ -10,16 +10,16 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import boot
-from cinder_localclone.cmd import errors
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import source
+from cinder_localclone.service import operator as backends
 from tests import world as worlds
 from tests.world import crypt
 
@@ -33,7 +33,7 @@ class Case(testtools.TestCase):
         self.world = worlds.World()
         self.a = self.world.nodes[A]
         self.crypt, self.keys = crypt.SimCrypt(self.a), crypt.SimKeys(self.a)
-        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 0.05))
+        self.useFixture(fixtures.MockPatchObject(upkeep, 'PAUSE', 0.05))
         self.addCleanup(self.end_those_left_behind, threading.enumerate())
 
     def end_those_left_behind(self, before):
@@ -56,7 +56,7 @@ class Case(testtools.TestCase):
 
     def unlock(self, seconds=20, passed=types.MappingProxyType({}),
                only=None):
-        return {each.volume_id: each for each in unlock.unlock(
+        return {each.volume_id: each for each in upkeep.unlock(
             self.a.sim_stack, passed, self.crypt, self.keys, seconds, only)}
 
     def states(self, **how):
@@ -204,11 +204,11 @@ class UnlockTest(Case):
                 raise encryption_exceptions.KeyUnavailable(reason='late')
             return ask(key)
         with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
-                unlock.time, 'sleep') as slept:
+                upkeep.time, 'sleep') as slept:
             self.assertEqual({volume.id: 'opened'}, self.states())
         self.assertEqual(2, len(slept.mock_calls))
         for call in slept.mock_calls:
-            self.assertAlmostEqual(unlock.PAUSE, call.args[0], 1)
+            self.assertAlmostEqual(upkeep.PAUSE, call.args[0], 1)
 
     def test_pause_that_outlasts_the_time_that_there_is(self):
         """The volume service is at work on the volume by then."""
@@ -217,10 +217,10 @@ class UnlockTest(Case):
 
         def sleep(seconds):
             now[0] += seconds + 9  # the node is busy
-        with mock.patch.object(unlock.time, 'monotonic', lambda: now[0]), \
-                mock.patch.object(unlock.time, 'sleep', sleep), \
-                mock.patch.object(unlock, '_unlock', autospec=True,
-                                  side_effect=unlock._unlock) as tried:
+        with mock.patch.object(upkeep.time, 'monotonic', lambda: now[0]), \
+                mock.patch.object(upkeep.time, 'sleep', sleep), \
+                mock.patch.object(upkeep, '_unlock', autospec=True,
+                                  side_effect=upkeep._unlock) as tried:
             found = self.unlock(seconds=5)[volume.id]
         self.assertEqual('locked', found.state)
         tried.assert_called_once()
@@ -241,14 +241,14 @@ class UnlockTest(Case):
                 self.crypt.open(volume.id, b'key secret-%s' % (
                     volume.id.encode()), True)
         with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
-                unlock.time, 'sleep', sleep):
+                upkeep.time, 'sleep', sleep):
             self.assertEqual({volume.id: 'open'}, self.states())
         self.assertEqual([], self.world.wrongs)
 
     def test_headers_that_stay_locked_hold_up_no_other(self):
         """Each waits for its lock; those that did not come after all."""
-        volumes = [self.volume() for _ in range(unlock.AT_ONCE + 1)]
-        *_others, last = [each.volume_id for each in unlock.plan(
+        volumes = [self.volume() for _ in range(upkeep.AT_ONCE + 1)]
+        *_others, last = [each.volume_id for each in boot_plan.encrypted(
             self.a.sim_stack.survey())]
         act = self.crypt.open
 
@@ -268,8 +268,8 @@ class UnlockTest(Case):
         """There is no time for that; the reason is told."""
         volume = self.volume()
         self.world.secrets.state = crypt.AWAY
-        with mock.patch.object(unlock, 'PAUSE', 99), mock.patch.object(
-                unlock.time, 'sleep') as slept:
+        with mock.patch.object(upkeep, 'PAUSE', 99), mock.patch.object(
+                upkeep.time, 'sleep') as slept:
             found = self.unlock()[volume.id]
         self.assertIn('away', found.problem)
         slept.assert_not_called()
@@ -277,17 +277,17 @@ class UnlockTest(Case):
     def test_what_is_gone_while_the_key_manager_is_asked(self):
         gone = mock.Mock(**{'lvs.return_value': {}})
         here, passed = (boot_plan.Local('v', lv, 0) for lv in ('lv', ''))
-        self.assertRaises(exceptions.NotPossible, unlock._check_noted,
+        self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
                           gone, here)
-        unlock._check_noted(gone, passed)
+        upkeep._check_noted(gone, passed)
 
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
         volume = self.volume()
-        local, = unlock.plan(self.a.sim_stack.survey())
-        unlock._check_noted(self.a.sim_stack, local)
+        local, = boot_plan.encrypted(self.a.sim_stack.survey())
+        upkeep._check_noted(self.a.sim_stack, local)
         self.a.disk.tags[volume.name] |= {names.AWAY}
-        self.assertRaises(exceptions.NotPossible, unlock._check_noted,
+        self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
                           self.a.sim_stack, local)
 
     def test_what_leaves_while_the_key_manager_is_asked(self):
@@ -351,7 +351,7 @@ class UnlockTest(Case):
             hangs.set()
             for each in left:
                 each.join(10)
-        self.assertEqual(unlock.AT_ONCE, len(begun), volumes)
+        self.assertEqual(upkeep.AT_ONCE, len(begun), volumes)
 
     def test_other_secret_of_a_rotation(self):
         volume = self.volume()
@@ -377,7 +377,7 @@ class SealedTest(Case):
                 self.opened.id.encode()))}
         self.world.secrets.state = crypt.AWAY
         # It is not waited for.
-        self.useFixture(fixtures.MockPatchObject(unlock, 'PAUSE', 99))
+        self.useFixture(fixtures.MockPatchObject(upkeep, 'PAUSE', 99))
 
     def test_opened(self):
         other = self.volume()
@@ -451,7 +451,7 @@ class SealedTest(Case):
 class LockedTest(Case):
 
     def locked(self, **passed):
-        return {each.volume_id: each.problem for each in unlock.locked(
+        return {each.volume_id: each.problem for each in upkeep.locked(
             self.a.sim_stack, passed.get('passed', {}), self.crypt,
             self.keys)}
 
@@ -486,7 +486,7 @@ class LockedTest(Case):
 
     def test_most_are_not_looked_into(self):
         volumes = [self.volume() for _ in range(4)]
-        with mock.patch.object(unlock, 'LOOKED_INTO', 2), \
+        with mock.patch.object(upkeep, 'LOOKED_INTO', 2), \
                 mock.patch.object(self.crypt, 'header',
                                   wraps=self.crypt.header) as looked:
             self.assertEqual({each.id for each in volumes},
@@ -499,22 +499,23 @@ class PlanTest(Case):
     def test_what_is_here_is_not_passed_through(self):
         volume = self.volume()
         present = self.a.sim_stack.survey()
-        self.assertEqual([volume.name], [local.lv for local in unlock.plan(
-            present, self.noted(volume))])
+        self.assertEqual([volume.name], [
+            local.lv for local in boot_plan.encrypted(
+                present, self.noted(volume))])
         self.assertEqual(
             [(volume.id, ''), ('other', '')],
             [(local.volume_id, local.passed and local.lv)
-             for local in unlock.plan(present, {'other': ('l', 'k')})])
-        self.assertIsInstance(unlock.plan(present)[0], boot_plan.Local)
+             for local in boot_plan.encrypted(present, {'other': ('l', 'k')})])
+        self.assertIsInstance(boot_plan.encrypted(present)[0], boot_plan.Local)
 
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""
         volume, other = self.volume(), self.volume()
-        noted = {each.id: unlock.noted_on_body(
+        noted = {each.id: upkeep.noted_on_body(
             self.a.sim_stack.survey(), each.id) for each in (volume, other)}
         self.assertEqual(self.noted(volume, other), noted)
         self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
-        self.assertEqual(('', ''), unlock.noted_on_body(
+        self.assertEqual(('', ''), upkeep.noted_on_body(
             self.a.sim_stack.survey(), volume.id))
 
 
@@ -527,7 +528,7 @@ class CommandTest(Case):
         app.backend().crypt().passed.return_value = {
             'p': ('l', 'k'), 'left': ('m', 'k')}
         command = boot.Unlock(app, None)
-        with mock.patch.object(unlock, 'unlock',
+        with mock.patch.object(upkeep, 'unlock',
                                return_value=outcome) as called:
             columns, rows = command.take_action(
                 command.get_parser('x').parse_args(words))
@@ -535,8 +536,8 @@ class CommandTest(Case):
         return rows, app.exit_code, called.call_args.args
 
     def test_some_and_none(self):
-        opened = unlock.Outcome('v', 'l', 'opened')
-        locked = unlock.Outcome('w', 'm', 'locked', 'no key')
+        opened = boot_plan.Outcome('v', 'l', 'opened')
+        locked = boot_plan.Outcome('w', 'm', 'locked', 'no key')
         for outcome, code in (([opened, locked], 0), ([locked], 1), ([], 0),
                               ([opened], 0), ([locked, locked], 1)):
             self.assertEqual(code, self.run_command(outcome)[1])

@@ -8,7 +8,6 @@ be there all the same.
 """
 
 from collections.abc import Mapping
-import dataclasses
 from typing import Any
 
 from cinder import context as cinder_context
@@ -21,17 +20,10 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
+from cinder_localclone.core import volume_types as core_types
 from cinder_localclone.encryption import policy
 
 LOG = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Header:
-    """What a volume type says of the header of its volumes."""
-
-    cipher: str
-    key_bits: int
 
 
 def why_not(metadata: Mapping[str, Any]) -> str:
@@ -58,7 +50,8 @@ def is_encrypted(volume: objects.Volume) -> bool:
         cinder_context.get_admin_context(), volume.volume_type_id))
 
 
-def wanted(node: Node, volume: objects.Volume) -> Header | None:
+def wanted(node: Node, volume: objects.Volume
+           ) -> core_types.HeaderForNova | None:
     """The header of a volume that is to be created, by its type.
 
     :returns: None if Nova is not to encrypt it
@@ -79,7 +72,8 @@ def wanted(node: Node, volume: objects.Volume) -> Header | None:
         raise exceptions.NotReady(
             host=node.host, reason='its kernel has no dm-flakey '
             '(CONFIG_DM_FLAKEY), or the module is missing')
-    return Header(metadata['cipher'], int(metadata['key_size']))
+    return core_types.HeaderForNova(
+        metadata['cipher'], int(metadata['key_size']))
 
 
 def check_alike(volume: objects.Volume, image: Any, what: str) -> None:

@@ -6,10 +6,10 @@ import dataclasses
 import ddt
 import testtools
 
+from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
-from cinder_localclone.volumes import inspect
 from tests.helpers.node_rows import A
 from tests.helpers.node_rows import B
 from tests.helpers.node_rows import moving
@@ -120,9 +120,9 @@ class DifferencesTest(testtools.TestCase):
     @ddt.unpack
     def test_differences(self, _what, found, move, words):
         if move and move.is_over:
-            wrong = inspect.differences(found, None, B, NEW, [move])
+            wrong = inspection.differences(found, None, B, NEW, [move])
         else:
-            wrong = inspect.differences(found, move, A, 'x')
+            wrong = inspection.differences(found, move, A, 'x')
         if words is None:
             self.assertEqual([], wrong)
         else:

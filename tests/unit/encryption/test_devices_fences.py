@@ -11,8 +11,7 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import reencrypt
-from cinder_localclone.encryption import reencrypt_pause
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.volumes import extend
 from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
@@ -180,9 +179,9 @@ class FencesTest(Case):
         """
         def paused():
             with contextlib.suppress(OSError), self.node.lock(
-                    self.volume.id), reencrypt_pause.for_a_moment(
+                    self.volume.id), devices.reencryption_paused(
                         self.node, self.volume.id):
-                reencrypt_pause.settle(self.node, self.volume)
+                devices.settle_reencryption(self.node, self.volume)
                 self.assertEqual(set(), self.a.reencrypting)
                 raise OSError
             return bool(self.a.reencrypting)
@@ -198,7 +197,7 @@ class FencesTest(Case):
 
     def test_killed_within_a_moment(self):
         """It has to be recovered before it goes on."""
-        with self.node.lock(self.volume.id), reencrypt_pause.for_a_moment(
+        with self.node.lock(self.volume.id), devices.reencryption_paused(
                 self.node, self.volume.id):
             sim.kill(self.a, self.volume.id)
         self.assertEqual(set(), self.a.reencrypting)
@@ -206,7 +205,7 @@ class FencesTest(Case):
     def test_passed_through(self):
         with self.node.lock(self.volume.id):
             self.assertTrue(self.a.reencrypting)
-            reencrypt_pause.settle(self.node, self.volume)
+            devices.settle_reencryption(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
         with mock.patch.object(self.a.reconciler.serving, 'try_to_settle'):
             self.look()
@@ -268,7 +267,7 @@ class FencesTest(Case):
             with self.node.lock(self.volume.id):
                 error = self.assertRaises(
                     encryption_exceptions.NotRecovered,
-                    unlock.activate.open_volume, self.node.crypt,
+                    upkeep.activate.open_volume, self.node.crypt,
                     self.node.keys, self.volume.id, self.expected(), **how)
             self.assertIn('Do not restore a backup', str(error))
         self.assertTrue(self.header.under_way.interrupted)

@@ -1,33 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening this node's encrypted volumes after a boot, before guests start.
+"""What a node does with all its encrypted volumes: unlock, and sweeps.
 
-From LVM's tags and the volumes' own headers, and the key manager: neither
-the database nor the message bus is asked. The tags say which secret may be
-asked for, and for which header. The volume service's looks open what was not
-opened here.
+After a boot it opens them before guests start, from LVM's tags and the
+volumes' own headers, and the key manager: neither the database nor the message
+bus is asked. The tags say which secret may be asked for, and for which header.
+
+Periodic sweeps open what was not opened then, have re-encryptions go on, keep
+header backups, and remove sealed keys. A node keeps sealed keys only of
+volumes that are in use there. A boot opens volumes without their locks, so it
+may seal a key just after the volume service has closed the volume, or the
+volume has moved away.
 """
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Mapping
-import dataclasses
+from collections.abc import Iterable
+import functools
 import logging
 import queue
 import threading
 import time
-import types
-import typing
 
+from cinder_localclone.core import attachments
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
+from cinder_localclone.core.node import Node
+from cinder_localclone.core import objects
+from cinder_localclone.core import pinning
+from cinder_localclone.core import rows
 from cinder_localclone.encryption import activate
-from cinder_localclone.encryption import pinning
+from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import header_backups
+from cinder_localclone.encryption import reencrypt
 
 LOG = logging.getLogger(__name__)
 
@@ -41,42 +53,14 @@ LOOKED_INTO = 10
 #: What became of a volume.
 OPEN, OPENED, LOCKED = 'open', 'opened', 'locked'
 _NOT_DONE = 'there was no time left'
+_NOT_USED = 'no attachment says that it is used on this node'
+_NOT_OURS = 'this driver does not encrypt it'
+_NO_HANDLE = ('it has no handle on this node; the volume service makes one '
+              'as soon as it can')
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of one volume.
-
-    :param state: open (it was before), opened, or locked
-    :param problem: why it is locked
-    :param passing: whether that may pass in a moment
-    """
-
-    volume_id: str
-    lv: str
-    state: str
-    problem: str = ''
-    passing: bool = False
-
-
-#: UUIDs of headers and references of secrets, by volume id.
-Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
-
-
-def plan(present: survey.Survey, passed: Known = types.MappingProxyType({})
-         ) -> list[boot_plan.Local]:
-    """The volumes that were open when the node went down. Pure.
-
-    :param passed: those that were passed through here, and encrypted
-    """
-    here = [local for local in boot_plan.plan(present)
-            if local.lv and names.OPENED in present.lvs[local.lv].tags]
-    own = {local.volume_id for local in here}
-    return here + [boot_plan.Local(volume_id, '', 0, passed='yes')
-                   for volume_id in sorted(passed) if volume_id not in own]
-
-
-def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]) -> Known:
+def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]
+             ) -> boot_plan.Known:
     """What is noted of the volumes that are passed through here.
 
     Of most there is nothing: they are not encrypted by this driver, whatever
@@ -88,7 +72,7 @@ def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]) -> Known:
             if volume_id in passed}
 
 
-def known(present: survey.Survey, passed: Known) -> Known:
+def known(present: survey.Survey, passed: boot_plan.Known) -> boot_plan.Known:
     """What is noted on this node of the volumes that it has, or had. Pure."""
     facts = [names.facts(lv.tags) for lv in present.lvs.values()
              if names.OPENED in lv.tags and names.AWAY not in lv.tags]
@@ -115,9 +99,9 @@ def facts_on_body(present: survey.Survey, volume_id: str
     return {}
 
 
-def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
-           keys: crypt_interfaces.Keys, seconds: float, only: str
-           | None = None) -> list[Outcome]:
+def unlock(stack: storage.Stack, passed: boot_plan.Known,
+           crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+           seconds: float, only: str | None = None) -> list[boot_plan.Outcome]:
     """Open all that can be; one that fails does not stop the others.
 
     Their headers are not written: this node can't know whether another one
@@ -130,11 +114,11 @@ def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     :param only: id of the only volume that is wanted
     """
     present = stack.survey()
-    wanted = [local for local in plan(present, passed)
+    wanted = [local for local in boot_plan.encrypted(present, passed)
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, passed)
 
-    def act(local: boot_plan.Local, again: bool) -> Outcome:
+    def act(local: boot_plan.Local, again: bool) -> boot_plan.Outcome:
         # The volume service has not waited: it may have opened it, or made
         # another handle.
         found = stack.survey() if again else present
@@ -144,8 +128,9 @@ def unlock(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     return _side_by_side(act, wanted, deadline)
 
 
-def locked(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
-           keys: crypt_interfaces.Keys) -> list[Outcome]:
+def locked(stack: storage.Stack, passed: boot_plan.Known,
+           crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys
+           ) -> list[boot_plan.Outcome]:
     """What :func:`unlock` would open now, and what keeps it from that.
 
     Nothing is opened. The first ones only are looked into, one by one.
@@ -155,13 +140,13 @@ def locked(stack: storage.Stack, passed: Known, crypt: crypt_interfaces.Crypt,
     return [_look_into(present, crypt, keys, local,
                        noted.get(local.volume_id, ('', '')), number)
             for number, local in enumerate(
-                each for each in plan(present, passed)
+                each for each in boot_plan.encrypted(present, passed)
                 if not present.crypt(each.volume_id))]
 
 
 def _look_into(present: survey.Survey, crypt: crypt_interfaces.Crypt,
                keys: crypt_interfaces.Keys, local: boot_plan.Local,
-               noted: tuple[str, str], number: int) -> Outcome:
+               noted: tuple[str, str], number: int) -> boot_plan.Outcome:
     problem = _obstacle(present, local, noted)
     if not problem and number < LOOKED_INTO:
         luks, key = noted
@@ -184,9 +169,9 @@ def _obstacle(present: survey.Survey, local: boot_plan.Local,
         'this node has no record of the volume\'s header and secret')
 
 
-def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
+def _side_by_side(act: Callable[[boot_plan.Local, bool], boot_plan.Outcome],
                   wanted: list[boot_plan.Local], deadline: float
-                  ) -> list[Outcome]:
+                  ) -> list[boot_plan.Outcome]:
     """A few at a time; who is not done in time is left behind.
 
     Whoever comes back from there begins with no other. What is to be tried
@@ -194,7 +179,7 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
 
     :param act: ``act(local, again)``; whether it was tried before
     """
-    done: dict[int, Outcome] = {}
+    done: dict[int, boot_plan.Outcome] = {}
     waiting: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
     for number in range(len(wanted)):
         waiting.put((0, number))
@@ -227,8 +212,9 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], Outcome],
 
 
 def _locked(local: boot_plan.Local, problem: str, passing: bool = False
-            ) -> Outcome:
-    return Outcome(local.volume_id, local.lv, LOCKED, problem, passing)
+            ) -> boot_plan.Outcome:
+    return boot_plan.Outcome(
+        local.volume_id, local.lv, LOCKED, problem, passing)
 
 
 def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
@@ -249,10 +235,11 @@ def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
 
 def _unlock(stack: storage.Stack, present: survey.Survey,
             crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
-            local: boot_plan.Local, noted: tuple[str, str]) -> Outcome:
+            local: boot_plan.Local, noted: tuple[str, str]
+            ) -> boot_plan.Outcome:
     luks, key = noted
     if present.crypt(local.volume_id):
-        return Outcome(local.volume_id, local.lv, OPEN)
+        return boot_plan.Outcome(local.volume_id, local.lv, OPEN)
     problem = _obstacle(present, local, noted)
     if problem:
         return _locked(local, problem)
@@ -262,7 +249,7 @@ def _unlock(stack: storage.Stack, present: survey.Survey,
                              keep_header=True, luks=luks,
                              recovers=not local.passed,
                              check=lambda: _check_noted(stack, local))
-        return Outcome(local.volume_id, local.lv, OPENED)
+        return boot_plan.Outcome(local.volume_id, local.lv, OPENED)
     except exceptions.LocalCloneError as exc:
         return _locked(local, str(exc), _is_passing(exc))
     except Exception as exc:
@@ -284,3 +271,137 @@ def _is_passing(exc: Exception) -> bool:
     return isinstance(exc, encryption_exceptions.HeaderInUse) or any(
         isinstance(each, encryption_exceptions.KeyUnavailable)
         for each in (exc, exc.__cause__))
+
+
+def open_wanted(node: Node, volume_ids: Collection[str] = ()
+                ) -> list[boot_plan.Outcome]:
+    """Open all that can be; one that fails does not stop the others.
+
+    One by one: each has its own lock.
+
+    :param volume_ids: the only ones that are wanted; of each it is said what
+        became of it
+    """
+    return [_open_locked(node, volume_id) for volume_id in
+            volume_ids or sorted(each.id for each in _here(node)
+                                 if _concerns(node, each))]
+
+
+def _here(node: Node) -> list[objects.Volume]:
+    return [*node.records.volumes_of(node.host),
+            *node.attachments.passed_to(node.host)]
+
+
+def _concerns(node: Node, volume: objects.Volume) -> bool:
+    try:
+        return not _why_unwanted(node, volume)
+    except exceptions.LocalCloneError:
+        return True  # which is said of that volume, and stops no other
+
+
+def _open_locked(node: Node, volume_id: str) -> boot_plan.Outcome:
+    try:
+        with node.lock(volume_id):
+            return _open(node, volume_id)
+    except exceptions.LocalCloneError as exc:
+        problem = str(exc)
+    except Exception as exc:
+        LOG.exception('Volume %s was not opened.', volume_id)
+        problem = '%s: %s' % (type(exc).__name__, exc)
+    return boot_plan.Outcome(volume_id, '', LOCKED, problem)
+
+
+def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
+    volume = node.records.volume(volume_id)
+    problem = _why_unwanted(node, volume)
+    if volume is None or problem:
+        return boot_plan.Outcome(volume_id, '', LOCKED, problem)
+    lv = volume.name if rows.is_home(volume, node.host) else ''
+    present = node.stack.survey()
+    if present.crypt(rows.handle_id(volume)):
+        return boot_plan.Outcome(volume_id, lv, OPEN)
+    if present.handle(rows.handle_id(volume)) is None:
+        return boot_plan.Outcome(volume_id, lv, LOCKED, _NO_HANDLE)
+    devices.open(node, volume, lv)
+    return boot_plan.Outcome(volume_id, lv, OPENED)
+
+
+def _why_unwanted(node: Node, volume: objects.Volume | None) -> str:
+    """Why a volume is not to be open on this node; '' if it is."""
+    if volume is None or not rows.recorded(volume):
+        return _NOT_OURS
+    here = (rows.is_home(volume, node.host)
+            or nodes.connection_to(node, volume, node.host))
+    return '' if here and devices.is_wanted(node, volume) else _NOT_USED
+
+
+def sweep_sealed_keys(node: Node) -> None:
+    """Remove the keys of volumes that nobody uses here.
+
+    A volume that fails does not stop the others; the next look tries again.
+    """
+    try:
+        kept = node.crypt.sealed_volumes()
+        unused = kept and kept - _in_use(node, kept)
+    except exceptions.LocalCloneError as exc:
+        LOG.error('This node removed no kept keys: it could not find out '
+                  'which of them are still in use, will retry: %s',
+                  exc)
+        return
+    for volume_id in sorted(unused):
+        nodes.attempt(
+            node, volume_id,
+            functools.partial(_forget_if_unused, node, volume_id),
+            functools.partial(events.failed, events.NOT_RECONCILED,
+                              volume=volume_id))
+
+
+def _forget_if_unused(node: Node, volume_id: str) -> None:
+    volume = node.records.volume(volume_id)
+    if ((volume is None or not _may_have_to_be_opened(node, volume))
+            and not _in_use(node, {volume_id})):
+        node.crypt.forget_sealed(volume_id)
+
+
+def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
+    if not names.same_backend(volume.host, node.host):
+        # Another service on this node may keep its keys there, too.
+        return attachments.may_be_attached(volume) or any(
+            node.is_at(each.connector, node.host)
+            for each in volume.volume_attachment)
+    if rows.is_home(volume, node.host):
+        return devices.is_wanted(node, volume) is not False
+    return nodes.connection_to(node, volume, node.host) is not None
+
+
+def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
+    """Those that are open on this node, or that a boot would open."""
+    present = node.stack.survey()
+    opened = known(present, node.crypt.passed())
+    return {volume_id for volume_id in volume_ids
+            if volume_id in opened or present.crypt(volume_id)}
+
+
+class Sweeps:
+    """The periodic passes over a node's encrypted volumes.
+
+    Each knows from one to the next what needs no second look.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._reencryptions = reencrypt.Look(node)
+        self._backups = header_backups.Look(node)
+
+    def resume_reencryptions(self, volumes: Iterable[objects.Volume],
+                             present: survey.Survey) -> None:
+        """Have go on what may, and end what has ended.
+
+        :param volumes: at home here
+        :param present: what there is on this node
+        """
+        self._reencryptions.look(volumes, present)
+
+    def keep_header_backups(self) -> None:
+        """Make the header backups that are missing, and drop old ones."""
+        self._backups.look()

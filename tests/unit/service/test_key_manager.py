@@ -27,7 +27,7 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.volume_types import KeyFormat
-from cinder_localclone.encryption import key_manager
+from cinder_localclone.service import key_manager
 from tests.world.fake_key_manager import Answer
 from tests.world.fake_key_manager import Manager
 

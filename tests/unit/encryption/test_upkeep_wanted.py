@@ -7,12 +7,12 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import boot
-from cinder_localclone.cmd.encryption import keys
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
-from cinder_localclone.encryption import unlock_wanted
+from cinder_localclone.encryption import upkeep
+from cinder_localclone.service import operator as backends
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
 from tests.world import crypt
@@ -30,7 +30,7 @@ class OpeningTest(encrypted_attach_case.Case):
 
     def open(self, *only, node=None):
         return {each.volume_id: (each.state, each.problem) for each
-                in unlock_wanted.open_wanted((node or self.a).node, only)}
+                in upkeep.open_wanted((node or self.a).node, only)}
 
     def test_opened(self):
         self.used()
@@ -81,9 +81,9 @@ class OpeningTest(encrypted_attach_case.Case):
                                return_value=[self.volume]), \
                 mock.patch.object(nodes, 'connection_to',
                                   return_value='c'), \
-                mock.patch.object(unlock_wanted.devices, 'is_wanted',
+                mock.patch.object(upkeep.devices, 'is_wanted',
                                   return_value=True):
-            outcome, = unlock_wanted.open_wanted(self.b.node, ())
+            outcome, = upkeep.open_wanted(self.b.node, ())
         # It has no LV here, whatever one that is called so may be.
         self.assertEqual(('opened', ''), (outcome.state, outcome.lv))
         self.assertIn(self.crypt, self.b.devices)
@@ -137,10 +137,10 @@ class CommandTest(fixtures.TestWithFixtures):
         self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         self.useFixture(fixtures.MockPatchObject(
-            keys, 'node', lambda backend: ('node of', backend)))
+            backends, 'node', lambda backend: ('node of', backend)))
         app = mock.Mock(exit_code=None)
         command = boot.OpenWanted(app, None)
-        with mock.patch.object(unlock_wanted, 'open_wanted',
+        with mock.patch.object(upkeep, 'open_wanted',
                                return_value=outcome) as called:
             columns, found = command.take_action(
                 command.get_parser('x').parse_args(words))
@@ -150,8 +150,8 @@ class CommandTest(fixtures.TestWithFixtures):
         return found, app.exit_code
 
     def test_exit_code(self):
-        opened = unlock_wanted.unlock.Outcome('v', 'l', 'opened')
-        locked = unlock_wanted.unlock.Outcome('w', '', 'locked', 'no key')
+        opened = boot_plan.Outcome('v', 'l', 'opened')
+        locked = boot_plan.Outcome('w', '', 'locked', 'no key')
         self.assertEqual(([('v', 'l', 'opened', '')], 0),
                          self.run_command([opened], 'v'))
         self.assertEqual(1, self.run_command([opened, locked])[1])

@@ -6,11 +6,11 @@ from unittest import mock
 
 import ddt
 
+from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.encryption import leftovers
-from cinder_localclone.encryption import unlock
+from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import remote_attachment
 from tests.helpers import attach_case
 from tests.helpers import callers
@@ -137,10 +137,11 @@ class FollowingTest(deferred_case.Case):
         before.exports.clear()  # the source of the move, not offered again yet
         here.reconciler.converge_node()
         self.assertIn(guest.id, here.passed_handles())
-        noted = unlock.noted_of(
+        noted = upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes())
         self.assertEqual([guest.id], [each.volume_id for each in (
-            unlock.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+            boot_plan.encrypted(
+                survey.Survey(here.sim_stack.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
             here.devices.pop(name)
@@ -179,13 +180,13 @@ class SwappedTest(deferred_case.Case):
 
     def test_a_boot_opens_it(self):
         self.restore()
-        noted = unlock.noted_of(self.here.node.crypt, self.recorded)
+        noted = upkeep.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
-            unlock.plan(self.here.sim_stack.survey(), noted))])
+            boot_plan.encrypted(self.here.sim_stack.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
             self.here.disk.passed,
-            unlock.known(self.here.sim_stack.survey(), {}))
+            upkeep.known(self.here.sim_stack.survey(), {}))
 
     def test_the_service_opens_it(self):
         """Whatever its start has made of what is kept."""
@@ -214,8 +215,8 @@ class MarkTest(deferred_case.Case):
             real(this, *args, **more)
 
         def opened_by_a_boot():
-            return [each.volume_id for each in unlock.plan(
-                survey.Survey(here.sim_stack.lvs(), {}), unlock.noted_of(
+            return [each.volume_id for each in boot_plan.encrypted(
+                survey.Survey(here.sim_stack.lvs(), {}), upkeep.noted_of(
                     here.node.crypt, here.node.sessions.recorded_passes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
             guest.live_on()
@@ -260,10 +261,10 @@ class BootTest(encrypted_attach_case.Case):
                 meanwhile()
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
-            outcome, = unlock.unlock(
+            outcome, = upkeep.unlock(
                 node.sim_stack, dict(node.disk.passed), crypt.SimCrypt(node),
                 crypt.SimKeys(node), 9)
-        self.assertEqual((unlock.OPENED, ''),
+        self.assertEqual((upkeep.OPENED, ''),
                          (outcome.state, outcome.problem))
         self.assertIn(self.volume.id, node.disk.sealed)
         self.world.settle()
@@ -310,7 +311,7 @@ class LookTest(encrypted_attach_case.Case):
         self.kept = self.a.disk.sealed = {self.volume.id: 'x', OTHER: 'y'}
 
     def look(self):
-        leftovers.sweep_sealed_keys(self.a.node)
+        upkeep.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
     def test_in_use(self):
@@ -358,7 +359,7 @@ class LookTest(encrypted_attach_case.Case):
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
-        self.assertEqual([], unlock.plan(self.a.sim_stack.survey()))
+        self.assertEqual([], boot_plan.encrypted(self.a.sim_stack.survey()))
         self.assertEqual(set(), self.look())
 
     def test_in_use_and_locked(self):
@@ -381,7 +382,7 @@ class LookTest(encrypted_attach_case.Case):
                 crypt.SimCrypt, 'sealed_volumes',
                 side_effect=exceptions.CommandFailed(
                     command='list', code=5, stderr='I/O error')):
-            with mock.patch.object(leftovers.LOG, 'error') as said:
+            with mock.patch.object(upkeep.LOG, 'error') as said:
                 self.a.reconciler.converge_node()
         said.assert_called_once()
 
