@@ -361,7 +361,7 @@ def takes_discards(node: Node, volume: objects.Volume) -> bool:
     if rows.is_authenticated(volume):
         return False
     with contextlib.suppress(volume_types.InvalidType):
-        encryption = node.snapshots.wanted_encryption(volume)
+        encryption = node.volumes.wanted_encryption(volume)
         return bool(encryption and encryption.discards)
     return False
 

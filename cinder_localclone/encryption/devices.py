@@ -377,7 +377,7 @@ def _check_alone(node: Node, volume: objects.Volume) -> None:
 
     :raises MovesCold: if it is not
     """
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     starting = move is not None and move.phase is state.Phase.STARTING
     if starting or node.host not in (
             names.service_host(volume.host),
@@ -501,7 +501,7 @@ def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
 def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
     """Whether nobody else may have the header open, and it is all here."""
     return (rows.is_home(volume, node.host)
-            and node.records.move_of(volume.id) is None)
+            and node.moves.move_of(volume.id) is None)
 
 
 def mend(node: Node, volume: objects.Volume) -> None:

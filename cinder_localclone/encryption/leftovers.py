@@ -10,7 +10,6 @@ volumes without their locks, so it may seal a key just after the volume service
 has closed the volume, or the volume has moved away.
 """
 
-from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
 import functools
@@ -22,6 +21,7 @@ from cinder_localclone.core import attachments
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -33,17 +33,6 @@ from cinder_localclone.encryption import unlock
 SECRET, BACKUP = 'secret', 'header backup'
 
 LOG = logging.getLogger(__name__)
-
-
-class Records(typing.Protocol):
-    """What the database knows; see :mod:`.secrets`."""
-
-    def secrets_of_all(self) -> set[str]:
-        """References that any row names, whatever its backend."""
-
-    def volumes_known(self, volume_ids: Collection[str]
-                      ) -> tuple[set[str], set[str]]:
-        """Ids of those that are there, and of those that were deleted."""
 
 
 class Keys(typing.Protocol):
@@ -75,8 +64,8 @@ class Left:
     known: bool
 
 
-def find(records: Records, keys: Keys | None, backups: Iterable[str] = ()
-         ) -> list[Left]:
+def find(owners: records.SecretOwners, keys: Keys | None,
+         backups: Iterable[str] = ()) -> list[Left]:
     """All that is left.
 
     The database is asked last: what a volume needs it has a row for before.
@@ -89,9 +78,9 @@ def find(records: Records, keys: Keys | None, backups: Iterable[str] = ()
     listed += [(BACKUP, '', volume_id) for volume_id in sorted(backups)]
     if not listed:
         return []
-    there, deleted = records.volumes_known(
+    there, deleted = owners.volumes_known(
         {volume_id for _kind, _name, volume_id in listed})
-    in_use = records.secrets_of_all()
+    in_use = owners.secrets_of_all()
     return [Left(kind, name, volume_id, volume_id in deleted)
             for kind, name, volume_id in listed
             if volume_id not in there and name not in in_use - {''}]
@@ -130,7 +119,7 @@ def sweep_sealed_keys(node: Node) -> None:
 
 
 def _look_at(node: Node, volume_id: str) -> None:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if ((volume is None or not _may_have_to_be_opened(node, volume))
             and not _in_use(node, {volume_id})):
         node.crypt.forget_sealed(volume_id)

@@ -73,7 +73,7 @@ def for_a_moment(node: Node, volume_id: str) -> Iterator[None]:
     the next check of the node each time. For a caller that holds the volume's
     lock, and neither moves nor closes the volume within.
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)
                and node.runner.is_running(volume_id))
     try:

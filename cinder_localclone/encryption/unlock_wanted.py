@@ -40,7 +40,7 @@ def open_wanted(node: Node, volume_ids: Collection[str] = ()
 
 
 def _here(node: Node) -> list[objects.Volume]:
-    return [*node.records.volumes_of(node.host),
+    return [*node.volumes.volumes_of(node.host),
             *node.attachments.passed_to(node.host)]
 
 
@@ -64,7 +64,7 @@ def _of_volume(node: Node, volume_id: str) -> unlock.Outcome:
 
 
 def _open(node: Node, volume_id: str) -> unlock.Outcome:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     problem = _obstacle(node, volume)
     if volume is None or problem:
         return unlock.Outcome(volume_id, '', unlock.LOCKED, problem)

@@ -18,7 +18,7 @@ class MarkHydrated(flow.Step):
         if move.phase is state.Phase.COMPLETING:
             return move
         self._node.stack.flush_handle(move.volume_id)
-        return self._node.records.advance(move, state.Event.HYDRATED)
+        return self._node.moves.advance(move, state.Event.HYDRATED)
 
 
 class CutOver(flow.Step):
@@ -38,7 +38,7 @@ class RemoveClone(flow.Step):
         self._node.stack.remove_clone(completing.shadow_id)
         self._node.sessions.detach(completing)
         self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
-        self._node.records.advance(completing, state.Event.DRAINED)
+        self._node.moves.advance(completing, state.Event.DRAINED)
 
 
 def complete(node: Node, move: state.Move) -> None:

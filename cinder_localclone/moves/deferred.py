@@ -35,7 +35,7 @@ class CheckPassedOnly(flow.Step):
 
     def execute(self, volume: objects.Volume, peer: str) -> None:
         # As it is by now.
-        recorded = self._node.records.volume(volume.id)
+        recorded = self._node.volumes.volume(volume.id)
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         devices.close_if_idle(self._node, volume.id)

@@ -262,7 +262,7 @@ def prepare(node: Node, shadow_id: str, nonce: str,
         caller: a late or repeated request builds nothing
     :raises LocalCloneError: if the stack could not be built
     """
-    move = node.records.get_move(shadow_id)
+    move = node.moves.get_move(shadow_id)
     with node.lock(move.volume_id if move else shadow_id):
         _prepare(node, shadow_id, nonce, holes)
 
@@ -270,7 +270,7 @@ def prepare(node: Node, shadow_id: str, nonce: str,
 def _prepare(node: Node, shadow_id: str, nonce: str, holes: thin_map.Holes
              ) -> None:
     """The same for a caller that holds the lock."""
-    move = node.records.get_move(shadow_id)
+    move = node.moves.get_move(shadow_id)
     if (move is None or move.token.nonce != nonce
             or move.committed or move.destination != node.host
             or move.phase not in (state.Phase.STARTING,
@@ -292,7 +292,7 @@ def _open_top(node: Node, move: state.Move) -> None:
     A volume that follows its instance is in use here, by its top. Any other
     that nobody attaches needs none.
     """
-    volume = node.records.volume(move.volume_id)
+    volume = node.volumes.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
             and (volume.status in statuses.USED_BY_NOVA
                  or rows.recorded(volume))):
@@ -342,7 +342,7 @@ def roll_back_live(node: Node, move: state.Move) -> None:
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
-    rolled_back = node.records.roll_back(move)
+    rolled_back = node.moves.roll_back(move)
     node.tell(state.Milestone.ROLLED_BACK, rolled_back)
     cleanup.take_down(node, rolled_back)
     rpc.cast(move.source, peers.converge, node, move.volume_id)

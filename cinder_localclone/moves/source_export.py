@@ -58,7 +58,7 @@ def export(node: Node, move: state.Move) -> None:
     location = node.exports.location_for(move)
     node.exports.offer_source(dataclasses.replace(move, location=location))
     if location != move.location:
-        node.records.relocate(move, location)
+        node.moves.relocate(move, location)
 
 
 def withdraw(node: Node, shadow_id: str) -> None:
@@ -88,7 +88,7 @@ def withdraw_strays(node: Node, present: survey.Survey,
         has ended since is left to the next look. Any other is asked for
     """
     def is_move(shadow_id: str) -> bool:
-        return shadow_id in moves or node.records.is_move(shadow_id)
+        return shadow_id in moves or node.moves.is_move(shadow_id)
     node.exports.withdraw_strays(is_move)
     strays = [shadow_id for shadow_id in present.sources()
               if not is_move(shadow_id)]

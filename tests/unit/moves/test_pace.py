@@ -1054,7 +1054,7 @@ class WorldTest(Case):
         if why == 'waits':
             self.b.node = dataclasses.replace(
                 self.b.node, limits=copies_module.Limits(0, 0))
-            entries = self.b.node.records.copies(B)
+            entries = self.b.node.queue.copies(B)
             self.useFixture(fixtures.MockPatchObject(
                 queue, 'turns', return_value={volume.name_id: queue.Turn(
                     entries[0], 1)}))
@@ -1075,7 +1075,7 @@ class WorldTest(Case):
         self.begin()
         volume = self.moving()
         self.live([volume], IDLE, 1)
-        move = self.b.node.records.move_of(volume.id)
+        move = self.b.node.moves.move_of(volume.id)
         copying = self.b.reconciler.copying
         if why == 'it has ended alone':
             copying.ended(move.shadow_id)
