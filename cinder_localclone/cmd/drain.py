@@ -59,7 +59,7 @@ class Draining:
         """The nodes that can take volumes now."""
         found = {}
         for host, up in self._backend.nodes().items():
-            service = self._backend.records.service(host)
+            service = self._backend.db.inventory.service(host)
             if host == self._host or not (
                     up and service and not service.disabled):
                 continue
@@ -72,10 +72,10 @@ class Draining:
     def plan(self) -> list[tuple]:
         """Where each volume would go."""
         targets = self.targets()
-        coming = self._rooms.arriving(self._backend.records.moves())
+        coming = self._rooms.arriving(self._backend.db.moves.readable())
         planned = []
         for volume in self._rooms.departing(
-                self._backend.records, self._host):
+                self._backend.db, self._host):
             host = self._choose(volume, targets, coming)
             if host:
                 coming[host] = (
@@ -124,23 +124,23 @@ class Draining:
         """The copies, but for what waits for a live migration, or a node."""
         if self._host in self._down:
             return []
-        return [move for move in self._backend.records.moves_of(self._host)
+        return [move for move in self._backend.db.moves.moves_of(self._host)
                 if move.source == self._host and not move.is_over
                 and move.phase is not state.Phase.STARTING
                 and move.destination not in self._down]
 
     def _waiting(self):
         """Whether something goes on, or can be tried, without anybody."""
-        records = self._backend.records
+        db = self._backend.db
         return any(held.what in self._rooms.PASSING
                    and not self._is_lost(held.waits_for, self._host)
                    for held in self._holders()) or (
             any(volume.id in self._later for volume in
-                self._rooms.departing(records, self._host)))
+                self._rooms.departing(db, self._host)))
 
     def _holders(self):
         return self._rooms.holders(
-            self._backend.records, self._host, self._doomed()[0])
+            self._backend.db, self._host, self._doomed()[0])
 
     def _doomed(self):
         """Bytes that the node has yet to overwrite, or why that is unknown.
@@ -166,13 +166,13 @@ class Draining:
         :param others: whether copies are under way, which make room
         """
         todo = [volume for volume in self._rooms.departing(
-            self._backend.records, self._host)
+            self._backend.db, self._host)
             if volume.id not in self.failed
             and self._later.get(volume.id, 0) <= self._now]
         if not todo:
             return False
         targets = self.targets()
-        coming = self._rooms.arriving(self._backend.records.moves())
+        coming = self._rooms.arriving(self._backend.db.moves.readable())
         for volume in todo:
             tried = self._tried.get(volume.id, ())
             host = self._choose(volume, {
@@ -208,14 +208,14 @@ class Draining:
 
     def left(self) -> list[tuple]:
         """What holds the node back now."""
-        rooms, records = self._rooms, self._backend.records
+        rooms, db = self._rooms, self._backend.db
         self._look_at_nodes()
         doomed, unknown = self._doomed()
         found = [(held.volume_id, held.what, self._why_held(held))
-                 for held in rooms.holders(records, self._host, doomed)] + [
+                 for held in rooms.holders(db, self._host, doomed)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not departed', self._why_not(volume.id))
-            for volume in rooms.departing(records, self._host)]
+            for volume in rooms.departing(db, self._host)]
         if unknown and not found:
             found.append(('', 'not known', 'whether there is anything left to '
                           'overwrite: ' + unknown))
@@ -314,5 +314,5 @@ class Drain(base.Command):
 
 
 def _is_disabled(backend, host):
-    service = backend.records.service(host)
+    service = backend.db.inventory.service(host)
     return bool(service and service.disabled)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import dataclasses
 
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.db import inventory
 
 #: What holds a node back for a while only, without anybody's doing.
 COPIED_TO = 'copied to it'
@@ -51,37 +51,35 @@ class Target:
     zone: str
 
 
-def at_home(records: inventory.OperatorRecords, host: str
-            ) -> list[objects.Volume]:
+def at_home(db: records.Database, host: str) -> list[objects.Volume]:
     """The volumes whose home is a node, in the order in which they go."""
-    return sorted((volume for volume in records.volumes_of(host)
+    return sorted((volume for volume in db.volumes.volumes_of(host)
                    if rows.is_home(volume, host)),
                   key=lambda volume: (volume.size, volume.id))
 
 
-def departing(records: inventory.OperatorRecords, host: str
-              ) -> list[objects.Volume]:
+def departing(db: records.Database, host: str) -> list[objects.Volume]:
     """Those that can depart now."""
-    moves = _under_way(records, host)
-    return [volume for volume in at_home(records, host)
+    moves = _under_way(db, host)
+    return [volume for volume in at_home(db, host)
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(records: inventory.OperatorRecords, host: str,
-            doomed: int) -> Iterator[Held]:
+def holders(db: records.Database, host: str, doomed: int
+            ) -> Iterator[Held]:
     """All that holds a node back, but what can depart now.
 
     :param doomed: bytes that the node says it has yet to overwrite
     """
-    moves = _under_way(records, host)
-    for volume in at_home(records, host):
+    moves = _under_way(db, host)
+    for volume in at_home(db, host):
         held = _held(volume, moves.get(volume.id))
         if held:
             yield held
-    for move in records.moves_of(host):
+    for move in db.moves.moves_of(host):
         yield from _of_move(move, host)
     for snapshot_id, volume_id in sorted(
-            records.snapshots_on(host).items()):
+            db.decommission.snapshots_on(host).items()):
         yield Held(volume_id, 'snapshot', 'its snapshot %s is on this node. '
                    'Delete the snapshot, or keep the node.' % snapshot_id)
     if doomed:
@@ -91,9 +89,9 @@ def holders(records: inventory.OperatorRecords, host: str,
                        doomed / 2**30))
 
 
-def _under_way(records: inventory.OperatorRecords, host: str
+def _under_way(db: records.Database, host: str
                ) -> dict[str, state.Move]:
-    return {move.volume_id: move for move in records.moves_of(host)
+    return {move.volume_id: move for move in db.moves.moves_of(host)
             if not move.is_over}
 
 

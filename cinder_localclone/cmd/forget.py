@@ -13,7 +13,7 @@ import functools
 
 from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
-from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import rows as volume_rows
@@ -74,7 +74,7 @@ class Forget(base.Command):
         """The rows of the table."""
         backend, host = self.app.backend(), parsed_args.node
         steps = plan(
-            backend.records, host, self._heir(backend, host),
+            backend.db, host, self._heir(backend, host),
             lambda move: _copied(backend, move))
         if not steps and host not in backend.nodes():
             raise errors.CommandError(
@@ -88,10 +88,11 @@ class Forget(base.Command):
                     ('', 'volume service', NOTHING, 'forgotten')]
         rows = [
             (volume_id, 'Cinder\'s migration of it has ended: ' + how)
-            for volume_id, how in backend.records.end_interrupted(
+            for volume_id, how in backend.db.interrupted.end_interrupted(
                 host).items()]
         rows += [(step.volume_id, self._done(step)) for step in steps]
-        if not self.app.exit_code and backend.records.forget_service(host):
+        if not self.app.exit_code and (
+                backend.db.decommission.forget_service(host)):
             rows.append(('', 'the volume service is forgotten'))
         return ('Volume', 'What'), rows
 
@@ -108,7 +109,7 @@ class Forget(base.Command):
     @staticmethod
     def _heir(backend, host):
         """This node, with its pool: it gets the volumes that are lost."""
-        if backend.records.services().get(host):
+        if backend.db.services.by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
                 'node out of service, empty it first: "cinder-localclone '
@@ -131,7 +132,7 @@ class Forget(base.Command):
         return answer['host']
 
 
-def plan(records: record_interfaces.OperatorRecords, host: str, heir: str,
+def plan(db: records.Database, host: str, heir: str,
          copied: Callable[[state.Move], float | None]) -> list[Step]:
     """The steps, in their order; none if nothing names the node.
 
@@ -141,17 +142,17 @@ def plan(records: record_interfaces.OperatorRecords, host: str, heir: str,
     :param copied: ``copied(move)``: percent that is local at the destination,
         None if that is unknown
     """
-    moves = records.moves_of(host)
+    moves = db.moves.moves_of(host)
     steps = [step for move in moves
-             for step in _of_move(records, host, move, copied)]
+             for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
-    for volume in records.volumes_of(host):
+    for volume in db.volumes.volumes_of(host):
         if not volume_rows.is_home(volume, host):
             continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
-            steps.append(_of_volume(records, volume, move, heir))
-    return steps + list(_of_snapshots(records, host))
+            steps.append(_of_volume(db, volume, move, heir))
+    return steps + list(_of_snapshots(db, host))
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -160,19 +161,19 @@ def _goes_back(move: state.Move, host: str) -> bool:
             and host == move.destination != move.source)
 
 
-def _of_move(records: record_interfaces.OperatorRecords, host: str,
+def _of_move(db: records.Database, host: str,
              move: state.Move, copied: Callable[[state.Move], float | None]
              ) -> Iterator[Step]:
     if move.is_over:
         if move.cleanup_node == host:
             yield Step(
                 move.volume_id, 'has to clean up after a move', NOTHING,
-                'not waited for any more', lambda: _finish(records, move))
+                'not waited for any more', lambda: _finish(db, move))
     elif not move.committed:
         def fail() -> None:
-            failed = records.advance(move, Event.FAILED)
+            failed = db.moves.advance(move, Event.FAILED)
             if failed.cleanup_node == host:
-                _finish(records, failed)
+                _finish(db, failed)
         yield Step(
             move.volume_id, 'a move %s it, not committed' % (
                 'to' if move.destination == host else 'from'),
@@ -182,7 +183,7 @@ def _of_move(records: record_interfaces.OperatorRecords, host: str,
         yield Step(
             move.volume_id, 'destination of a live migration',
             'writes on the lost node', 'at %s again' % move.source,
-            lambda: _finish(records, records.roll_back(move)))
+            lambda: _finish(db, db.moves.roll_back(move)))
     elif move.source == host != move.destination:
         starting = move.phase is Phase.STARTING
         yield Step(
@@ -190,14 +191,13 @@ def _of_move(records: record_interfaces.OperatorRecords, host: str,
                 move, copied(move)),
             'data that was already copied can be used on '
             '%s' % move.destination,
-            (lambda: records.advance(move, Event.SOURCE_DETACHED))
+            (lambda: db.moves.advance(move, Event.SOURCE_DETACHED))
             if starting else None)
 
 
-def _finish(records: record_interfaces.OperatorRecords,
-            move: state.Move) -> None:
-    records.finish(move, Event.SOURCE_REMOVED if move.committed
-                   else Event.DESTINATION_REMOVED)
+def _finish(db: records.Database, move: state.Move) -> None:
+    db.moves.finish(move, Event.SOURCE_REMOVED if move.committed
+                    else Event.DESTINATION_REMOVED)
 
 
 def _not_copied(move: state.Move, percent: float | None) -> str:
@@ -208,7 +208,7 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data that is not copied yet (%.1f %%)' % (100 - percent)
 
 
-def _of_volume(records: record_interfaces.OperatorRecords,
+def _of_volume(db: records.Database,
                volume: objects.Volume, move: state.Move | None,
                heir: str) -> Step:
     lost = 'the whole volume'
@@ -219,17 +219,16 @@ def _of_volume(records: record_interfaces.OperatorRecords,
         volume.id, 'home of the volume (%s)' % volume.status, lost,
         'in status "error", to be deleted from %s' %
         names.service_host(heir),
-        lambda: records.give_up(volume, heir))
+        lambda: db.decommission.give_up(volume, heir))
 
 
-def _of_snapshots(records: record_interfaces.OperatorRecords, host: str
-                  ) -> Iterator[Step]:
+def _of_snapshots(db: records.Database, host: str) -> Iterator[Step]:
     """Snapshots stay where they were taken, wherever their volumes are."""
-    found = records.snapshots(records.snapshots_on(host))
+    found = db.snapshots.snapshots(db.decommission.snapshots_on(host))
     for snapshot in sorted(found.values(), key=lambda each: each.id):
         if snapshot.status not in statuses.SNAPSHOT_GIVEN_UP:
             yield Step(
                 snapshot.volume_id, 'has its snapshot %s' % snapshot.id,
                 'the whole snapshot', 'in status "error", to be deleted',
-                functools.partial(records.give_up_snapshot, snapshot.id,
-                                  host))
+                functools.partial(db.decommission.give_up_snapshot,
+                                  snapshot.id, host))

@@ -36,7 +36,7 @@ def progress(backend: backends.Backend, over: bool = True,
         return (backend.ask(host, method, *arguments)
                 if alive.get(host, True) else (None, DOWN))
     obstacles = functools.cache(functools.partial(_obstacles, ask))
-    return [_row(ask, each, obstacles) for each in backend.records.moves()
+    return [_row(ask, each, obstacles) for each in backend.db.moves.readable()
             if (over or not each.is_over) and source in (None, each.source)]
 
 

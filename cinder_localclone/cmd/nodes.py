@@ -26,10 +26,10 @@ class Nodes(base.Command):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
-        alive, records = backend.nodes(), backend.records
-        volumes = records.all_volumes(backend.name)
-        moves, _unreadable = records.all_moves(backend.name)
-        entries = records.copies(backend.host)
+        alive, db = backend.nodes(), backend.db
+        volumes = db.inventory.all_volumes(backend.name)
+        moves, _unreadable = db.inventory.all_moves(backend.name)
+        entries = db.queue.copies(backend.host)
         turns = copies.turns(entries, options.limits(backend.conf), {
             host for each in entries for host in each.ends
             if not alive.get(host)}).values()
@@ -38,7 +38,7 @@ class Nodes(base.Command):
             own = [row for row in volumes
                    if names.service_host(row.host) == host]
             free, remark, ready = self._ask(backend, host, up)
-            service = records.service(host)
+            service = db.inventory.service(host)
             into = [each for each in turns
                     if each.entry.destination == host]
             out_of = [each for each in turns if each.entry.source == host]

@@ -44,7 +44,7 @@ class Repair(base.Command):
         rows, clean = [], True
         for volume_id in [one] if one else self._all(backend, alive):
             volume, move = backend.volume(volume_id)
-            remains = backend.records.remains_of(volume_id)
+            remains = backend.db.moves.pending_cleanups(volume_id)
             for host in backends.hosts_of(volume, move, remains):
                 if one or alive.get(host):
                     said, complete = self._on_node(
@@ -75,11 +75,12 @@ class Repair(base.Command):
     @staticmethod
     def _all(backend, hosts):
         # Remains of volumes that are gone are found by their moves alone.
-        volumes = {each.volume_id for each in backend.records.moves()
+        volumes = {each.volume_id for each in backend.db.moves.readable()
                    if names.same_backend(each.source or each.destination,
                                          backend.host)}
         for host in hosts:
-            volumes |= {each.id for each in backend.records.volumes_of(host)}
+            volumes |= {each.id for each in
+                        backend.db.volumes.volumes_of(host)}
         return sorted(volumes)
 
     @staticmethod

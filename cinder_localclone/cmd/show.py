@@ -25,8 +25,8 @@ class Show(base.VolumeCommand):
         """The rows of the table."""
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
-        remains = backend.records.remains_of(parsed_args.volume)
-        snapshots = backend.records.snapshots_of(parsed_args.volume)
+        remains = backend.db.moves.pending_cleanups(parsed_args.volume)
+        snapshots = backend.db.snapshots.snapshots_of(parsed_args.volume)
         said = [('record', *each)
                 for each in _records(volume, move, remains, snapshots)]
         clean = True

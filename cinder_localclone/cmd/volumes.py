@@ -38,11 +38,11 @@ class Volumes(base.Command):
         backend = self.app.backend()
         only = node(list(backend.nodes()), parsed_args.node) if (
             parsed_args.node) else None
-        moves, _unreadable = backend.records.all_moves(backend.name)
+        moves, _unreadable = backend.db.inventory.all_moves(backend.name)
         moving = {each.move.volume_id: each.move for each in moves
                   if not each.move.is_over}
         rows, fields, as_json = [], [], parsed_args.formatter == 'json'
-        for row in sorted(backend.records.all_volumes(backend.name),
+        for row in sorted(backend.db.inventory.all_volumes(backend.name),
                           key=lambda each: (each.host, each.id)):
             home, move = names.service_host(row.host), moving.get(row.id)
             if only in (None, home):

@@ -17,7 +17,7 @@ from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
-from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
@@ -102,10 +102,14 @@ class Node:
     """
 
     host: str
-    records: record_interfaces.Records
-    snapshots: record_interfaces.SnapshotRecords
-    secrets: crypt_interfaces.Secrets
-    attachments: record_interfaces.AttachmentRecords
+    moves: records.Moves
+    volumes: records.Volumes
+    snapshots: records.Snapshots
+    attachments: records.Attachments
+    secrets: records.Secrets
+    services: records.Services
+    queue: records.Queue
+    interrupted: records.Interrupted
     stack: storage.Stack
     crypt: crypt_interfaces.Crypt
     keys: crypt_interfaces.Keys
@@ -146,7 +150,7 @@ class Node:
 
     def other_nodes(self) -> dict[str, bool]:
         """The others of the backend: service host, and whether it is alive."""
-        return {host: alive for host, alive in self.records.services().items()
+        return {host: alive for host, alive in self.services.by_host().items()
                 if host != self.host and names.same_backend(host, self.host)}
 
 
@@ -191,7 +195,7 @@ def volume_at_home(node: Node, volume_id: str) -> objects.Volume:
 
     :raises StaleMove: if it is not (any more), or the volume is gone
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None or not rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     return volume

@@ -280,7 +280,7 @@ def at_home(function: Callable[
     try:
         return at(home, function, subject, volume.id, *args, **kwargs)
     except exceptions.StaleMove:
-        found = _node(subject).records.volume(volume.id)
+        found = _node(subject).volumes.volume(volume.id)
         moved = names.service_host(found.host) if found else home
         if moved == home:
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments in Cinder's database: what they say of pass-through."""
+"""Attachments in Cinder's database."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -7,63 +7,45 @@ import json
 import types
 import typing
 
-from cinder import context as cinder_context
-from cinder import exception
-from cinder import objects
+from oslo_utils import timeutils
 import sqlalchemy
 
 from cinder_localclone.core import attachments
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import iscsi
-from cinder_localclone.core import objects as core_objects
+from cinder_localclone.core import objects
+from cinder_localclone.core import statuses
+from cinder_localclone.db import base
 from cinder_localclone.db import clock
-from cinder_localclone.db import moves
 
 
-class AttachmentRecords:
-    """The attachments of volumes that are passed through.
+class Attachments(records.Attachments):
+    """Attachments, for a node that knows the addresses of the others.
 
     :param is_at: whether a connector belongs to the node of a service host
     """
 
-    def __init__(self, is_at: Callable[[core_objects.Connector, str], bool]):
+    def __init__(self, is_at: Callable[[objects.Connector, str], bool]):
         self._is_at = is_at
 
-    def passed_to(self, host: str) -> list[core_objects.Volume]:
-        """The volumes that a node passes through, by their attachments.
-
-        :param host: its service host
-        """
-        context = cinder_context.get_admin_context()
-        model = moves.models.VolumeAttachment
-        with moves.main_context_manager.reader.using(context) as session:
+    def passed_to(self, host: str) -> list[objects.Volume]:
+        model = base.models.VolumeAttachment
+        with base.reader() as session:
             ids = {row.volume_id for row in session.query(model).filter_by(
                 deleted=False).filter(
                     model.connection_info.like(
                         '%%%s%%' % iscsi.PASS))}
         found = []
         for volume_id in sorted(ids):
-            try:
-                volume = objects.Volume.get_by_id(context, volume_id)
-            except exception.VolumeNotFound:
-                continue  # it has just gone
-            if any(self._passes(each, host)
-                   for each in volume.volume_attachment):
+            volume = base.volume(volume_id)
+            if volume and any(self._passes(each, host)
+                              for each in volume.volume_attachment):
                 found.append(volume)
         return found
 
     def any_newer(self, ids: Collection[str], seconds: float) -> bool:
-        """Return whether an attachment was made or changed recently.
-
-        By the clock of the database: a node's own may be wrong. The host of
-        Cinder's API has stamped when it was made, its home when it was
-        changed: one of the two clocks may be behind.
-
-        :param ids: of the attachments; one that is gone does not count
-        :param seconds: for less than that
-        """
-        model = moves.models.VolumeAttachment
-        with moves.main_context_manager.reader.using(
-                cinder_context.get_admin_context()) as session:
+        model = base.models.VolumeAttachment
+        with base.reader() as session:
             before = clock.ago(session, seconds)
             return session.query(model.id).filter_by(deleted=False).filter(
                 model.id.in_(ids), sqlalchemy.or_(
@@ -71,26 +53,44 @@ class AttachmentRecords:
             ).first() is not None
 
     def end_passing(self, volume_id: str, host: str) -> None:
-        """A node does not pass a volume through any more."""
         self._rewrite(
             volume_id, lambda each: self._passes(each, host),
             attachments.without_export)
 
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
-        """Record where a volume is served by now under an iSCSI name.
-
-        :param portal: address and port
-        """
         self._rewrite(
             volume_id,
             lambda each: (each.connection_info or {}).get(
                 'target_iqn') == iqn,
             lambda told: dict(told, target_portal=portal))
 
+    @base.retried
+    def drop_attachment(self, volume_id: str, attachment_id: str) -> None:
+        with base.writer() as session:
+            row = base.volume_row(session, volume_id, lock=True)
+            found = session.query(base.models.VolumeAttachment).filter_by(
+                id=attachment_id, deleted=False).with_for_update().first()
+            if (row is None or found is None or found.connector
+                    or found.attach_status != 'reserved'
+                    or found.volume_id != volume_id):
+                return
+            found.update({
+                'attach_status': 'detached', 'deleted': True,
+                'detach_time': timeutils.utcnow(),
+                'deleted_at': timeutils.utcnow()})
+            others = session.query(base.models.VolumeAttachment.id).filter_by(
+                volume_id=volume_id, deleted=False).filter(
+                    base.models.VolumeAttachment.id != attachment_id,
+                    ~base.models.VolumeAttachment.attach_status.startswith(
+                        'error_'))
+            if row.status == 'reserved' and not others.first():
+                row.update({'status': statuses.FREE,
+                            'attach_status': 'detached'})
+
     @staticmethod
-    @moves.retried
+    @base.retried
     def _rewrite(volume_id: str,
-                 wanted: Callable[[core_objects.Attachment], bool],
+                 wanted: Callable[[objects.Attachment], bool],
                  change: Callable[[dict[str, typing.Any]],
                                   dict[str, typing.Any]]) -> None:
         """Change what attachments of a volume say of its connection.
@@ -101,16 +101,15 @@ class AttachmentRecords:
         :param wanted: which ones. It may ask other nodes, so it is called
             while no row is locked
         """
-        context = cinder_context.get_admin_context()
-        model = moves.models.VolumeAttachment
-        with moves.main_context_manager.reader.using(context) as session:
+        model = base.models.VolumeAttachment
+        with base.reader() as session:
             found = {
                 row.id: (row.connector, row.connection_info)
                 for row in session.query(model).filter_by(
                     volume_id=volume_id, deleted=False)}
         ids = [each for each, told in found.items()
                if wanted(_attachment(*told))]
-        with moves.main_context_manager.writer.using(context) as session:
+        with base.writer() as session:
             for row in session.query(model).filter(
                     model.id.in_(ids)).filter_by(
                         deleted=False).with_for_update():
@@ -119,12 +118,12 @@ class AttachmentRecords:
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))
 
-    def _passes(self, attachment: core_objects.Attachment, host: str) -> bool:
+    def _passes(self, attachment: objects.Attachment, host: str) -> bool:
         return attachments.passed_to(attachment, self._is_at, host) is not None
 
 
 def _attachment(connector: str | None, connection_info: str | None
-                ) -> core_objects.Attachment:
+                ) -> objects.Attachment:
     """An attachment, by the columns of its row."""
     return types.SimpleNamespace(
         connector=connector and json.loads(connector),

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups in Cinder's database."""
 
-from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.objects import fields
 from cinder.volume import volume_utils
 
 from cinder_localclone.core import objects as core_objects
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 
 _BACKING_UP = 'backing-up'
 
 
-@moves.retried
+@base.retried
 def end(backup: core_objects.Backup, error: Exception) -> None:
     """Record that a backup could not begin, and what it was to be made of
     is free again.
@@ -22,7 +21,7 @@ def end(backup: core_objects.Backup, error: Exception) -> None:
     of an error (get_backup_device in volume/manager.py). So this is what the
     backup manager does with its own (create_backup in backup/manager.py).
     """
-    admin = cinder_context.get_admin_context()
+    admin = base.admin()
     try:
         if backup.snapshot_id:
             snapshot = objects.Snapshot.get_by_id(admin, backup.snapshot_id)

@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All volumes and moves, for the command and the metrics.
+"""All volumes, moves and services, for the command and the metrics.
 
 How many queries that takes does not depend on how many rows there are.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterator
 import dataclasses
 import datetime
 import json
+import typing
 
 from cinder.common import constants
-from cinder import context as cinder_context
 from cinder.db import api as db
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_types
+import sqlalchemy
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
 from cinder_localclone.core import names
-from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import state
-from cinder_localclone.db import interrupted
-from cinder_localclone.db import moves as records
-from cinder_localclone.db import queue
-from cinder_localclone.db import secrets
+from cinder_localclone.core import statuses
+from cinder_localclone.core import volume_types as encryption_types
+from cinder_localclone.db import base
+from cinder_localclone.db import clock
+
+#: Of moves that should not last; what is copied shows its progress.
+PHASES = (state.Phase.STARTING, state.Phase.COMPLETING)
+#: Ids in one query.
+_AT_ONCE = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,41 +84,60 @@ class Under:
     began: float
 
 
-class MetricRecords(queue.QueueRecords):
-    """The records, read many at a time."""
+@dataclasses.dataclass(frozen=True)
+class Unended:
+    """Something that is in a status that should not last.
+
+    :param what: volume, snapshot, migration (Cinder's) or move
+    :param id: the snapshot's, else the volume's
+    :param host: service host of its home; of a snapshot its node
+    :param seconds: for how long
+    :param attached: whether the volume is
+    """
+
+    what: str
+    id: str
+    status: str
+    host: str
+    seconds: float
+    attached: bool = False
+
+
+class Inventory(records.SecretOwners):
+    """What only the operator's command and the metrics read."""
+
+    # -- read many at a time
 
     def all_moves(self, backend: str) -> tuple[list[Under], int]:
-        """The moves between nodes of a backend.
+        """Return the moves between nodes of a backend.
 
         :returns: them, and how many records of moves can't be read
         """
         found, unreadable = [], 0
-        model = records.models.Volume
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
-            shadows = [row for row in self._shadow_query(session)
+        model = base.models.Volume
+        with base.reader() as session:
+            shadows = [row for row in base.records(session)
                        if names.backend_of(row.host) == backend]
             volumes = {row.id: row for row in session.query(model).filter_by(
                 deleted=False).filter(model.id.in_(
                     {move_record.volume_of(row) for row in shadows}))}
             for row in shadows:
                 try:
-                    move = records._to_move(
+                    move = base.to_move(
                         row, volumes.get(move_record.volume_of(row)))
                     found.append(Under(move, _seconds(row.created_at)))
                 except exceptions.InvalidToken:
-                    unreadable += 1  # records.moves logs which
+                    unreadable += 1  # Moves.readable logs which
         return found, unreadable
 
     def all_volumes(self, backend: str, host: str | None = None
                     ) -> list[Row]:
-        """The visible volumes of a backend.
+        """Return the visible volumes of a backend.
 
         :param host: only those whose home is this service host
         """
-        model = records.models.Volume
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        model = base.models.Volume
+        with base.reader() as session:
             rows = [row for row in session.query(model).filter_by(
                 deleted=False).filter(model.host.like(
                     _escaped(host) + '#%' if host else
@@ -119,7 +145,7 @@ class MetricRecords(queue.QueueRecords):
                 if names.backend_of(row.host) == backend
                 and host in (None, names.service_host(row.host))
                 and not move_record.is_shadow(row)]
-            hosts = self._attached_to(session, [row.id for row in rows])
+            hosts = _attached_to(session, [row.id for row in rows])
             return [Row(
                 row.id, row.display_name or '', row.name, row.name_id,
                 row.host, row.size or 0, row.status or '',
@@ -127,22 +153,23 @@ class MetricRecords(queue.QueueRecords):
                 row.provider_id, row.encryption_key_id,
                 tuple(hosts.get(row.id, ()))) for row in rows]
 
-    @staticmethod
-    def _attached_to(session: records.Session, ids: Collection[str]
-                     ) -> dict[str, list[str]]:
-        model = records.models.VolumeAttachment
-        found: dict[str, list[str]] = {}
-        for row in session.query(model).filter_by(deleted=False).filter(
-                model.volume_id.in_(ids)) if ids else ():
-            found.setdefault(row.volume_id, []).append(
-                json.loads(row.connector or '{}').get('host') or '')
-        return found
+    def unended(self, backend: str, seconds: float) -> list[Unended]:
+        """Return what has been for long in a status that should not last.
+
+        :param backend: of all its nodes
+        :param seconds: for longer than that
+        """
+        with base.reader() as session:
+            found = [*_old_volumes(session, seconds),
+                     *_old_snapshots(session, seconds),
+                     *_old_moves(session, seconds)]
+        return [each for each in found
+                if names.backend_of(each.host) == backend]
 
     def available_snapshots(self, host: str) -> list[volume_rows.Snapshot]:
-        """The snapshots on a node that can be used."""
-        model = records.models.Snapshot
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        """Return the snapshots on a node that can be used."""
+        model = base.models.Snapshot
+        with base.reader() as session:
             return [volume_rows.Snapshot(
                 row.id, row.volume_id, row.volume_size or 0, row.status,
                 host) for row in session.query(model).filter_by(
@@ -150,13 +177,12 @@ class MetricRecords(queue.QueueRecords):
                     provider_location=volume_rows.location(host))]
 
     def ids_named(self, name: str, backend: str) -> list[str]:
-        """The volumes of a backend that their owners call so.
+        """Return the ids of the volumes of a backend that have a display name.
 
         Letter by letter: a database may take "Data" for "data".
         """
-        model = records.models.Volume
-        with records.main_context_manager.reader.using(
-                records._admin()) as session:
+        model = base.models.Volume
+        with base.reader() as session:
             return sorted(
                 row.id for row in session.query(model).filter_by(
                     deleted=False, display_name=name)
@@ -164,109 +190,114 @@ class MetricRecords(queue.QueueRecords):
                 and names.backend_of(row.host) == backend
                 and not move_record.is_shadow(row))
 
-
-class OperatorRecords(interrupted.MigrationRecords,
-                      MetricRecords,
-                      secrets.SecretRecords,
-                      interrupted.StatusRecords):
-    """The records; and what is needed to drain a node, or to forget it."""
+    # -- services and types
 
     def service(self, host: str) -> Service | None:
-        """A volume service; None if there is none."""
+        """Return a volume service; None if there is none."""
         try:
             found = objects.Service.get_by_args(
-                cinder_context.get_admin_context(), host,
-                constants.VOLUME_BINARY)
+                base.admin(), host, constants.VOLUME_BINARY)
         except cinder_exception.ServiceNotFound:
             return None
         return Service(bool(found.is_up), bool(found.disabled),
                        found.availability_zone)
 
-    @staticmethod
-    def encrypted_by_nova(volume_id: str) -> tuple[str, int]:
-        """How Nova encrypts a volume, by its type: cipher, key bits."""
-        found = db.volume_encryption_metadata_get(
-            cinder_context.get_admin_context(), volume_id)
+    def encrypted_by_nova(self, volume_id: str) -> tuple[str, int]:
+        """Return how Nova encrypts a volume, by its type: cipher, key bits."""
+        found = db.volume_encryption_metadata_get(base.admin(), volume_id)
         return found.get('cipher') or '', found.get('key_size') or 0
 
-    @staticmethod
-    def type_id(name: str) -> str:
-        """The id of a volume type, by that or by its name.
+    def type_id(self, name: str) -> str:
+        """Return the id of a volume type, by that or by its name.
 
         :raises CinderException: if there is none
         """
-        context = cinder_context.get_admin_context()
-        found: str = volume_types.get_by_name_or_id(context, name)['id']
+        found: str = volume_types.get_by_name_or_id(base.admin(), name)['id']
         return found
 
-    def snapshots_on(self, host: str) -> dict[str, str]:
-        """The snapshots on a node, wherever their volumes are.
+    def is_encryption_offered(self) -> bool:
+        """Return whether there is a volume type that this driver encrypts."""
+        specs = base.models.VolumeTypeExtraSpecs
+        with base.reader() as session:
+            return session.query(specs).filter_by(
+                deleted=False, key=encryption_types.PREFIX + 'encryption'
+            ).first() is not None
 
-        :returns: for each snapshot the volume that it is of
-        """
-        with records.main_context_manager.reader.using(
-                cinder_context.get_admin_context()) as session:
-            return {row.id: row.volume_id for row in session.query(
-                records.models.Snapshot).filter_by(
-                    deleted=False,
-                    provider_location=volume_rows.location(host))}
+    # -- secrets
 
-    @records.retried
-    def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
-        """A snapshot that is lost with its node is in error from then on.
+    def secrets_of_all(self) -> set[str]:
+        with base.reader() as session:
+            return {encryption_types.key_in(row.provider_id)
+                    for model in (base.models.Volume, base.models.Snapshot)
+                    for row in base.encrypted_rows(session, model)}
 
-        Its owner can delete it, unless that has begun.
-        """
-        snapshot = records.models.Snapshot
-        with records.main_context_manager.writer.using(
-                cinder_context.get_admin_context()) as session:
-            session.query(snapshot).filter_by(
-                id=snapshot_id, deleted=False,
-                provider_location=volume_rows.location(host)).filter(
-                    snapshot.status != 'deleting').update(
-                        {'status': 'error'}, synchronize_session=False)
+    def volumes_known(self, volume_ids: Collection[str]
+                      ) -> tuple[set[str], set[str]]:
+        volume, ids = base.models.Volume, sorted(volume_ids)
+        there: set[str] = set()
+        gone: set[str] = set()
+        with base.reader() as session:
+            for first in range(0, len(ids), _AT_ONCE):
+                for row in session.query(volume.id, volume.deleted).filter(
+                        volume.id.in_(ids[first:first + _AT_ONCE])):
+                    (gone if row.deleted else there).add(row.id)
+        return there, gone
 
-    @records.retried
-    def give_up(self, volume: core_objects.Volume, heir: str) -> None:
-        """A volume whose data is lost with its node gets another home.
 
-        Its status is "error" from then on; its owner can delete it there.
-        Attachments are left to Nova.
+def _attached_to(session: base.Session, ids: Collection[str]
+                 ) -> dict[str, list[str]]:
+    model = base.models.VolumeAttachment
+    found: dict[str, list[str]] = {}
+    for row in session.query(model).filter_by(deleted=False).filter(
+            model.volume_id.in_(ids)) if ids else ():
+        found.setdefault(row.volume_id, []).append(
+            json.loads(row.connector or '{}').get('host') or '')
+    return found
 
-        :param heir: the new home with its pool
-        :raises StaleMove: if the volume is not where it was read any more
-        """
-        with records.main_context_manager.writer.using(
-                cinder_context.get_admin_context()) as session:
-            row = self._row(session, volume.id, lock=True)
-            if (row is None or row.host != volume.host
-                    or row.name_id != volume.name_id
-                    or self._is_begun(session, row)):
-                raise exceptions.StaleMove(volume=volume.id)
-            self._give_home(session, row, heir)
-            row.status = 'error'
 
-    def _is_begun(self, session: records.Session, row: records.Row) -> bool:
-        """Whether a move's source would be lost with the volume's home."""
-        moves = [records._to_move(shadow, row)
-                 for shadow in self._shadows(session, row.id)]
-        return any(not (move.is_over or move.committed) for move in moves)
+def _old_volumes(session: base.Session, seconds: float
+                 ) -> Iterator[Unended]:
+    volume = base.models.Volume
+    for row in _old(session, volume, seconds).filter(
+            sqlalchemy.or_(volume.status.in_(statuses.LOST_WITH_SERVICE),
+                           volume.migration_status.in_(
+                               statuses.MIGRATION_SHORT_STEPS))):
+        migrated = row.migration_status in statuses.MIGRATION_SHORT_STEPS
+        if migrated or not volume_rows.is_migrated_by_cinder(row):
+            yield Unended(
+                'migration' if migrated else 'volume', row.id,
+                row.migration_status if migrated else row.status,
+                names.service_host(row.host), clock.age(session, row),
+                row.attach_status == 'attached')
 
-    @records.retried
-    def forget_service(self, host: str) -> bool:
-        """A volume service is not expected any more, until it starts again.
 
-        As ``cinder-manage service remove`` does.
+def _old_snapshots(session: base.Session, seconds: float
+                   ) -> Iterator[Unended]:
+    snapshot = base.models.Snapshot
+    for row in _old(session, snapshot, seconds).filter_by(
+            status='restoring'):
+        yield Unended('snapshot', row.id, row.status,
+                      volume_rows.node_of(row.provider_location),
+                      clock.age(session, row))
 
-        :returns: whether there was one
-        """
-        try:
-            objects.Service.get_by_args(
-                cinder_context.get_admin_context(), host,
-                constants.VOLUME_BINARY).destroy()
-        except cinder_exception.ServiceNotFound:
-            return False
-        return True
+
+def _old_moves(session: base.Session, seconds: float
+               ) -> Iterator[Unended]:
+    volume = base.models.Volume
+    for row in _old(session, volume, seconds).filter(
+            *move_record.are(volume, *PHASES)):
+        yield Unended('move', move_record.volume_of(row),
+                      move_record.phase_word(row),
+                      names.service_host(row.host),
+                      clock.age(session, row))
+
+
+def _old(session: base.Session, model: base.Model, seconds: float
+         ) -> typing.Any:
+    """Return a query for the rows that nobody has changed for some time."""
+    return session.query(model).filter_by(deleted=False).filter(
+        sqlalchemy.func.coalesce(model.updated_at, model.created_at)
+        < clock.ago(session, seconds))
 
 
 def _escaped(text: str) -> str:

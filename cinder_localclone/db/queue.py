@@ -13,25 +13,19 @@ import datetime
 from oslo_utils import timeutils
 
 from cinder_localclone.core import copies
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
-from cinder_localclone.db import moves
-from cinder_localclone.db import volumes as snapshot_records
+from cinder_localclone.db import base
 
 
-class QueueRecords(snapshot_records.SnapshotRecords):
-    """The records, with the queue of copies."""
+class Queue(records.Queue):
 
     def copies(self, host: str) -> list[copies.Entry]:
-        """All copies between nodes of the backend of a service host.
-
-        What that takes does not depend on how many there are.
-        """
-        model = moves.models.Volume
-        with moves.main_context_manager.reader.using(
-                moves._admin()) as session:
+        model = base.models.Volume
+        with base.reader() as session:
             shadows = {move_record.volume_of(row): row
                        for row in session.query(model).filter_by(
                            deleted=False).filter(*move_record.are(
@@ -61,10 +55,10 @@ class QueueRecords(snapshot_records.SnapshotRecords):
             ) for row in volumes]
 
     @staticmethod
-    def _attached(session: moves.Session, ids: Collection[str]
+    def _attached(session: base.Session, ids: Collection[str]
                   ) -> dict[str, set[str | None]]:
         """At which hosts instances have volumes attached, by their ids."""
-        model = moves.models.VolumeAttachment
+        model = base.models.VolumeAttachment
         found: dict[str, set[str | None]] = {}
         for volume_id, host in session.query(
                 model.volume_id, model.attached_host).filter_by(
@@ -74,32 +68,27 @@ class QueueRecords(snapshot_records.SnapshotRecords):
         return found
 
     @staticmethod
-    def _awaited(session: moves.Session, ids: Collection[str]) -> set[str]:
-        columns = (moves.models.Snapshot.volume_id,
-                   moves.models.Volume.source_volid)
+    def _awaited(session: base.Session, ids: Collection[str]) -> set[str]:
+        columns = (base.models.Snapshot.volume_id,
+                   base.models.Volume.source_volid)
         return {row[0] for column in columns
                 for row in session.query(column).filter_by(
                     deleted=False, status='creating').filter(
                         column.in_(ids))}
 
     @staticmethod
-    def _paces(session: moves.Session, types: Collection[str]
+    def _paces(session: base.Session, types: Collection[str]
                ) -> dict[str, str]:
-        model = moves.models.VolumeTypeExtraSpecs
+        model = base.models.VolumeTypeExtraSpecs
         return {row.volume_type_id: row.value or '' for row in session.query(
             model.volume_type_id, model.value).filter_by(
                 deleted=False, key=volume_types.PREFIX + 'pace').filter(
                     model.volume_type_id.in_(types))}
 
-    @moves.retried
+    @base.retried
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
-        """Record that a copy makes no progress, and when; or that it does.
-
-        :raises StaleMove: if the move is not as it says
-        """
-        with moves.main_context_manager.writer.using(
-                moves._admin()) as session:
-            shadow = self._as_told(
-                move, self._row(session, move.shadow_id, lock=True))
+        with base.writer() as session:
+            shadow = base.as_told(
+                move, base.volume_row(session, move.shadow_id, lock=True))
             move_record.note_stalled(
                 shadow, timeutils.utcnow_ts() if stalled else None)

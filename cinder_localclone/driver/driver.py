@@ -38,7 +38,6 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core import version
 from cinder_localclone.core import volume_types
-from cinder_localclone.db import interrupted
 from cinder_localclone.driver import extra_specs
 from cinder_localclone.driver import front_end
 from cinder_localclone.driver import manage
@@ -186,7 +185,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             self._assembled = True
         self.service.check()
         if self._server is None:  # no call of Cinder's manager runs yet
-            interrupted.MigrationRecords().end_interrupted(self.host)
+            self.service.node.interrupted.end_interrupted(self.host)
         # Peers are asked later: at start there may be none.
         self.service.reconciler.converge_node(moves=False)
         if self._server is None:
@@ -208,7 +207,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         """
         node = self.service.node
         if move_record.is_shadow(volume):
-            move = node.records.get_move(volume.id)
+            move = node.moves.get_move(volume.id)
             if move is None:
                 raise exceptions.StaleMove(
                     volume='of move record ' + volume.id)
@@ -258,7 +257,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             return
         try:
             # The volume that comes with the call may have moved since.
-            recorded = self.service.node.records.volume(volume.id)
+            recorded = self.service.node.volumes.volume(volume.id)
             if recorded is not None:
                 rpc.at_home(delete.delete, self.service.node, recorded)
         except Exception as exc:
@@ -358,7 +357,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         """
         context = volume._context
         node = self.service.node
-        recorded = node.records.volume(volume.id)
+        recorded = node.volumes.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
         # As Cinder asked: Nova may have given the attachment up, and made
@@ -374,7 +373,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
             if own and volume.status in statuses.USED_BY_NOVA:
-                node.records.drop_attachment(volume.id, own)
+                node.attachments.drop_attachment(volume.id, own)
             raise
 
     def terminate_connection(self, volume: objects.Volume,
@@ -399,14 +398,14 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         node = self.service.node
         # Read by Cinder's manager, which has found the attachment.
         attachments = volume_attachments.of_request(volume)
-        recorded = node.records.volume(volume.id)
+        recorded = node.volumes.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more, and has no '
                      'connections.',
                      volume.id)
             return
         where = names.service_host(recorded.host)
-        move = node.records.move_of(volume.id)
+        move = node.moves.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
             where = move.source

@@ -101,7 +101,7 @@ def check_copy(node: Node, copy: objects.Volume, volume_id: str) -> None:
     :param copy: the row that is copied into
     :raises EncryptionChange: if it would
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None:
         return
     encrypted = is_encrypted(copy)

@@ -70,7 +70,7 @@ class ManageDriver:
         """
         with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
                       exceptions.CannotUnmanage.user_message):
-            recorded = self.service.node.records.volume(volume.id)
+            recorded = self.service.node.volumes.volume(volume.id)
             policy.check_unmanaged(recorded)
             if recorded is not None:  # else it is gone
                 rpc.at_home(manage.unmanage, self.service.node, recorded)

@@ -75,7 +75,7 @@ class ImageDriver:
 
         What was never written to an encrypted volume reads as noise.
         """
-        recorded = self.service.node.records.volume(volume.id)
+        recorded = self.service.node.volumes.volume(volume.id)
         noise = recorded is not None and rows.recorded(recorded)
         super().copy_image_to_volume(  # type: ignore[misc]
             context, volume, image_service, image_id,
@@ -151,7 +151,7 @@ class ImageDriver:
             is available as before
         """
         try:
-            recorded = self.service.node.records.volume(volume.id)
+            recorded = self.service.node.volumes.volume(volume.id)
             if recorded is None:
                 raise exceptions.TooLate(what='Volume ' + volume.id)
             rpc.at_home(revert.revert, self.service.reconciler, recorded,
@@ -160,7 +160,7 @@ class ImageDriver:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 exceptions.NotReverted.user_message)
             # Cinder would leave it in error.
-            self.service.node.snapshots.keep(volume.id, volume.name_id)
+            self.service.node.volumes.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(

@@ -28,7 +28,7 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
     if found.status in statuses.HEADER_CHANGES:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='its status is "%s"' % found.status)
-    if (node.records.move_of(volume_id)
+    if (node.moves.move_of(volume_id)
             or rows.is_migrated_by_cinder(found)
             or node.stack.survey().metadata(found.name_id)
             or volume_id in node.exports.remote()

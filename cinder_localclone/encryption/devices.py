@@ -385,7 +385,7 @@ def _check_alone(node: Node, volume: objects.Volume) -> None:
 
     :raises MovesCold: if it is not
     """
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     starting = move is not None and move.phase is state.Phase.STARTING
     if starting or node.host not in (
             names.service_host(volume.host),
@@ -520,7 +520,7 @@ def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
 def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
     """Whether nobody else may have the header open, and it is all here."""
     return (rows.is_home(volume, node.host)
-            and node.records.move_of(volume.id) is None)
+            and node.moves.move_of(volume.id) is None)
 
 
 def mend(node: Node, volume: objects.Volume) -> None:
@@ -634,7 +634,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
     the next check of the node each time. For a caller that holds the volume's
     lock, and neither moves nor closes the volume within.
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)
                and node.runner.is_running(volume_id))
     try:
@@ -737,7 +737,7 @@ def takes_discards(node: Node, volume: objects.Volume) -> bool:
     if rows.is_authenticated(volume):
         return False
     with contextlib.suppress(volume_types.InvalidType):
-        encryption = node.snapshots.wanted_encryption(volume)
+        encryption = node.volumes.wanted_encryption(volume)
         return bool(encryption and encryption.discards)
     return False
 

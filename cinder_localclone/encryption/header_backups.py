@@ -66,7 +66,7 @@ class Look:
                        and place == self._place}
         self._place = place
         home = {volume.id: volume
-                for volume in node.records.volumes_of(node.host)
+                for volume in node.volumes.volumes_of(node.host)
                 if _is_encrypted(volume)}
         for volume_id in sorted(home.keys() - there):
             _attempt(node, volume_id, self._make)
@@ -170,10 +170,10 @@ def _attempt(node: Node, volume_id: str,
 
 def _settled(node: Node, volume_id: str) -> objects.Volume | None:
     """A volume that is at home here, all of it, and has a header."""
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if (volume is not None and rows.is_home(volume, node.host)
             and volume.status not in statuses.WITHOUT_HEADER
-            and node.records.move_of(volume_id) is None
+            and node.moves.move_of(volume_id) is None
             and not rows.visible_id(volume)
             and node.stack.survey().handle(volume_id)):
         return volume
@@ -182,9 +182,9 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
 
 def _drop(node: Node, volume_id: str) -> None:
     """Of one that has no row, "encryption shred" sees to what is left."""
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)
-            or node.records.move_of(volume_id) is not None):
+            or node.moves.move_of(volume_id) is not None):
         return
     home = names.service_host(volume.host)
     if rpc.at(home, has_backup, node, volume_id):

@@ -36,7 +36,7 @@ def wanted(node: Node, volume: objects.Volume
     :raises InvalidPaceType: if the type says nonsense of its copies
     """
     try:
-        found = node.snapshots.wanted_encryption(volume, new=True)
+        found = node.volumes.wanted_encryption(volume, new=True)
     except volume_types.InvalidType as exc:
         raise invalid(volume, exc)
     if found and found.authenticated and not node.authenticates:
@@ -63,14 +63,14 @@ def give_back(node: Node, volume: objects.Volume) -> None:
     Unless somebody creates it by now, who reads the row when he begins.
     """
     try:
-        row = node.records.volume(volume.id)
+        row = node.volumes.volume(volume.id)
         recorded = rows.recorded(row or volume)
         if recorded is None or row and row.host != volume.host:
             return
         if row is None:
             forget(node, [volume.id], recorded, key_of_type(node, volume))
             return
-        node.snapshots.set_encryption(
+        node.volumes.set_encryption(
             row, dataclasses.replace(
                 recorded, key='', pin=None, becoming=None))
         _drop_here(node, volume.id)
@@ -124,7 +124,7 @@ def check_retype(node: Node, volume: objects.Volume,
     except volume_types.InvalidType as exc:
         raise invalid(volume, exc)
     try:
-        before = node.snapshots.wanted_encryption(volume)
+        before = node.volumes.wanted_encryption(volume)
     except volume_types.InvalidType:
         before = None  # its type was changed since
     recorded = rows.recorded(volume)
@@ -257,7 +257,7 @@ def forget(node: Node, volume_ids: Iterable[str],
 def key_of_type(node: Node, volume: objects.Volume) -> str:
     """The secret that all volumes of its type have; '': each has its own."""
     with contextlib.suppress(volume_types.InvalidType):
-        asked = node.snapshots.wanted_encryption(volume)
+        asked = node.volumes.wanted_encryption(volume)
         return asked.shared_key if asked else ''
     return ''  # its type was changed since
 

@@ -138,7 +138,7 @@ def _at_rest(node: Node, volume: objects.Volume) -> bool:
         rows.is_home(volume, node.host)
         and volume.status in statuses.ONLY_A_GUEST
         and not rows.visible_id(volume)
-        and node.records.move_of(volume.id) is None
+        and node.moves.move_of(volume.id) is None
         and not node.stack.survey().metadata(volume.name_id)
         and all(node.is_at(each.connector, node.host)
                 for each in volume.volume_attachment if each.connector)
@@ -420,7 +420,7 @@ class Look:
 
     def _look_at(self, volume_id: str) -> None:
         node = self._node
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if volume is None or not _at_rest(node, volume):
             return
         lv = node.stack.lvs().get(volume.name)
@@ -447,7 +447,7 @@ def _has_own_key(node: Node, volume_id: str) -> bool:
 
     :returns: whether that is done; else the next check tries again
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     try:
         if volume and _recorded(volume).shares_key:
             rotate.give_own_key_late(node, volume_id)

@@ -582,7 +582,7 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
 def _wanted(node: Node, volume: objects.Volume
             ) -> volume_types.Encryption:
     """:raises KeyRefused: if its type has the secret of a volume"""
-    wanted = (node.snapshots.wanted_encryption(volume)
+    wanted = (node.volumes.wanted_encryption(volume)
               or volume_types.Encryption())
     if wanted.shared_key:
         node.keys.check_shared(wanted.shared_key)
@@ -594,7 +594,7 @@ def _set(node: Node, volume: objects.Volume,
     """Change the row of a volume that is being created."""
     if recorded == rows.recorded(volume):
         return volume
-    return node.snapshots.set_encryption(volume, recorded)
+    return node.volumes.set_encryption(volume, recorded)
 
 
 def _replace(change: Change, current: luks_header.Token,

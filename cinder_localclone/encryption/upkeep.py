@@ -288,7 +288,7 @@ def open_wanted(node: Node, volume_ids: Collection[str] = ()
 
 
 def _here(node: Node) -> list[objects.Volume]:
-    return [*node.records.volumes_of(node.host),
+    return [*node.volumes.volumes_of(node.host),
             *node.attachments.passed_to(node.host)]
 
 
@@ -312,7 +312,7 @@ def _open_locked(node: Node, volume_id: str) -> boot_plan.Outcome:
 
 
 def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     problem = _why_unwanted(node, volume)
     if volume is None or problem:
         return boot_plan.Outcome(volume_id, '', LOCKED, problem)
@@ -357,7 +357,7 @@ def sweep_sealed_keys(node: Node) -> None:
 
 
 def _forget_if_unused(node: Node, volume_id: str) -> None:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if ((volume is None or not _may_have_to_be_opened(node, volume))
             and not _in_use(node, {volume_id})):
         node.crypt.forget_sealed(volume_id)

@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 def here(node: Node, volume_id: str) -> list[state.Move]:
     """The remains of a volume's moves that this node has to take down."""
-    return [move for move in node.records.remains_of(volume_id)
+    return [move for move in node.moves.pending_cleanups(volume_id)
             if move.cleanup_node == node.host]
 
 
@@ -44,7 +44,7 @@ def take_down(node: Node, move: state.Move) -> None:
         remove_source(node, move)
     else:
         tear_down(node, move)
-    node.records.finish(move, event)
+    node.moves.finish(move, event)
 
 
 def stop_serving(node: Node, volume_id: str, initiator: str | None
@@ -55,7 +55,7 @@ def stop_serving(node: Node, volume_id: str, initiator: str | None
     whose source does not answer, that takes as long as the source does: so
     the session goes first, and what waits for it fails.
     """
-    move = node.records.move_of(volume_id)
+    move = node.moves.move_of(volume_id)
     try:
         if (move and move.destination == node.host
                 and node.exports.is_last(volume_id, initiator)
@@ -158,7 +158,7 @@ def remove_stray_metadata(node: Node, seen: survey.Survey,
 
 def _remove_metadata(node: Node, shadow_id: str, lv: str) -> None:
     if (shadow_id in node.stack.survey().stray_metadata()
-            and not node.records.is_move(shadow_id)):
+            and not node.moves.is_move(shadow_id)):
         node.stack.remove_lv(lv)
 
 
@@ -262,7 +262,7 @@ def withdraw_strays(node: Node, present: survey.Survey,
         has ended since is left to the next look. Any other is asked for
     """
     def is_move(shadow_id: str) -> bool:
-        return shadow_id in moves or node.records.is_move(shadow_id)
+        return shadow_id in moves or node.moves.is_move(shadow_id)
     node.exports.withdraw_strays(is_move)
     strays = [shadow_id for shadow_id in present.sources()
               if not is_move(shadow_id)]

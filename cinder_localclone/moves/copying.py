@@ -123,8 +123,8 @@ class Copies:
         return found
 
     def _all_turns(self) -> dict[str, copies_module.Turn]:
-        entries = self._node.records.copies(self._node.host)
-        services = self._node.records.services()
+        entries = self._node.queue.copies(self._node.host)
+        services = self._node.services.by_host()
         dead = {host for entry in entries for host in entry.ends
                 if not services.get(host)}
         return copies_module.turns(entries, self._node.limits, dead)
@@ -217,7 +217,7 @@ class Copies:
         :param noted: what they know
         """
         if stalled or (noted and stalled is False):
-            self._node.records.note_stalled(move, stalled)
+            self._node.queue.note_stalled(move, stalled)
         if stalled and not noted:
             events.say(events.STALLED, volume=move.volume_id,
                        source=move.source, seconds=hydration.STALLED)

@@ -268,7 +268,7 @@ def prepare(node: Node, shadow_id: str, nonce: str,
         caller: a late or repeated request builds nothing
     :raises LocalCloneError: if the stack could not be built
     """
-    move = node.records.get_move(shadow_id)
+    move = node.moves.get_move(shadow_id)
     with node.lock(move.volume_id if move else shadow_id):
         _prepare(node, shadow_id, nonce, holes)
 
@@ -276,7 +276,7 @@ def prepare(node: Node, shadow_id: str, nonce: str,
 def _prepare(node: Node, shadow_id: str, nonce: str, holes: thin_map.Holes
              ) -> None:
     """The same for a caller that holds the lock."""
-    move = node.records.get_move(shadow_id)
+    move = node.moves.get_move(shadow_id)
     if (move is None or move.token.nonce != nonce
             or move.committed or move.destination != node.host
             or move.phase not in (state.Phase.STARTING,
@@ -298,7 +298,7 @@ def _open_top(node: Node, move: state.Move) -> None:
     A volume that follows its instance is in use here, by its top. Any other
     that nobody attaches needs none.
     """
-    volume = node.records.volume(move.volume_id)
+    volume = node.volumes.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
             and (volume.status in statuses.USED_BY_NOVA
                  or rows.recorded(volume))):
@@ -348,7 +348,7 @@ def roll_back_live(node: Node, move: state.Move) -> None:
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
-    rolled_back = node.records.roll_back(move)
+    rolled_back = node.moves.roll_back(move)
     node.tell(state.Milestone.ROLLED_BACK, rolled_back)
     cleanup.take_down(node, rolled_back)
     rpc.cast(move.source, peers.converge, node, move.volume_id)
@@ -376,7 +376,7 @@ class MarkHydrated(flow.Step):
         if move.phase is state.Phase.COMPLETING:
             return move
         self._node.stack.flush_handle(move.volume_id)
-        return self._node.records.advance(move, state.Event.HYDRATED)
+        return self._node.moves.advance(move, state.Event.HYDRATED)
 
 
 class CutOver(flow.Step):
@@ -396,7 +396,7 @@ class RemoveClone(flow.Step):
         self._node.stack.remove_clone(completing.shadow_id)
         self._node.sessions.detach(completing)
         self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
-        self._node.records.advance(completing, state.Event.DRAINED)
+        self._node.moves.advance(completing, state.Event.DRAINED)
 
 
 def complete(node: Node, move: state.Move) -> None:

@@ -62,7 +62,7 @@ def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
     kernel knows.
     """
     if not (node.stack.reads_zeros(move.destination_lv)
-            and node.records.services().get(move.source)):
+            and node.services.by_host().get(move.source)):
         return ()
     found = rpc.at(move.source, of_source, node, move.shadow_id,
                    move.token.nonce)
@@ -81,7 +81,7 @@ def of_source(node: Node, shadow_id: str, nonce: str
     :raises StaleMove: if the move is none that may be copied
     :raises OddMap: if the pool does not say it clearly
     """
-    move = node.records.get_move(shadow_id)
+    move = node.moves.get_move(shadow_id)
     if not (move and move.token.nonce == nonce and move.committed
             and move.source == node.host
             and move.phase is state.Phase.MIGRATING):

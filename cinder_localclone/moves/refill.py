@@ -82,11 +82,11 @@ class Comparison:
         move = self._silent.get(volume_id)
         if move is None:
             return
-        present = self._node.records.move_of(volume_id)
+        present = self._node.moves.move_of(volume_id)
         if present is None or present.shadow_id != move.shadow_id:
             # It ended while somebody waited for an answer.
             self._forget(move)
-        elif self._node.records.services().get(move.source):
+        elif self._node.services.by_host().get(move.source):
             answer: thin_map.Holes | Exception
             try:
                 answer = self._ask(move)
@@ -209,7 +209,7 @@ class Comparison:
         self._recall(move, tags)
         try:
             if (self._is_known(move)
-                    and move.source not in self._node.records.services()):
+                    and move.source not in self._node.services.by_host()):
                 raise exceptions.Forgotten(host=move.source)
             here = self._look(move)
             lost = self._missing(move, here)
@@ -266,7 +266,7 @@ class Comparison:
             self.memory.suspected.get(move.shadow_id, ()), here)
         if not suspected:
             return ()
-        runs = self._node.records.services().get(move.source)
+        runs = self._node.services.by_host().get(move.source)
         if runs is None:
             raise exceptions.Forgotten(host=move.source)
         if not runs:

@@ -80,7 +80,7 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
         body, or by a connection that has ended
     :raises LocalCloneError: if the home can't be reached, or a command fails
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None or rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     if attachments is not None:
@@ -115,7 +115,7 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
 
 def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
     """What this node has served before it was left is in nobody's use."""
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     node.exports.withdraw_unnamed(
         volume.id, nodes.unnamed_exports(node, volume, move), at_once=True)
 
@@ -196,7 +196,7 @@ def _recorded(node: Node) -> Iterable[str]:
 
 
 def _look_at(node: Node, volume_id: str) -> None:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
@@ -211,7 +211,7 @@ def _look_at(node: Node, volume_id: str) -> None:
         # Or its move has yet to swap it.
         cleanup.end_after_swap(node, volume_id)
     else:
-        move = node.records.move_of(volume_id)
+        move = node.moves.move_of(volume_id)
         from_here = move if move and move.source == node.host else None
         if from_here and from_here.keeps_handle:
             return  # it may come back to the LV that is here
@@ -255,7 +255,7 @@ class CheckPassedOnly(flow.Step):
 
     def execute(self, volume: objects.Volume, peer: str) -> None:
         # As it is by now.
-        recorded = self._node.records.volume(volume.id)
+        recorded = self._node.volumes.volume(volume.id)
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         devices.close_if_idle(self._node, volume.id)

@@ -156,7 +156,7 @@ class Record(flow.Step):
 
     def execute(self, volume: objects.Volume,
                 destination: dict[str, typing.Any]) -> state.Move:
-        move = self._node.records.begin(
+        move = self._node.moves.begin(
             volume, destination['host'], self._event, self._node.geometry,
             self._node.exports.source_location, self._new_credentials(),
             destination['initiator'], self._asked_by)
@@ -195,7 +195,7 @@ class Commit(flow.Step):
 
     def execute(self, move: state.Move) -> state.Move:
         try:
-            committed = self._node.records.commit(move)
+            committed = self._node.moves.commit(move)
         except Exception:
             found = self._committed(move)
             if found is None:
@@ -207,7 +207,7 @@ class Commit(flow.Step):
     def _committed(self, move: state.Move) -> state.Move | None:
         """The move if only the answer to the commit was lost."""
         try:
-            recorded = self._node.records.get_move(move.shadow_id)
+            recorded = self._node.moves.get_move(move.shadow_id)
         except Exception:  # must not hide why the commit has failed
             return None
         if (recorded and recorded.committed
@@ -311,11 +311,11 @@ def abandon(node: Node, move: state.Move) -> None:
     export go: a destination that is late with its login to a target that
     is gone would wait for minutes, and all other logins of its node with it.
     """
-    failed = node.records.advance(move, state.Event.FAILED)
+    failed = node.moves.advance(move, state.Event.FAILED)
     node.tell(state.Milestone.ROLLED_BACK, failed)
     try:
         rpc.at(failed.destination, peers.converge, node, failed.volume_id)
-        if not node.records.is_move(failed.shadow_id):
+        if not node.moves.is_move(failed.shadow_id):
             cleanup.withdraw_source(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
         events.say(events.DESTINATION_LEFT, volume=failed.volume_id,
@@ -328,7 +328,7 @@ def abandon_interrupted(node: Node, volume_id: str) -> None:
     Only this service moves its volumes, under the volume's lock, which the
     caller holds: so nobody is at work on a move that is found here.
     """
-    move = node.records.move_of(volume_id)
+    move = node.moves.move_of(volume_id)
     if move and not move.committed and move.source == node.host:
         abandon(node, move)
 
@@ -346,7 +346,7 @@ def source_released(node: Node, move: state.Move) -> None:
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)
     node.stack.flush_handle(move.volume_id)
-    released = node.records.advance(move, state.Event.SOURCE_DETACHED)
+    released = node.moves.advance(move, state.Event.SOURCE_DETACHED)
     rpc.cast(move.destination, peers.converge, node, move.volume_id)
     drop_handle(node, released)
 
@@ -374,7 +374,7 @@ def export(node: Node, move: state.Move) -> None:
     location = node.exports.location_for(move)
     node.exports.offer_source(dataclasses.replace(move, location=location))
     if location != move.location:
-        node.records.relocate(move, location)
+        node.moves.relocate(move, location)
 
 
 def release_if_detached(node: Node, move: state.Move,

@@ -32,9 +32,7 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.db import attachments
-from cinder_localclone.db import interrupted as status_records
-from cinder_localclone.db import queue
-from cinder_localclone.db import secrets
+from cinder_localclone.db import database
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.service import directory as directories
@@ -289,21 +287,22 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
     peers = rpc.Client(conf.localclone_peer_timeout)
-    rows = queue.QueueRecords()
+    db = database.database()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'),
         *conf.localclone_addresses) if address]
-    directory = directories.Directory(
-        host, rows, peers)
+    directory = directories.Directory(host, db.services, peers)
     directory.know(host, addresses)
     stack = clone.Stack(
         conf.volume_group, pool,
         conf.localclone_metadata_volume_group or conf.volume_group,
         conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
     node = Node(
-        host=host, records=rows, snapshots=rows,
-        secrets=secrets.SecretRecords(),
-        attachments=attachments.AttachmentRecords(directory.is_at),
+        host=host, moves=db.moves, volumes=db.volumes,
+        snapshots=db.snapshots,
+        attachments=attachments.Attachments(directory.is_at),
+        secrets=db.secrets, services=db.services, queue=db.queue,
+        interrupted=db.interrupted,
         stack=stack, crypt=cryptsetup.Cryptsetup(
             conf.volume_group, conf.localclone_command_timeout,
             conf.localclone_header_backup_dir or '', options.sealed_keys(conf),
@@ -322,7 +321,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         pacing=options.pacing(conf),
         compare_wait=conf.localclone_verify_timeout,
         authenticates=conf.localclone_enable_integrity,
-        tell=notifications.Notices(host, rows).tell)
+        tell=notifications.Notices(host, db.volumes).tell)
     reconciler = reconcile.Reconciler(node)
     return Service(
         backend_name=backend_name, node=node, stack=stack,
@@ -443,8 +442,7 @@ def look(service: Service) -> None:
         service.reconciler.converge_node()
         service.reconciler.encrypted.keep_header_backups()
     finally:
-        interrupted.look(service.node, status_records.StatusRecords(),
-                         service.started)
+        interrupted.look(service.node, service.started)
 
 
 def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:

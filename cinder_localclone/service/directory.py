@@ -9,7 +9,7 @@ import time
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import hosts as host_names
 from cinder_localclone.core.interfaces import peers as interfaces
-from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
 from cinder_localclone.core import rpc
@@ -33,10 +33,10 @@ class Directory:
     :param host: this service's host
     """
 
-    def __init__(self, host: str, records: record_interfaces.Services,
+    def __init__(self, host: str, services: records.Services,
                  peers: rpc.Calls):
         self.host = host
-        self._records = records
+        self._services = services
         self.peers = peers
         self._addresses: dict[str, frozenset[str]] = {}
         self._knowing = threading.Lock()
@@ -85,7 +85,7 @@ class Directory:
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]
         return {host: alive for host, alive in
-                self._records.services().items()
+                self._services.by_host().items()
                 if host.partition('@')[2] == backend}
 
     def _find_by_address(self, address: str | None,

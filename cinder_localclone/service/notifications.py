@@ -15,7 +15,7 @@ from cinder import rpc
 from oslo_log import log as logging
 
 from cinder_localclone.core import events
-from cinder_localclone.core.interfaces import records as record_interfaces
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import objects
 from cinder_localclone.core import state
 
@@ -62,9 +62,9 @@ class Notices:
     :param host: this service's host, without pool
     """
 
-    def __init__(self, host: str, records: record_interfaces.Records):
+    def __init__(self, host: str, volumes: records.Volumes):
         self._host = host
-        self._records = records
+        self._volumes = volumes
 
     def tell(self, milestone: state.Milestone, move: state.Move) -> None:
         """Say that a move has come this far; raises nothing."""
@@ -84,4 +84,4 @@ class Notices:
             return
         notifier.prepare(retry=RESENDS).info(
             cinder_context.get_admin_context(), event_type(milestone),
-            payload(move, self._records.volume(move.volume_id)))
+            payload(move, self._volumes.volume(move.volume_id)))

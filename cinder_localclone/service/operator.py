@@ -30,7 +30,7 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.core.formats.cryptsetup_cli
     import cinder_localclone.core.node
     import cinder_localclone.core.state
-    import cinder_localclone.db.inventory
+    import cinder_localclone.db.database
     import cinder_localclone.service.key_manager
     import cinder_localclone.service.rpc
     import cinder_localclone.storage.clone
@@ -202,11 +202,11 @@ class Backend:
         return rpc_module.Client(TIMEOUT)
 
     @property
-    def records(self) -> 'cinder_localclone.db.inventory.OperatorRecords':
+    def db(self) -> 'cinder_localclone.db.database.Database':
         """Cinder's database."""
         self.load_cinder()
-        from cinder_localclone.db import inventory
-        return inventory.OperatorRecords()
+        from cinder_localclone.db import database
+        return database.database()
 
     def crypt(self) -> 'cinder_localclone.storage.cryptsetup.Cryptsetup':
         """cryptsetup on this node."""
@@ -226,7 +226,7 @@ class Backend:
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""
         return {host: alive
-                for host, alive in sorted(self.records.services().items())
+                for host, alive in sorted(self.db.services.by_host().items())
                 if host.partition('@')[2] == self.name}
 
     def call(self, host: str, name: str, *arguments: typing.Any
@@ -257,7 +257,7 @@ class Backend:
         """
         if not name:
             raise errors.CommandError('No volume was named: its id is empty.')
-        found = self.records.ids_named(name, self.name)
+        found = self.db.inventory.ids_named(name, self.name)
         if not found:
             raise errors.CommandError(
                 'There is no volume %s in the backend %s.' % (
@@ -274,10 +274,10 @@ class Backend:
 
         :raises CommandError: if both are, and nothing is left of it either
         """
-        volume = self.records.volume(volume_id)
-        move = self.records.move_of(volume_id)
+        volume = self.db.volumes.volume(volume_id)
+        move = self.db.moves.move_of(volume_id)
         if volume is None and move is None and (
-                not self.records.remains_of(volume_id)):
+                not self.db.moves.pending_cleanups(volume_id)):
             raise errors.CommandError('There is no volume %s.' % volume_id)
         return volume, move
 

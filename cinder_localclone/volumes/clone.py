@@ -65,7 +65,7 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
     cached = volume.source_volid != source_id and volume.use_quota
 
     def attempt() -> None:
-        source = node.records.volume(source_id)
+        source = node.volumes.volume(source_id)
         if source is None:
             raise exceptions.TooLate(what='Volume ' + source_id)
         host = names.service_host(source.host)
@@ -84,7 +84,7 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
 
 
 def _volume(node: Node, volume_id: str) -> objects.Volume:
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.TooLate(what='Volume ' + volume_id)
     return volume
@@ -100,7 +100,7 @@ def _check_backend(node: Node, image: str, host: str) -> None:
 
 def _is_in_other_zone(node: Node, volume: objects.Volume, host: str
                       ) -> bool:
-    zone = node.snapshots.zone_of(host)
+    zone = node.services.zone_of(host)
     return bool(zone and zone != volume.availability_zone)
 
 
@@ -118,7 +118,7 @@ def _bear(node: Node, volume: objects.Volume, host: str,
     destination = (node.host if _is_in_other_zone(node, volume, host)
                    else '')
     if home != asked:
-        node.snapshots.place(volume.id, asked, home)
+        node.volumes.place(volume.id, asked, home)
     try:
         make(destination)
     except Exception:
@@ -131,7 +131,7 @@ def _give_back(node: Node, volume_id: str, home: str, asked: str
                ) -> None:
     """Cinder may yet fill it with an image that it downloads."""
     try:
-        node.snapshots.place(volume_id, home, asked)
+        node.volumes.place(volume_id, home, asked)
     except Exception as exc:  # must not hide why there is no volume
         LOG.warning('Volume %(volume)s was not created, but its row still '
                     'names %(host)s as its home: %(error)s',
@@ -225,7 +225,7 @@ def _check_image(node: Node, volume: objects.Volume, image: str,
     """
     check_size(image, size_gib, volume)
     try:
-        wanted = node.snapshots.wanted_encryption(volume, new=True)
+        wanted = node.volumes.wanted_encryption(volume, new=True)
     except volume_types.InvalidType as exc:
         raise exceptions.ForeignImage(image=image, reason=str(exc))
     check_alike(image, encryption, wanted)
@@ -275,7 +275,7 @@ def _make(node: Node, volume: objects.Volume, image: str,
     :raises Reencrypting: if it would be longer than its header says
     """
     if rows.recorded(volume) != encryption:
-        volume = node.snapshots.set_encryption(volume, encryption)
+        volume = node.volumes.set_encryption(volume, encryption)
     body = rows.body_bytes(volume)
     node.stack.create_copy(volume.name, image, image_bytes, body, volume.id,
                            rows.extra_bytes(volume))
@@ -294,7 +294,7 @@ def look_at_images(node: Node, present: survey.Survey) -> None:
     """
     for each in (lambda: snapshots.look(node, present),
                  lambda: uncommitted.look(node, present),
-                 lambda: node.snapshots.correct_services(
+                 lambda: node.volumes.correct_services(
                      node.host, present.lvs)):
         try:
             each()

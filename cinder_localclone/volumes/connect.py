@@ -152,7 +152,7 @@ class Connections:
             node=node_of_connector,
             connector_host=connector.get('host'),
             initiator=connector.get('initiator'), attachments=attachments,
-            move=self._node.records.move_of(volume.id),
+            move=self._node.moves.move_of(volume.id),
             pinned=rows.why_pinned(volume),
             by_cinder=rows.is_migrated_by_cinder(volume),
             remote_error=encryption_exceptions.NotThere
@@ -283,7 +283,7 @@ class Connections:
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
-            volume = self._node.records.volume(volume_id)
+            volume = self._node.volumes.volume(volume_id)
             if volume and volume_attachments.is_late_to_detach(
                     volume, connector, attachments):
                 LOG.info('A request to detach volume %(volume)s from %(host)s '
@@ -301,7 +301,7 @@ class Connections:
                 self._end_passing(volume, connector)
             if not _is_shared(volume, connector):
                 self._stop_serving(volume_id, connector)
-            move = self._node.records.move_of(volume_id)
+            move = self._node.moves.move_of(volume_id)
             live = move and _is_live(move)
             if volume and not live:
                 self._close_top(volume, connector)

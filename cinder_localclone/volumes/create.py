@@ -124,11 +124,11 @@ def _with_secret(node: Node, volume: objects.Volume,
             node.keys.release(before.key, 'volumes', volume.id)
         else:  # of a call that was not answered, or on another node
             recorded = dataclasses.replace(recorded, key=before.key)
-    volume = node.snapshots.set_encryption(volume, recorded)
+    volume = node.volumes.set_encryption(volume, recorded)
     if not recorded.key:
         recorded = dataclasses.replace(recorded, key=node.keys.create(
             volume.id, encryption.key_format))
-        volume = node.snapshots.set_encryption(volume, recorded)
+        volume = node.volumes.set_encryption(volume, recorded)
     node.keys.consume(recorded.key, 'volumes', volume.id)
     return volume
 
@@ -177,7 +177,7 @@ def _with_pin(node: Node, volume: objects.Volume,
     recorded = dataclasses.replace(_recorded(volume), pin=pinning.pin(
         encryption, _layout(volume, encryption).offset_bytes, header.digest))
     pinning.check(volume.id, header, pinning.of_row(recorded))
-    return node.snapshots.set_encryption(volume, recorded)
+    return node.volumes.set_encryption(volume, recorded)
 
 
 def _create_lv(node: Node, volume: objects.Volume) -> None:

@@ -71,7 +71,7 @@ def _at_home(node: Node, volume_id: str) -> objects.Volume | None:
 
     :raises StaleMove: if its home is another node
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is not None and not rows.is_home(volume, node.host):
         raise exceptions.StaleMove(volume=volume_id)
     return volume
@@ -86,7 +86,7 @@ def _locked(node: Node, volume_id: str) -> Iterator[None]:
     with contextlib.ExitStack() as locks:
         with _to_be_tried_again(node, volume_id, exceptions.Busy):
             locks.enter_context(node.lock(volume_id))
-            volume = node.records.volume(volume_id)
+            volume = node.volumes.volume(volume_id)
             for other in sorted(_others(node, volume) if volume else ()):
                 locks.enter_context(node.lock(other))
         yield
@@ -118,7 +118,7 @@ def _is_whole(node: Node, volume_id: str) -> bool:
 
     :raises LocalCloneError: if that can't be seen
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None or not rows.is_home(volume, node.host):
         return True  # nothing that was here
     lv = node.stack.lvs().get(volume.name)
@@ -147,7 +147,7 @@ def _move(node: Node, volume: objects.Volume) -> state.Move | None:
     and with it the move, to the row of another volume, which it then
     deletes.
     """
-    move = node.records.get_move(volume.name_id)
+    move = node.moves.get_move(volume.name_id)
     return None if move and move.is_over else move
 
 
@@ -175,14 +175,15 @@ def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
     So do two rows if Cinder's manager does not live to end a migration that
     has given a volume its new LV.
     """
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     return bool(volume is not None and volume.name == lv
                 and rows.is_home(volume, node.host))
 
 
 def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     move = _move(node, volume)
-    remains = node.records.remains_of(move.volume_id if move else volume.id)
+    remains = node.moves.pending_cleanups(
+        move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
     with _to_be_tried_again(node, volume.id, exceptions.CommandTimeout,
                             _InUse):
@@ -205,7 +206,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
             if recorded:  # its header may have been at the source
                 node.sessions.detach(move)
             cleanup.remove_stack(node, move)
-            remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+            remains.append(node.moves.advance(move, Event.VOLUME_DELETED))
     except exceptions.LocalCloneError as exc:
         raise exceptions.HalfDeleted(
             volume=volume.id, reason=exc) from exc

@@ -109,8 +109,8 @@ class Serving:
             events.failed(events.EXPORTS_DIFFER, exc, volume=volume_id)
 
     def _serve(self, volume_id: str) -> None:
-        volume = self._node.records.volume(volume_id)
-        move = self._node.records.move_of(volume_id)
+        volume = self._node.volumes.volume(volume_id)
+        move = self._node.moves.move_of(volume_id)
         if move and move.source == self._node.host:
             self.as_source(move, volume)
         elif (volume is not None and rows.is_home(volume, self._node.host)

@@ -121,7 +121,7 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
     :raises LocalCloneError: as :func:`extend`; or if the home does not answer
     """
     node = reconciler.node
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
     _repeat(node, volume, lambda: rpc.at(
@@ -138,7 +138,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     """
     node = reconciler.node
     source.abandon_interrupted(node, volume_id)
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
     if not rows.is_home(volume, node.host):
@@ -181,7 +181,7 @@ def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
         except exceptions.Busy:
             if time.monotonic() >= until:
                 raise
-        _check_status(volume, node.records.volume(volume.id))
+        _check_status(volume, node.volumes.volume(volume.id))
 
 
 def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
@@ -230,7 +230,7 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
             volume=volume.id, reason='Cinder is migrating it, and its copy '
             'would lack the new space. Extend it again when the migration has '
             'ended.')
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     if move and move.phase is Phase.STARTING:
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
@@ -243,7 +243,7 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
           size_gib: int) -> None:
     """Give users the new length: here, then where they use it over iSCSI."""
     node, size = reconciler.node, rows.body_bytes(volume, size_gib)
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     if move and move.phase is Phase.COMPLETING:
         # All is local, and what is left of that needs nobody else.
         reconciler.converge_present(volume.id)
@@ -251,7 +251,7 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
     elif move and move.follows and move.committed:
         # Its handle may not be on the clone yet; then it may be all there.
         reconciler.converge_present(volume.id)
-        move = node.records.move_of(volume.id)
+        move = node.moves.move_of(volume.id)
     node.stack.show_lv(volume.name, size)
     if move is None:
         node.stack.ensure_handle_on_lv(volume.id, volume.name, size)

@@ -31,13 +31,13 @@ def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
     :param volume: its row, as it is now; it names another node
     :returns: the row afterwards
     """
-    if (volume.id not in node.snapshots.misplaced(node.host)
+    if (volume.id not in node.volumes.misplaced(node.host)
             or not has_lv(node, volume.id, volume.name)):
         return volume
-    if node.snapshots.correct_home(volume, node.host):
+    if node.volumes.correct_home(volume, node.host):
         events.say(events.HOME_CORRECTED, volume=volume.id,
                    host=names.service_host(volume.host))
-    return node.records.volume(volume.id)
+    return node.volumes.volume(volume.id)
 
 
 @rpc.method('has_lv', rpc.ANY, prompt=True)
@@ -56,7 +56,7 @@ def _other(node: Node, volume: objects.Volume) -> str:
 
     :returns: '' if no other may, as far as its row tells
     """
-    other = node.snapshots.service_of(volume.id)
+    other = node.volumes.service_of(volume.id)
     return other if (other and other != node.host and names.same_backend(
         other, node.host)) else ''
 

@@ -25,8 +25,8 @@ class Reconciler(typing.Protocol):
 def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
     """Collect everything on this node that has to do with a volume."""
     node = reconciler.node
-    move = node.records.move_of(volume_id)
-    volume = node.records.volume(volume_id)
+    move = node.moves.move_of(volume_id)
+    volume = node.volumes.volume(volume_id)
     handle_id = rows.handle_id(volume) if volume else volume_id
     present = node.stack.survey()
     wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
@@ -35,7 +35,7 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
                if names.facts(lv.tags).get('of') == volume_id}
     if volume is not None:
         wanted.add(volume.name)
-    for left in node.records.remains_of(volume_id):
+    for left in node.moves.pending_cleanups(volume_id):
         wanted |= inspection.lvs_of_remains(left, node.host)
     report: inspection.Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,

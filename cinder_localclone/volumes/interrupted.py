@@ -17,7 +17,6 @@ from oslo_log import log as logging
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import statuses
@@ -31,8 +30,7 @@ DELIVERED = 600
 LOST = 900
 
 
-def look(node: Node, rows: records.StatusRecords,
-         started: float) -> None:
+def look(node: Node, started: float) -> None:
     """End what can be ended.
 
     By the clock of the database, which all nodes share: this node's may be
@@ -40,17 +38,16 @@ def look(node: Node, rows: records.StatusRecords,
 
     :param started: when this service began to serve, monotonic seconds
     """
-    now = rows.now()
+    now = node.interrupted.now()
     delivered = now - datetime.timedelta(seconds=DELIVERED)
     started_at = now - datetime.timedelta(seconds=time.monotonic() - started)
     if started_at < delivered:
-        end_dead(node, rows, started_at)
-        end_dead(node, rows, delivered, statuses.LOST_WITH_ANOTHER_SERVICE)
-    ask_again(node, rows)
+        end_dead(node, started_at)
+        end_dead(node, delivered, statuses.LOST_WITH_ANOTHER_SERVICE)
+    ask_again(node)
 
 
-def end_dead(node: Node, rows: records.StatusRecords,
-             moment: datetime.datetime,
+def end_dead(node: Node, moment: datetime.datetime,
              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> None:
     """End what a service was at work on when it died.
 
@@ -61,19 +58,18 @@ def end_dead(node: Node, rows: records.StatusRecords,
     :param of: the statuses of that work
     """
     _forget_asked(node)
-    for volume_id in rows.older(node.host, moment, of):
+    for volume_id in node.interrupted.older(node.host, moment, of):
         nodes.attempt(
             node, volume_id,
-            functools.partial(_end_dead, node, rows, volume_id),
+            functools.partial(_end_dead, node, volume_id),
             lambda exc: LOG.error(
                 'An interrupted operation on a volume can\'t be ended, will '
                 'retry: %s', exc, exc_info=exceptions.is_unexpected(exc)))
 
 
-def _end_dead(node: Node, rows: records.StatusRecords, volume_id: str
-              ) -> None:
+def _end_dead(node: Node, volume_id: str) -> None:
     if volume_id not in node.asked:
-        status = rows.end_dead(
+        status = node.interrupted.end_dead(
             volume_id, node.host, _shown(node.stack.lvs()))
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id, status=status)
@@ -96,13 +92,13 @@ def _shown(lvs: Mapping[str, lvm_reports.LogicalVolume]) -> dict[str, int]:
     return found
 
 
-def ask_again(node: Node, rows: records.StatusRecords) -> None:
+def ask_again(node: Node) -> None:
     """Have Cinder delete at their home what was sent elsewhere.
 
     Where a volume had its home when that was asked for, Cinder's manager
     refuses it, and leaves it in status "deleting".
     """
-    for volume in rows.lost_deletes(node.host, LOST):
+    for volume in node.interrupted.lost_deletes(node.host, LOST):
         events.say(events.DELETE_SENT_AGAIN, volume=volume.id)
         try:
             rpcapi.VolumeAPI().delete_volume(

@@ -87,13 +87,13 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
     Volumes of other backends in the same volume group are among them.
     """
     here = {volume.name: volume.id
-            for volume in node.records.volumes_of(node.host)
+            for volume in node.volumes.volumes_of(node.host)
             if volume.status not in statuses.BEING_MANAGED}
     for name, lv in lvs.items():
         volume_id = manageable.id_in(name)
         if (volume_id and name not in here and not names.own_tags(lv.tags)
                 and name == CONF.volume_name_template % volume_id
-                and node.records.volume(volume_id)):
+                and node.volumes.volume(volume_id)):
             here[name] = volume_id
     return here
 
@@ -137,7 +137,7 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
     with node.lock(volume_id):
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if (volume is None or volume.status != 'managing'
                 or not rows.is_home(volume, node.host)):
             raise exceptions.TooLate(what='Volume ' + volume_id)
@@ -173,7 +173,7 @@ def unmanage(node: Node, volume_id: str) -> None:
     """
     with node.lock(volume_id):
         source.abandon_interrupted(node, volume_id)
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if volume is None:
             return
         if not rows.is_home(volume, node.host):
@@ -210,9 +210,9 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
 
     :raises CannotUnmanage: if one has
     """
-    moves = [node.records.move_of(volume.id),
-             node.records.get_move(volume.name_id),
-             *node.records.remains_of(volume.id)]
+    moves = [node.moves.move_of(volume.id),
+             node.moves.get_move(volume.name_id),
+             *node.moves.pending_cleanups(volume.id)]
     waiting = next((move for move in moves if move), None)
     present = node.stack.survey()
     lv = present.lvs.get(volume.name)

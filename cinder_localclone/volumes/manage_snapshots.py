@@ -124,7 +124,7 @@ def _find(node: Node, snapshot: rows.Snapshot,
     lv = adoption.find(node, lvs, reference)
     if lv is None:
         return None
-    volume = node.records.volume(snapshot.volume_id)
+    volume = node.volumes.volume(snapshot.volume_id)
     reason = manageable.why_no_snapshot(
         lv, node.stack.pool, {*known(node, lvs), *adoption.known(node, lvs)},
         lvs, snapshot.volume_id)
@@ -146,7 +146,7 @@ def manage(node: Node, snapshot_id: str, reference: adoption.Reference
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
     snapshot = _row(node, snapshot_id)
-    volume = node.records.volume(snapshot.volume_id)
+    volume = node.volumes.volume(snapshot.volume_id)
     if (volume is None
             or not rows.is_home(volume, node.host)):
         raise exceptions.StaleMove(volume=snapshot.volume_id)

@@ -62,10 +62,10 @@ def migrate(node: Node, volume_id: str, host: dict[str, typing.Any]
     if _is_node(node, host):
         depart(node, volume_id, names.service_host(host['host']),
                Asked.MIGRATION)
-        moved = node.records.volume(volume_id)
+        moved = node.volumes.volume(volume_id)
         return True, {'host': moved.host if moved else host['host']}
     policy.check_copied_away(nodes.volume_at_home(node, volume_id))
-    move = node.records.move_of(volume_id)
+    move = node.moves.move_of(volume_id)
     if move and move.phase in state.READS_SOURCE:
         raise exceptions.MoveUnderWay(
             volume=volume_id, host=host['host'],
@@ -109,7 +109,7 @@ def depart(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
 
 def _check(node: Node, volume: objects.Volume, peer: str,
            asked_by: Asked) -> None:
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     if move:
         raise exceptions.MoveUnderWay(
             volume=volume.id, host=peer, reason=decision.under_way(move))
@@ -174,7 +174,7 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
         if copy.provider_id is not None:
             # Cinder has it from the volume's row, and what it copies is
             # not encrypted.
-            copy = node.snapshots.set_encryption(copy, None)
+            copy = node.volumes.set_encryption(copy, None)
         body = rows.body_bytes(copy)
         # Cinder writes all of it: of a thick one also what is zeros. If this
         # fails it forgets the row, and the LV would claim to be the volume.
@@ -211,7 +211,7 @@ def converge_copy(node: Node, copy: objects.Volume) -> None:
     """
     volume_id = rows.handle_id(copy)
     with node.lock(volume_id):
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if volume is not None and rows.is_migrated_by_cinder(volume):
             _migrated(node, volume_id)
             _check_handle(node, volume_id, copy)
@@ -247,7 +247,7 @@ def check_migrated(node: Node, copy: objects.Volume) -> None:
 
 def _migrated(node: Node, volume_id: str) -> objects.Volume:
     """A volume that neither is here nor can be brought here by a move."""
-    volume = node.records.volume(volume_id)
+    volume = node.volumes.volume(volume_id)
     reason = ''
     if volume is None or not rows.is_migrated_by_cinder(volume):
         reason = 'Cinder is not migrating it any more.'
@@ -256,7 +256,7 @@ def _migrated(node: Node, volume_id: str) -> objects.Volume:
     if reason:
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason=reason)
-    move = node.records.move_of(volume_id)
+    move = node.moves.move_of(volume_id)
     if move:
         raise exceptions.MoveUnderWay(
             volume=volume_id, host=node.host,

@@ -84,7 +84,7 @@ def open_without_source(reconciler: reconcile.Reconciler,
             destination.build(node, move, create=False)
         except (exceptions.SourceUnreachable, exceptions.LoginFailed):
             destination.open_alone(node, move)
-            volume = node.records.volume(volume_id)
+            volume = node.volumes.volume(volume_id)
             if volume is not None:
                 devices.converge(node, volume, volume.name)
         else:
@@ -96,9 +96,9 @@ def open_without_source(reconciler: reconcile.Reconciler,
 def _move(reconciler: reconcile.Reconciler, volume_id: str
           ) -> state.Move | None:
     """The move; None if one that is over waits for a clean-up."""
-    records = reconciler.node.records
-    move = records.move_of(volume_id)
-    if move is None and not records.remains_of(volume_id):
+    moves = reconciler.node.moves
+    move = moves.move_of(volume_id)
+    if move is None and not moves.pending_cleanups(volume_id):
         raise exceptions.NotPossible(volume=volume_id,
                                      reason='it has no move.')
     return move

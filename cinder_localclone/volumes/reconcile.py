@@ -87,9 +87,9 @@ class Reconciler:
 
     def _follow(self, volume_id: str) -> None:
         """Never while somebody waits for an answer: it may be elsewhere."""
-        if self.node.records.move_of(volume_id):
+        if self.node.moves.move_of(volume_id):
             return  # all that a look at moves comes to, but for remains
-        volume = self.node.records.volume(volume_id)
+        volume = self.node.volumes.volume(volume_id)
         if volume is not None and rows.is_home(volume, self.node.host):
             self._followers.follow(volume)
 
@@ -98,10 +98,10 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        left = self.node.records.remains_of(volume_id)
+        left = self.node.moves.pending_cleanups(volume_id)
         failure = self._clean_up(left)
         # Only now: the clean-up may have taken minutes.
-        volume = self.node.records.volume(volume_id)
+        volume = self.node.volumes.volume(volume_id)
         try:
             self._converge_present(volume_id, volume)
         finally:  # it may take the bus a while
@@ -119,7 +119,7 @@ class Reconciler:
         :raises NotPossible: if it is being deleted: nobody uses it any more
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        volume = self.node.records.volume(volume_id)
+        volume = self.node.volumes.volume(volume_id)
         if volume is not None and quick_check.is_being_deleted(
                 volume, self.node.stack.survey):
             raise exceptions.NotPossible(
@@ -132,14 +132,14 @@ class Reconciler:
                           ) -> None:
         if volume is not None and not rows.is_home(volume, self.node.host):
             volume = homes.correct(self.node, volume)
-        move = self.node.records.move_of(volume_id)
+        move = self.node.moves.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
             # Committed, its home is here by the volume's own row.
             if self._as_destination(move, volume):
                 # Whoever waits for it does not wait for the next look.
-                self._at_rest(volume_id, self.node.records.volume(volume_id))
+                self._at_rest(volume_id, self.node.volumes.volume(volume_id))
         elif self.node.host == move.source:
             self._as_source(move, volume)
 
@@ -241,7 +241,7 @@ class Reconciler:
             self._give_out_alone(move)
             raise
         # Anew: that may have taken a while.
-        found = self.node.records.volume(move.volume_id)
+        found = self.node.volumes.volume(move.volume_id)
         if found is None:
             self.copying.hindered(move)  # it holds a turn of others
             return False
@@ -263,7 +263,7 @@ class Reconciler:
         the target would wait for what an initiator reads there.
         """
         # Anew: the source was waited for.
-        volume = self.node.records.volume(move.volume_id)
+        volume = self.node.volumes.volume(move.volume_id)
         present = self.node.stack.survey()
         if volume is not None and present.handle(move.volume_id):
             if present.handle_is_on_clone(move):
@@ -295,7 +295,7 @@ class Reconciler:
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
         self.serving.try_again()  # guests wait for it
-        self._converge_moves(self.node.records.moves_of(self.node.host),
+        self._converge_moves(self.node.moves.moves_of(self.node.host),
                              all_of_them=False)
         if not self._passes:
             self._passes = remote_attachment.look(self.node)
@@ -327,12 +327,12 @@ class Reconciler:
         :param moves: those that are moving, too, which may wait for peers
         """
         self.seen, self._passes = None, False  # this may fail
-        recorded = self.node.records.moves_of(self.node.host)
+        recorded = self.node.moves.moves_of(self.node.host)
         # Of what is over a volume at home here needs nothing.
         moving = {move.volume_id for move in recorded if not move.is_over}
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
-                self.node.records.volumes_of(self.node.host)}
+                self.node.volumes.volumes_of(self.node.host)}
         unserved = self._serve(moving, home)
         self.serving.forget_all_but({*moving, *home})
         survey = self.seen = self.node.stack.survey()
@@ -364,7 +364,7 @@ class Reconciler:
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all({
             *survey.volumes_above(group),
-            *self.node.snapshots.misplaced(self.node.host),
+            *self.node.volumes.misplaced(self.node.host),
         } - known - waiting - set(survey.snapshots(group)))
         devices.look(self.node, survey, links)
         self.encrypted.resume_reencryptions(home.values(), survey)

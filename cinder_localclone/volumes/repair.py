@@ -77,7 +77,7 @@ def recording(node: Node) -> tuple[Node, list[str]]:
         return cast(Room, Recorder(room, journal))
     return dataclasses.replace(
         node, stack=recorded(node.stack), exports=recorded(node.exports),
-        records=recorded(node.records)), journal
+        moves=recorded(node.moves)), journal
 
 
 def repair(node: Node,

@@ -116,9 +116,9 @@ def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
 def _commit(node: Node, volume: objects.Volume, new: str, host: str,
             encryption: volume_types.Recorded | None) -> objects.Volume:
     try:
-        return node.snapshots.replace_body(volume, new, host, encryption)
+        return node.volumes.replace_body(volume, new, host, encryption)
     except Exception:
-        recorded = node.records.volume(volume.id)
+        recorded = node.volumes.volume(volume.id)
         if recorded is None or recorded.name_id != new:
             raise
         return recorded  # only the answer was lost
@@ -135,7 +135,7 @@ def create_body(node: Node, volume_id: str, snapshot_id: str, new: str
         on the new LV then
     """
     with node.lock(volume_id):
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if volume is None:
             raise exceptions.TooLate(what='Volume ' + volume_id)
         _check_reverting(volume)
@@ -154,7 +154,7 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
     with node.lock(snapshot_id):
         image = snapshots.present(node, snapshot_id)
         extra = rows.extra_bytes(image)
-        lv = node.snapshots.lv_name(new)
+        lv = node.volumes.lv_name(new)
         node.stack.create_copy(
             lv, image.lv, image.size_bytes,
             state.body_bytes(volume.size, extra), volume.id, extra)

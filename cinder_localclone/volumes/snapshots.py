@@ -63,7 +63,7 @@ def check_copied(node: Node, volume: objects.Volume,
     :raises BeingCopied: if it will be
     :raises VolumeIsMoving: if a live migration may yet give it back
     """
-    move = node.records.move_of(volume.id)
+    move = node.moves.move_of(volume.id)
     if move is None or not move.committed:
         return  # its home gives up what it has not committed
     if move.phase is Phase.STARTING:
@@ -139,7 +139,7 @@ def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
     node = reconciler.node
 
     def attempt() -> str:
-        volume = node.records.volume(volume_id)
+        volume = node.volumes.volume(volume_id)
         if volume is None:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
         check_copied(node, volume, reconciler.progress)
@@ -380,7 +380,7 @@ def _recognize(node: Node, snapshot: rows.Snapshot,
     elif (snapshot.node and names.on(snapshot.node) in said
           and names.same_backend(snapshot.node, node.host)
           # One that lives is another node, whatever its disks say.
-          and not node.records.services().get(snapshot.node)):
+          and not node.services.by_host().get(snapshot.node)):
         with node.try_lock(snapshot.id):
             # First: by this tag it is found with yet another name.
             if here not in said:

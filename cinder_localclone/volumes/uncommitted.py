@@ -38,7 +38,7 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
     :raises TooLate: if it is not (any more)
     :raises AlreadyThere: if its LV is there
     """
-    row = node.records.volume(volume_id)
+    row = node.volumes.volume(volume_id)
     if (row is None or not rows.is_home(row, node.host)
             or row.status not in statuses.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
@@ -140,7 +140,7 @@ def _recorded(node: Node, volume_id: str, lv: str
     found = node.stack.lvs().get(lv)
     if found is None or names.NEWBORN not in found.tags:
         return None
-    return node.snapshots.newborn(volume_id)
+    return node.volumes.last_known(volume_id)
 
 
 # -- what nobody takes
@@ -159,7 +159,7 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
     silent: set[str] = set()
 
     def remove_left(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
-        recorded = node.snapshots.newborn(volume_id)
+        recorded = node.volumes.last_known(volume_id)
         if recorded is None or not _is_own(node, lv):
             return
         unwanted = _is_unwanted(node, recorded)
@@ -234,9 +234,9 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
     As long as the volume moves, that may need it, by whatever name of this
     node it knows it; and one that has failed may offer it yet.
     """
-    if node.records.move_of(volume_id) or any(
+    if node.moves.move_of(volume_id) or any(
             each.cleanup_lv == lv
-            for each in node.records.remains_of(volume_id)):
+            for each in node.moves.pending_cleanups(volume_id)):
         return
     present = node.stack.survey()
     body = present.lvs.get(lv)

@@ -57,11 +57,10 @@ def in_database(key):
 
     Also of what was deleted.
     """
-    records, record = [importlib.import_module(name) for name in (
-        'cinder_localclone.db.moves', 'cinder_localclone.core.move_record')]
-    volume, snapshot = records.models.Volume, records.models.Snapshot
-    with records.main_context_manager.reader.using(
-            records._admin()) as session:
+    base, record = [importlib.import_module(name) for name in (
+        'cinder_localclone.db.base', 'cinder_localclone.core.move_record')]
+    volume, snapshot = base.models.Volume, base.models.Snapshot
+    with base.reader() as session:
         row = session.query(snapshot).filter_by(id=key).first()
         if row:
             return row.volume_id

@@ -85,14 +85,13 @@ EFFECTS = {
     'storage.privsep.reencrypt_process': ('start', 'stop'),
 }
 METHODS = {
-    'db.moves.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
-                         'drop_attachment'),
-    'db.volumes.SnapshotRecords': ('locate', 'place', 'replace_body',
-                                   'set_encryption', 'keep'),
-    'db.secrets.SecretRecords': ('record',),
-    'db.queue.QueueRecords': ('note_stalled',),
-    'db.interrupted.StatusRecords': ('end_dead',),
-    'db.attachments.AttachmentRecords': ('end_passing',),
+    'db.moves.Moves': ('begin', 'advance', 'commit', 'roll_back', 'finish'),
+    'db.volumes.Volumes': ('place', 'replace_body', 'set_encryption', 'keep'),
+    'db.snapshots.Snapshots': ('locate',),
+    'db.secrets.Secrets': ('record',),
+    'db.queue.Queue': ('note_stalled',),
+    'db.interrupted.Interrupted': ('end_dead',),
+    'db.attachments.Attachments': ('end_passing', 'drop_attachment'),
     'service.key_manager.Keys': ('create',),
     'storage.iscsi_initiator.Sessions': ('attach', 'attach_passed'),
 }
@@ -265,9 +264,9 @@ def lose_answers(steps):
     The error is the one of the client library, so the driver meets what it
     would meet: a transaction of which it can't know whether it took effect.
     """
-    connections, errors, records = [importlib.import_module(name) for name in (
+    connections, errors, moves = [importlib.import_module(name) for name in (
         'pymysql.connections', 'pymysql.err', 'cinder_localclone.db.moves')]
-    send, swap = connections.Connection.commit, records.Records.commit
+    send, swap = connections.Connection.commit, moves.Moves.commit
     moving = threading.local()
 
     def commit(connection):
@@ -285,7 +284,7 @@ def lose_answers(steps):
         finally:
             moving.volume = None
     connections.Connection.commit = commit
-    records.Records.commit = commit_move
+    moves.Moves.commit = commit_move
 
 
 def install(steps):
@@ -319,9 +318,9 @@ def install(steps):
     # What is sent to a service here is delivered as soon as it is back.
     importlib.import_module(
         'cinder_localclone.volumes.interrupted').DELIVERED = DELIVERED
-    records = importlib.import_module('cinder_localclone.db.moves')
-    read = records._to_move
-    records._to_move = lambda *rows: steps.know(read(*rows))
+    base = importlib.import_module('cinder_localclone.db.base')
+    read = base.to_move
+    base.to_move = lambda *rows: steps.know(read(*rows))
 
 
 def side_by_side(steps, attempt):

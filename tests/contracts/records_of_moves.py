@@ -24,15 +24,15 @@ class Contract(records_bench.Contract):
     # -- volumes
 
     def test_volume__gone(self):
-        self.assertIsNone(self.records.volume(NONE))
+        self.assertIsNone(self.volumes.volume(NONE))
         self.rows.destroy(self.volume)
-        self.assertIsNone(self.records.volume(self.volume))
+        self.assertIsNone(self.volumes.volume(self.volume))
 
     def test_volume__what_was_read_stays(self):
         self.rows.attach(self.volume, 'a', ONE, PASSED)
         before = self.row()
         self.put(status='error')
-        self.records.end_passing(self.volume, A)
+        self.attachments.end_passing(self.volume, A)
         self.rows.attach(self.volume, 'b', ONE, PASSED)
         self.assertEqual('in-use', before.status)
         attachment, = before.volume_attachment
@@ -47,9 +47,9 @@ class Contract(records_bench.Contract):
             self.create(host)
         self.begin()
         self.assertEqual([self.volume], [
-            each.id for each in self.records.volumes_of(A)])
-        self.assertEqual(1, len(self.records.volumes_of(B)))
-        self.assertEqual([], self.records.volumes_of(C))
+            each.id for each in self.volumes.volumes_of(A)])
+        self.assertEqual(1, len(self.volumes.volumes_of(B)))
+        self.assertEqual([], self.volumes.volumes_of(C))
 
     # -- moves
 
@@ -106,63 +106,65 @@ class Contract(records_bench.Contract):
                                      asked_by):
         self.put(status=status, attach_status=attached,
                  migration_status=migration)
-        self.refused(exceptions.StaleMove, 'begin', self.row(), B + '#p',
-                     Event.MOVE_BEGUN, GEOMETRY, str, 'a', 'i', asked_by)
+        self.refused(exceptions.StaleMove, self.moves.begin, self.row(),
+                     B + '#p', Event.MOVE_BEGUN, GEOMETRY, str, 'a', 'i',
+                     asked_by)
 
     def test_begin__stale(self):
         before = self.row()
 
         def refused():
-            self.refused(exceptions.StaleMove, 'begin', before, C + '#p',
-                         Event.MOVE_BEGUN, GEOMETRY, str, 'a', 'i')
+            self.refused(exceptions.StaleMove, self.moves.begin, before,
+                         C + '#p', Event.MOVE_BEGUN, GEOMETRY, str, 'a', 'i')
         self.put(host=B + '#p')
         refused()
         self.put(host=A + '#p')
         moving = self.begin()
         refused()
-        self.records.commit(moving)
+        self.moves.commit(moving)
         refused()
         self.rows.destroy(self.volume)
         refused()
 
     def test_begin__by_an_event_that_begins_nothing(self):
         for volume in (self.row(), types.SimpleNamespace(id=NONE)):
-            self.refused(exceptions.InvalidTransition, 'begin', volume,
-                         B + '#p', Event.HYDRATED, GEOMETRY, str, 'a', 'i')
+            self.refused(exceptions.InvalidTransition, self.moves.begin,
+                         volume, B + '#p', Event.HYDRATED, GEOMETRY, str, 'a',
+                         'i')
 
     def test_begin__beside_remains(self):
         failed = self.end(self.begin(), Event.FAILED)
-        drained = self.end(self.records.commit(self.begin()))
+        drained = self.end(self.moves.commit(self.begin()))
         current = self.begin(C)
         self.assertEqual((B, C), (current.source, current.destination))
         self.assertEqual(
             {(B, failed.destination_lv), (A, drained.source_lv)},
             {(each.cleanup_node, each.cleanup_lv)
-             for each in self.records.remains_of(self.volume)})
+             for each in self.moves.pending_cleanups(self.volume)})
 
     def test_get_move__until_it_is_finished(self):
-        self.assertIsNone(self.records.get_move(NONE))
+        self.assertIsNone(self.moves.get_move(NONE))
         move = self.begin()
-        self.assertEqual(move, self.records.get_move(move.shadow_id))
-        self.assertIsNone(self.records.get_move(self.volume))
+        self.assertEqual(move, self.moves.get_move(move.shadow_id))
+        self.assertIsNone(self.moves.get_move(self.volume))
         move = self.end(move, Event.FAILED)
-        self.assertEqual(move, self.records.get_move(move.shadow_id))
-        self.records.finish(move, Event.DESTINATION_REMOVED)
-        self.assertIsNone(self.records.get_move(move.shadow_id))
+        self.assertEqual(move, self.moves.get_move(move.shadow_id))
+        self.moves.finish(move, Event.DESTINATION_REMOVED)
+        self.assertIsNone(self.moves.get_move(move.shadow_id))
 
     def test_get_move__of_a_volume_that_was_extended(self):
         move = self.begin()
         self.put(size=3)
-        found = self.records.get_move(move.shadow_id)
+        found = self.moves.get_move(move.shadow_id)
         self.assertEqual((1, 3), (found.size_gib, found.volume_gib))
 
     @ddt.data(False, True)
     def test_get_move__of_a_volume_that_was_deleted(self, committed):
         move = self.begin()
         if committed:
-            move = self.records.commit(move)
+            move = self.moves.commit(move)
         self.rows.destroy(self.volume)
-        found = self.records.get_move(move.shadow_id)
+        found = self.moves.get_move(move.shadow_id)
         self.assertEqual(
             (A, '', move.source_lv, 0) if committed else ('', B, '', 0),
             (found.source, found.destination, found.source_lv,
@@ -170,56 +172,56 @@ class Contract(records_bench.Contract):
         self.assertEqual(move.destination_lv, found.destination_lv)
 
     def test_is_move__until_it_is_finished(self):
-        self.assertFalse(self.records.is_move(self.volume))
+        self.assertFalse(self.moves.is_move(self.volume))
         move = self.end(self.begin(), Event.FAILED)
-        self.assertTrue(self.records.is_move(move.shadow_id))
-        self.records.finish(move, Event.DESTINATION_REMOVED)
-        self.assertFalse(self.records.is_move(move.shadow_id))
+        self.assertTrue(self.moves.is_move(move.shadow_id))
+        self.moves.finish(move, Event.DESTINATION_REMOVED)
+        self.assertFalse(self.moves.is_move(move.shadow_id))
 
     def test_move_of__one_that_is_not_over(self):
-        self.assertIsNone(self.records.move_of(self.volume))
+        self.assertIsNone(self.moves.move_of(self.volume))
         move = self.begin()
-        self.assertEqual(move, self.records.move_of(self.volume))
-        self.assertIsNone(self.records.move_of(self.create()))
-        move = self.records.commit(move)
-        self.assertEqual(move, self.records.move_of(self.volume))
+        self.assertEqual(move, self.moves.move_of(self.volume))
+        self.assertIsNone(self.moves.move_of(self.create()))
+        move = self.moves.commit(move)
+        self.assertEqual(move, self.moves.move_of(self.volume))
         self.end(move)
-        self.assertIsNone(self.records.move_of(self.volume))
+        self.assertIsNone(self.moves.move_of(self.volume))
 
-    def test_remains_of__what_is_over(self):
-        self.assertEqual([], self.records.remains_of(self.volume))
+    def test_pending_cleanups__what_is_over(self):
+        self.assertEqual([], self.moves.pending_cleanups(self.volume))
         move = self.end(self.begin(), Event.FAILED)
-        self.assertEqual([move], self.records.remains_of(self.volume))
+        self.assertEqual([move], self.moves.pending_cleanups(self.volume))
         self.rows.destroy(self.volume)
-        left, = self.records.remains_of(self.volume)
+        left, = self.moves.pending_cleanups(self.volume)
         self.assertEqual((B, move.destination_lv),
                          (left.cleanup_node, left.cleanup_lv))
 
-    def test_remains_of__a_volume_that_moved_on(self):
-        drained = self.end(self.records.commit(self.begin()))
-        self.records.commit(self.begin(C))
-        left, = self.records.remains_of(self.volume)
+    def test_pending_cleanups__a_volume_that_moved_on(self):
+        drained = self.end(self.moves.commit(self.begin()))
+        self.moves.commit(self.begin(C))
+        left, = self.moves.pending_cleanups(self.volume)
         self.assertEqual(dataclasses.replace(drained, destination=C), left)
 
     def test_moves_of__both_ends(self):
-        self.assertEqual([], self.records.moves_of(A))
+        self.assertEqual([], self.moves.moves_of(A))
         move = self.begin()
         for host, found in ((A, [move]), (B, [move]), (C, [])):
-            self.assertEqual(found, self.records.moves_of(host))
+            self.assertEqual(found, self.moves.moves_of(host))
 
     def test_moves_of__where_the_volume_is_now(self):
-        drained = self.end(self.records.commit(self.begin()))
-        last = self.records.commit(self.begin(C))
+        drained = self.end(self.moves.commit(self.begin()))
+        last = self.moves.commit(self.begin(C))
         for host, ids in ((A, {drained}), (B, {last}), (C, {drained, last})):
             self.assertEqual(
                 {each.shadow_id for each in ids},
-                {each.shadow_id for each in self.records.moves_of(host)})
+                {each.shadow_id for each in self.moves.moves_of(host)})
 
-    def test_moves__all(self):
-        self.assertEqual([], self.records.moves())
+    def test_readable__all(self):
+        self.assertEqual([], self.moves.readable())
         move = self.begin()
         other = self.begin(volume=self.row(self.create(C, status='in-use')))
-        self.assertEqual({move, other}, set(self.records.moves()))
+        self.assertEqual({move, other}, set(self.moves.readable()))
 
     # -- changing a move
 
@@ -228,89 +230,91 @@ class Contract(records_bench.Contract):
         for event, phase in ((Event.SOURCE_DETACHED, Phase.MIGRATING),
                              (Event.HYDRATED, Phase.COMPLETING),
                              (Event.DRAINED, Phase.RELEASING)):
-            move = self.records.advance(move, event)
+            move = self.moves.advance(move, event)
             self.assertEqual((phase, True, A, B), (
                 move.phase, move.committed, move.source, move.destination))
-            self.assertEqual(move, self.records.get_move(move.shadow_id))
+            self.assertEqual(move, self.moves.get_move(move.shadow_id))
 
     def test_advance__failed_gives_the_volume_back(self):
         move = self.hold()
         self.assertEqual('maintenance', self.told('status'))
-        self.records.advance(move, Event.FAILED)
+        self.moves.advance(move, Event.FAILED)
         self.assertEqual(('available', A + '#p'),
                          self.told('status', 'host'))
 
     def test_advance__what_an_administrator_has_reset_stays(self):
         move = self.hold()
         self.put(status='error')
-        self.records.advance(move, Event.FAILED)
+        self.moves.advance(move, Event.FAILED)
         self.assertEqual('error', self.told('status'))
 
     def test_advance__stale(self):
         first = self.begin()
-        committed = self.records.commit(first)
+        committed = self.moves.commit(first)
         for move, event in ((first, Event.FAILED),
                             (dataclasses.replace(
                                 committed, token=dataclasses.replace(
                                     committed.token, nonce='x')),
                              Event.HYDRATED)):
-            self.refused(exceptions.StaleMove, 'advance', move, event)
-        self.records.advance(committed, Event.HYDRATED)
-        self.refused(exceptions.StaleMove, 'advance', committed,
+            self.refused(exceptions.StaleMove, self.moves.advance, move, event)
+        self.moves.advance(committed, Event.HYDRATED)
+        self.refused(exceptions.StaleMove, self.moves.advance, committed,
                      Event.HYDRATED)
 
     def test_advance__what_is_finished(self):
         move = self.end(self.begin(), Event.FAILED)
         other = self.begin()
-        self.records.finish(move, Event.DESTINATION_REMOVED)
-        self.records.advance(other, Event.FAILED)
-        self.records.finish(self.records.get_move(other.shadow_id),
-                            Event.DESTINATION_REMOVED)
-        self.refused(exceptions.StaleMove, 'advance', other, Event.FAILED)
+        self.moves.finish(move, Event.DESTINATION_REMOVED)
+        self.moves.advance(other, Event.FAILED)
+        self.moves.finish(self.moves.get_move(other.shadow_id),
+                          Event.DESTINATION_REMOVED)
+        self.refused(exceptions.StaleMove, self.moves.advance, other,
+                     Event.FAILED)
 
     def test_advance__by_an_event_that_leads_nowhere(self):
         move = self.begin()
-        self.records.commit(move)  # what is stale has no way, either
-        self.refused(exceptions.InvalidTransition, 'advance', move,
+        self.moves.commit(move)  # what is stale has no way, either
+        self.refused(exceptions.InvalidTransition, self.moves.advance, move,
                      Event.HYDRATED)
 
     def test_advance__of_a_volume_that_was_deleted(self):
-        move = self.records.commit(self.begin())
+        move = self.moves.commit(self.begin())
         self.rows.destroy(self.volume)
-        self.assertIs(Phase.COMPLETING, self.records.advance(
+        self.assertIs(Phase.COMPLETING, self.moves.advance(
             move, Event.HYDRATED).phase)
 
     @ddt.data('advance', 'commit', 'roll_back')
     def test_relocate__is_not_undone_by_what_was_read_before(self, how):
         move = self.live() if how == 'roll_back' else self.begin()
-        self.records.relocate(move, 'new,1 iqn:x 0')
-        found = getattr(self.records, how)(
+        self.moves.relocate(move, 'new,1 iqn:x 0')
+        found = getattr(self.moves, how)(
             move, *[Event.FAILED] * (how == 'advance'))
         self.assertEqual('new,1 iqn:x 0', found.location)
 
     def test_relocate__only_that(self):
-        move = self.records.commit(self.begin())
-        self.assertIsNone(self.records.relocate(move, 'new,1 iqn:x 0'))
-        found = self.records.get_move(move.shadow_id)
+        move = self.moves.commit(self.begin())
+        self.assertIsNone(self.moves.relocate(move, 'new,1 iqn:x 0'))
+        found = self.moves.get_move(move.shadow_id)
         self.assertEqual(
             dataclasses.replace(move, location='new,1 iqn:x 0'), found)
 
     def test_relocate__stale(self):
         first = self.begin()
-        move = self.records.commit(first)
-        self.refused(exceptions.StaleMove, 'relocate', first, 'x')
-        self.records.relocate(move, 'new,1 iqn:x 0')
+        move = self.moves.commit(first)
+        self.refused(exceptions.StaleMove, self.moves.relocate, first, 'x')
+        self.moves.relocate(move, 'new,1 iqn:x 0')
         for each in (move, dataclasses.replace(move, shadow_id=NONE)):
-            self.refused(exceptions.StaleMove, 'relocate', each, 'other')
-        moved = self.records.get_move(move.shadow_id)
-        self.records.advance(moved, Event.HYDRATED)
-        self.refused(exceptions.StaleMove, 'relocate', moved, 'other')
+            self.refused(exceptions.StaleMove, self.moves.relocate, each,
+                         'other')
+        moved = self.moves.get_move(move.shadow_id)
+        self.moves.advance(moved, Event.HYDRATED)
+        self.refused(exceptions.StaleMove, self.moves.relocate, moved, 'other')
 
     def test_commit__swaps_and_nothing_else(self):
         before, move = self.row(), self.begin()
-        after = self.records.commit(move)
+        after = self.moves.commit(move)
         self.assertEqual(dataclasses.replace(move, committed=True), after)
-        self.assertEqual(after, self.records.get_move(move.shadow_id))
+        self.assertEqual(after, self.moves.get_move(move.shadow_id))
         row = self.row()
         self.assertEqual(
             (B + '#p', move.shadow_id, move.destination_lv, 'there',
@@ -322,8 +326,8 @@ class Contract(records_bench.Contract):
             self.assertEqual(getattr(before, column), getattr(row, column))
 
     def test_commit__to_a_node_whose_service_is_forgotten(self):
-        self.records.forget_service(B)
-        self.records.commit(self.begin())
+        self.decommission.forget_service(B)
+        self.moves.commit(self.begin())
         self.assertEqual(
             (B + '#p', 'here', None),
             self.told('host', 'availability_zone', 'service_uuid'))
@@ -333,61 +337,61 @@ class Contract(records_bench.Contract):
         self.put(provider_id=str(KEY))
         move = self.begin()
         self.put(provider_id=str(KEY2))
-        self.records.commit(move)
+        self.moves.commit(move)
         self.assertEqual(str(KEY), self.told('provider_id'))
 
     def test_commit__gives_the_volume_back(self):
         move = self.hold()
-        self.records.commit(move)
+        self.moves.commit(move)
         self.assertEqual(('available', B + '#p'),
                          self.told('status', 'host'))
 
     def test_commit__of_a_migration(self):
         self.put(status='available', migration_status='migrating')
-        self.records.commit(self.begin(asked_by=Asked.MIGRATION))
+        self.moves.commit(self.begin(asked_by=Asked.MIGRATION))
         self.assertEqual(('available', 'migrating'),
                          self.told('status', 'migration_status'))
 
     def test_commit__stale(self):
         first = self.begin()
-        committed = self.records.commit(first)
+        committed = self.moves.commit(first)
         for move in (first, committed):
-            self.refused(exceptions.StaleMove, 'commit', move)
+            self.refused(exceptions.StaleMove, self.moves.commit, move)
         self.end(committed)
         failed = self.begin(C)
         self.end(failed, Event.FAILED)
-        self.refused(exceptions.StaleMove, 'commit', failed)
+        self.refused(exceptions.StaleMove, self.moves.commit, failed)
 
     @ddt.data('available', 'deleting', 'error')
     def test_commit__lost_hold(self, status):
         move = self.hold()
         self.put(status=status)
-        self.refused(exceptions.StaleMove, 'commit', move)
+        self.refused(exceptions.StaleMove, self.moves.commit, move)
 
     def test_commit__moved_meanwhile(self):
         move = self.begin()
         self.put(host=C + '#p')
-        self.refused(exceptions.StaleMove, 'commit', move)
+        self.refused(exceptions.StaleMove, self.moves.commit, move)
         self.rows.destroy(self.volume)
-        self.refused(exceptions.StaleMove, 'commit', move)
+        self.refused(exceptions.StaleMove, self.moves.commit, move)
 
     def test_commit__back_and_forth(self):
         names = [self.told('name')]
         for host in (B, A, B):
-            move = self.end(self.records.commit(self.begin(host)))
+            move = self.end(self.moves.commit(self.begin(host)))
             self.assertEqual((names[-1], host), (
                 move.source_lv, move.destination))
-            self.records.finish(move, Event.SOURCE_REMOVED)
+            self.moves.finish(move, Event.SOURCE_REMOVED)
             names.append(self.told('name'))
         self.assertEqual(4, len(set(names)))
 
     def test_roll_back__restores(self):
         before, move = self.row(), self.live()
-        after = self.records.roll_back(move)
+        after = self.moves.roll_back(move)
         self.assertEqual((Phase.ROLLING_BACK, False, A, B, before.name), (
             after.phase, after.committed, after.source, after.destination,
             after.source_lv))
-        self.assertEqual(after, self.records.get_move(move.shadow_id))
+        self.assertEqual(after, self.moves.get_move(move.shadow_id))
         row = self.row()
         for column in COLUMNS:
             self.assertEqual(getattr(before, column), getattr(row, column))
@@ -395,30 +399,30 @@ class Contract(records_bench.Contract):
 
     def test_roll_back__no_way_back(self):
         first = self.begin(event=Event.LIVE_MOVE_BEGUN)
-        self.refused(exceptions.InvalidTransition, 'roll_back', first)
-        move = self.records.commit(first)
-        self.records.advance(move, Event.SOURCE_DETACHED)
-        self.refused(exceptions.StaleMove, 'roll_back', move)
-        self.refused(exceptions.InvalidTransition, 'roll_back',
-                     self.records.get_move(move.shadow_id))
+        self.refused(exceptions.InvalidTransition, self.moves.roll_back, first)
+        move = self.moves.commit(first)
+        self.moves.advance(move, Event.SOURCE_DETACHED)
+        self.refused(exceptions.StaleMove, self.moves.roll_back, move)
+        self.refused(exceptions.InvalidTransition, self.moves.roll_back,
+                     self.moves.get_move(move.shadow_id))
 
     def test_roll_back__stale(self):
         move = self.live()
-        self.records.roll_back(move)
-        self.refused(exceptions.StaleMove, 'roll_back', move)
+        self.moves.roll_back(move)
+        self.refused(exceptions.StaleMove, self.moves.roll_back, move)
 
     def test_roll_back__moved_meanwhile(self):
         move = self.live()
         self.put(host=C + '#p')
-        self.refused(exceptions.StaleMove, 'roll_back', move)
+        self.refused(exceptions.StaleMove, self.moves.roll_back, move)
         self.rows.destroy(self.volume)
-        self.refused(exceptions.StaleMove, 'roll_back', move)
+        self.refused(exceptions.StaleMove, self.moves.roll_back, move)
 
     def test_finish__what_was_copied(self):
-        move = self.end(self.records.commit(self.begin()))
+        move = self.end(self.moves.commit(self.begin()))
         row = self.row()
-        self.records.finish(move, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.records.moves())
+        self.moves.finish(move, Event.SOURCE_REMOVED)
+        self.assertEqual([], self.moves.readable())
         after = self.row()
         self.assertEqual('success', after.migration_status)
         self.assertEqual((row.host, row.name), (after.host, after.name))
@@ -427,43 +431,44 @@ class Contract(records_bench.Contract):
         for move, event in (
                 (self.end(self.begin(), Event.FAILED),
                  Event.DESTINATION_REMOVED),
-                (self.records.roll_back(self.live()),
+                (self.moves.roll_back(self.live()),
                  Event.DESTINATION_REMOVED)):
-            self.records.finish(move, event)
+            self.moves.finish(move, event)
             self.assertIsNone(self.told('migration_status'))
-            self.assertFalse(self.records.is_move(move.shadow_id))
+            self.assertFalse(self.moves.is_move(move.shadow_id))
 
     @ddt.data('migrating', 'starting', 'completing', 'target:' + NONE)
     def test_finish__what_cinder_migrates_is_left_alone(self, status):
-        move = self.end(self.records.commit(self.begin()))
+        move = self.end(self.moves.commit(self.begin()))
         self.put(migration_status=status)
-        self.records.finish(move, Event.SOURCE_REMOVED)
+        self.moves.finish(move, Event.SOURCE_REMOVED)
         self.assertEqual(status, self.told('migration_status'))
 
     @ddt.data('error', 'none', '')
     def test_finish__beside_a_migration_of_before(self, status):
-        move = self.end(self.records.commit(self.begin()))
+        move = self.end(self.moves.commit(self.begin()))
         self.put(migration_status=status)
-        self.records.finish(move, Event.SOURCE_REMOVED)
+        self.moves.finish(move, Event.SOURCE_REMOVED)
         self.assertEqual('success', self.told('migration_status'))
 
     def test_finish__stale(self):
         move = self.live()
-        self.refused(exceptions.InvalidTransition, 'finish', move,
+        self.refused(exceptions.InvalidTransition, self.moves.finish, move,
                      Event.SOURCE_REMOVED)
         over = self.end(move, Event.SOURCE_DETACHED, Event.HYDRATED,
                         Event.DRAINED)
-        self.refused(exceptions.InvalidTransition, 'finish', over,
+        self.refused(exceptions.InvalidTransition, self.moves.finish, over,
                      Event.DESTINATION_REMOVED)
-        self.refused(exceptions.StaleMove, 'finish', dataclasses.replace(
-            over, token=dataclasses.replace(over.token, nonce='x')),
-            Event.SOURCE_REMOVED)
-        self.records.finish(over, Event.SOURCE_REMOVED)
-        self.refused(exceptions.StaleMove, 'finish', over,
+        other = dataclasses.replace(
+            over, token=dataclasses.replace(over.token, nonce='x'))
+        self.refused(exceptions.StaleMove, self.moves.finish, other,
+                     Event.SOURCE_REMOVED)
+        self.moves.finish(over, Event.SOURCE_REMOVED)
+        self.refused(exceptions.StaleMove, self.moves.finish, over,
                      Event.SOURCE_REMOVED)
 
     def test_finish__of_a_volume_that_was_deleted(self):
-        move = self.end(self.records.commit(self.begin()))
+        move = self.end(self.moves.commit(self.begin()))
         self.rows.destroy(self.volume)
-        self.records.finish(move, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.records.moves())
+        self.moves.finish(move, Event.SOURCE_REMOVED)
+        self.assertEqual([], self.moves.readable())

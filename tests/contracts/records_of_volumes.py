@@ -27,42 +27,42 @@ class Contract(records_bench.Contract):
     # -- the queue
 
     def entry(self):
-        found, = self.records.copies(A)
+        found, = self.queue.copies(A)
         return found
 
     def test_copies__only_those(self):
-        self.assertEqual([], self.records.copies(A))
+        self.assertEqual([], self.queue.copies(A))
         move = self.begin()
         self.begin(volume=self.row(self.create(C, status='in-use')),
                    event=Event.LIVE_MOVE_BEGUN)
-        self.assertEqual([], self.records.copies(A))
-        move = self.records.commit(move)
+        self.assertEqual([], self.queue.copies(A))
+        move = self.moves.commit(move)
         found = self.entry()
         self.assertEqual(
             (move.shadow_id, self.volume, A, B, False, False, 0, '', False),
             (found.shadow_id, found.volume_id, found.source,
              found.destination, found.attached, found.awaited, found.stalled,
              found.pace, found.migrating))
-        self.assertEqual(found, self.records.copies('x@l')[0])
-        self.assertEqual([], self.records.copies('a@other'))
-        self.records.advance(move, Event.HYDRATED)
-        self.assertEqual([], self.records.copies(A))
+        self.assertEqual(found, self.queue.copies('x@l')[0])
+        self.assertEqual([], self.queue.copies('a@other'))
+        self.moves.advance(move, Event.HYDRATED)
+        self.assertEqual([], self.queue.copies(A))
 
     def test_copies__in_their_order(self):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         other = self.create(status='in-use')
-        self.records.commit(self.begin(volume=self.row(other)))
+        self.moves.commit(self.begin(volume=self.row(other)))
         self.assertEqual([self.volume, other], [
             each.volume_id for each in sorted(
-                self.records.copies(B), key=lambda each: each.began)])
+                self.queue.copies(B), key=lambda each: each.began)])
 
     def test_copies__of_a_volume_that_was_deleted(self):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.rows.destroy(self.volume)
-        self.assertEqual([], self.records.copies(A))
+        self.assertEqual([], self.queue.copies(A))
 
     def test_copies__attached(self):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         for host, instance, attached, migrating in (
                 ('a', None, False, False), ('b', ONE, True, False),
                 ('b', OTHER, True, False), ('a', ONE, True, True)):
@@ -74,33 +74,33 @@ class Contract(records_bench.Contract):
     @ddt.data(('creating', True), ('available', False), ('deleting', False))
     @ddt.unpack
     def test_copies__awaited_by_a_snapshot(self, status, awaited):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.snapshot(status=status)
         self.assertEqual(awaited, self.entry().awaited)
 
     @ddt.data(('creating', True), ('available', False))
     @ddt.unpack
     def test_copies__awaited_by_a_volume(self, status, awaited):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.create(B, status=status, source_volid=self.volume)
         self.assertEqual(awaited, self.entry().awaited)
 
     def test_copies__their_pace(self):
         volume = self.create(specs={'localclone:pace': 'spare'})
-        self.records.commit(self.begin(volume=self.row(volume)))
+        self.moves.commit(self.begin(volume=self.row(volume)))
         self.assertEqual('spare', self.entry().pace)
 
     def test_note_stalled__and_that_it_is_not(self):
-        move = self.records.commit(self.begin())
+        move = self.moves.commit(self.begin())
         for stalled in (True, True, False, False):
-            self.assertIsNone(self.records.note_stalled(move, stalled))
+            self.assertIsNone(self.queue.note_stalled(move, stalled))
             self.assertEqual(stalled, self.entry().stalled > 0)
-            self.assertEqual(move, self.records.get_move(move.shadow_id))
+            self.assertEqual(move, self.moves.get_move(move.shadow_id))
 
     def test_note_stalled__stale(self):
-        move = self.records.commit(self.begin())
-        self.records.advance(move, Event.HYDRATED)
-        self.refused(exceptions.StaleMove, 'note_stalled', move, True)
+        move = self.moves.commit(self.begin())
+        self.moves.advance(move, Event.HYDRATED)
+        self.refused(exceptions.StaleMove, self.queue.note_stalled, move, True)
 
     # -- what services were at work on when they died
 
@@ -109,13 +109,13 @@ class Contract(records_bench.Contract):
         before = self.rows.now()
         self.put(status=status)
         after = self.rows.now() + datetime.timedelta(microseconds=1)
-        self.assertEqual([], self.records.older(A, before))
-        self.assertEqual([self.volume], self.records.older(A, after))
+        self.assertEqual([], self.interrupted.older(A, before))
+        self.assertEqual([self.volume], self.interrupted.older(A, after))
         for host in (B, 'a', 'aa@l'):
-            self.assertEqual([], self.records.older(host, after))
-        self.assertEqual([], self.records.older(A, after, ('deleting',)))
+            self.assertEqual([], self.interrupted.older(host, after))
+        self.assertEqual([], self.interrupted.older(A, after, ('deleting',)))
         self.put(status='in-use')
-        self.assertEqual([], self.records.older(
+        self.assertEqual([], self.interrupted.older(
             A, self.rows.now() + datetime.timedelta(microseconds=1)))
 
     @ddt.data(('extending', 'detached', GIB, 'available'),
@@ -128,13 +128,13 @@ class Contract(records_bench.Contract):
         self.put(status=status, attach_status=attached)
         snapshots = [self.snapshot(status=each)
                      for each in ('restoring', 'creating')]
-        self.assertEqual(after, self.records.end_dead(
+        self.assertEqual(after, self.interrupted.end_dead(
             self.volume, A, {self.told('name'): size}))
         self.assertEqual(after, self.told('status'))
         self.assertEqual(
             ['available' if status == 'reverting' else 'restoring',
              'creating'],
-            [self.records.snapshot(each).status for each in snapshots])
+            [self.snapshots.snapshot(each).status for each in snapshots])
 
     @ddt.data(('extending', None, GIB // 2), ('extending', None, None),
               ('reverting', None, None), ('retyping', 'migrating', GIB),
@@ -144,110 +144,112 @@ class Contract(records_bench.Contract):
         self.put(status=status, migration_status=migration)
         self.snapshot(status='restoring')
         sizes = {self.told('name'): size} if size else {}
-        self.assertIsNone(self.nothing('end_dead', self.volume, A, sizes))
+        self.assertIsNone(
+            self.nothing(self.interrupted.end_dead, self.volume, A, sizes))
 
     def test_end_dead__gone_or_elsewhere(self):
         self.put(status='extending')
         sizes = {self.told('name'): GIB}
         for volume, host in ((self.volume, B), (NONE, A)):
-            self.assertIsNone(self.nothing('end_dead', volume, host, sizes))
+            self.assertIsNone(
+                self.nothing(self.interrupted.end_dead, volume, host, sizes))
 
     def test_end_dead__not_understood(self):
         self.put(status='extending', provider_id='lc2:luks3:key')
-        self.refused(exceptions.NotPossible, 'end_dead', self.volume, A,
-                     {self.told('name'): GIB})
+        self.refused(exceptions.NotPossible, self.interrupted.end_dead,
+                     self.volume, A, {self.told('name'): GIB})
 
     def migrating(self, status='available', attached='detached'):
         self.put(status=status, attach_status=attached,
                  migration_status='migrating')
 
-    def interrupted(self, host, result, status, migration):
+    def check_ended(self, host, result, status, migration):
         self.assertEqual(
             {self.volume: result} if result else {},
-            self.records.end_interrupted(host))
+            self.interrupted.end_interrupted(host))
         self.assertEqual((status, migration),
                          self.told('status', 'migration_status'))
 
     @ddt.data('available', 'maintenance', 'retyping')
     def test_end_interrupted__before_it_moves(self, status):
         self.migrating(status)
-        self.interrupted(B, None, status, 'migrating')
-        self.interrupted(A, 'error', 'available', 'error')
-        self.interrupted(A, None, 'available', 'error')
+        self.check_ended(B, None, status, 'migrating')
+        self.check_ended(A, 'error', 'available', 'error')
+        self.check_ended(A, None, 'available', 'error')
 
     def test_end_interrupted__begun(self):
         self.migrating()
         move = self.begin(asked_by=Asked.MIGRATION)
-        self.interrupted(B, None, 'maintenance', 'migrating')
+        self.check_ended(B, None, 'maintenance', 'migrating')
         # Until the move has failed, it holds the volume.
-        self.interrupted(A, 'error', 'maintenance', 'error')
-        self.records.advance(move, Event.FAILED)
+        self.check_ended(A, 'error', 'maintenance', 'error')
+        self.moves.advance(move, Event.FAILED)
         self.assertEqual('available', self.told('status'))
 
     def test_end_interrupted__committed(self):
         self.migrating()
-        self.records.commit(self.begin(asked_by=Asked.MIGRATION))
-        self.interrupted(B, None, 'available', 'migrating')
-        self.interrupted(A, 'success', 'available', 'success')
+        self.moves.commit(self.begin(asked_by=Asked.MIGRATION))
+        self.check_ended(B, None, 'available', 'migrating')
+        self.check_ended(A, 'success', 'available', 'success')
 
     def test_end_interrupted__attached(self):
         """Nova copies it, and reports to whichever service runs then."""
         self.migrating('in-use', 'attached')
-        self.interrupted(A, None, 'in-use', 'migrating')
+        self.check_ended(A, None, 'in-use', 'migrating')
 
     def test_end_interrupted__while_its_last_move_is_copied(self):
         """An attach has moved it: its home's service migrates it."""
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.migrating()
-        self.interrupted(A, None, 'available', 'migrating')
-        self.interrupted(B, 'error', 'available', 'error')
+        self.check_ended(A, None, 'available', 'migrating')
+        self.check_ended(B, 'error', 'available', 'error')
 
     def test_end_interrupted__what_its_last_move_has_left(self):
-        self.end(self.records.commit(self.begin()))
+        self.end(self.moves.commit(self.begin()))
         self.migrating()
         self.begin(C, asked_by=Asked.MIGRATION)
         # It is the new home's service that migrates it by now.
-        self.interrupted(A, None, 'maintenance', 'migrating')
-        self.interrupted(B, 'error', 'maintenance', 'error')
+        self.check_ended(A, None, 'maintenance', 'migrating')
+        self.check_ended(B, 'error', 'maintenance', 'error')
 
     def test_end_interrupted__what_another_backend_copies(self):
-        self.end(self.records.commit(self.begin()))
+        self.end(self.moves.commit(self.begin()))
         self.migrating()
         self.create('x@other', status='available',
                     migration_status='target:' + self.volume)
-        self.interrupted(A, None, 'available', 'migrating')
+        self.check_ended(A, None, 'available', 'migrating')
 
     # -- attachments
 
-    def attachments(self):
+    def attached(self):
         return [each.id for each in self.row().volume_attachment]
 
     def test_drop_attachment__of_two(self):
         kept = [self.rows.attach(self.volume, 'a', ONE, PASSED),
                 self.rows.attach(self.volume, None, ONE, None)]
         refused = self.rows.attach(self.volume, None, ONE, None)
-        self.records.drop_attachment(self.volume, refused)
-        self.assertEqual(set(kept), set(self.attachments()))
+        self.attachments.drop_attachment(self.volume, refused)
+        self.assertEqual(set(kept), set(self.attached()))
 
     def test_drop_attachment__the_last(self):
         self.put(status='reserved')
         refused = self.rows.attach(self.volume, None, ONE, None)
-        self.records.drop_attachment(self.volume, refused)
-        self.assertEqual([], self.attachments())
+        self.attachments.drop_attachment(self.volume, refused)
+        self.assertEqual([], self.attached())
         self.assertEqual('available', self.told('status'))
 
     def test_drop_attachment__beside_one_of_another_volume(self):
         self.put(status='reserved')
         self.rows.attach(self.create(), None, ONE, None)
-        self.records.drop_attachment(self.volume, self.rows.attach(
+        self.attachments.drop_attachment(self.volume, self.rows.attach(
             self.volume, None, ONE, None))
         self.assertEqual('available', self.told('status'))
 
     def test_drop_attachment__gone_on_or_gone(self):
         connected = self.rows.attach(self.volume, 'a', ONE, PASSED)
-        self.nothing('drop_attachment', self.volume, connected)
-        self.nothing('drop_attachment', self.volume, NONE)
-        self.nothing('drop_attachment', NONE, connected)
+        self.nothing(self.attachments.drop_attachment, self.volume, connected)
+        self.nothing(self.attachments.drop_attachment, self.volume, NONE)
+        self.nothing(self.attachments.drop_attachment, NONE, connected)
 
     @ddt.data((50, None, True), (70, None, False), (9000, 50, True),
               (9000, 70, False), (-9000, None, True), (50, 9000, True))
@@ -259,14 +261,14 @@ class Contract(records_bench.Contract):
         self.rows.change_attachment(found, **{
             name: ago and now - datetime.timedelta(seconds=ago)
             for name, ago in (('created_at', made), ('updated_at', changed))})
-        self.assertEqual(new, self.records.any_newer([found], 60))
-        self.assertFalse(self.records.any_newer([NONE], 60))
-        self.assertTrue(self.records.any_newer([found, other], 60))
+        self.assertEqual(new, self.attachments.any_newer([found], 60))
+        self.assertFalse(self.attachments.any_newer([NONE], 60))
+        self.assertTrue(self.attachments.any_newer([found, other], 60))
 
     def test_any_newer__removed_meanwhile(self):
         found = self.rows.attach(self.volume, None, ONE, None)
-        self.records.drop_attachment(self.volume, found)
-        self.assertFalse(self.records.any_newer([found], 60))
+        self.attachments.drop_attachment(self.volume, found)
+        self.assertFalse(self.attachments.any_newer([found], 60))
 
     @ddt.data('error_attaching', 'error_detaching')
     def test_drop_attachment__beside_one_that_has_failed(self, failure):
@@ -275,13 +277,13 @@ class Contract(records_bench.Contract):
         failed, refused = (self.rows.attach(self.volume, None, ONE, None)
                            for _each in range(2))
         self.rows.change_attachment(failed, attach_status=failure)
-        self.records.drop_attachment(self.volume, refused)
-        self.assertEqual([failed], self.attachments())
+        self.attachments.drop_attachment(self.volume, refused)
+        self.assertEqual([failed], self.attached())
         self.assertEqual(('available', 'detached'),
                          self.told('status', 'attach_status'))
 
     def passed(self, host):
-        return [each.id for each in self.records.passed_to(host)]
+        return [each.id for each in self.attachments.passed_to(host)]
 
     def test_passed_to__by_attachments(self):
         others = sorted([self.create(), self.create()])
@@ -302,10 +304,10 @@ class Contract(records_bench.Contract):
         told = dict(PASSED, target_iqn='iqn:pass-x')
         self.rows.attach(self.volume, 'b', ONE, told)
         self.rows.attach(self.volume, 'c', ONE, told)
-        self.nothing('end_passing', self.volume, A)
-        self.nothing('end_passing', NONE, B)
-        self.records.end_passing(self.volume, B)
-        self.nothing('end_passing', self.volume, B)
+        self.nothing(self.attachments.end_passing, self.volume, A)
+        self.nothing(self.attachments.end_passing, NONE, B)
+        self.attachments.end_passing(self.volume, B)
+        self.nothing(self.attachments.end_passing, self.volume, B)
         self.assertEqual(([], [self.volume]),
                          (self.passed(B), self.passed(C)))
         self.assertEqual(
@@ -320,9 +322,10 @@ class Contract(records_bench.Contract):
                 PASSED, target_iqn=name))
         self.rows.attach(self.volume, 'a', ONE, {'driver_volume_type': 'x'})
         self.rows.attach(self.volume, None, ONE, None)
-        self.nothing('readdress', self.volume, 'iqn.r', 'new:3260')
-        self.nothing('readdress', NONE, 'iqn.p', 'new:3260')
-        self.records.readdress(self.volume, 'iqn.p', 'new:3260')
+        self.nothing(self.attachments.readdress, self.volume, 'iqn.r',
+                     'new:3260')
+        self.nothing(self.attachments.readdress, NONE, 'iqn.p', 'new:3260')
+        self.attachments.readdress(self.volume, 'iqn.p', 'new:3260')
         found = {each.connector['host']: each.connection_info
                  for each in self.row().volume_attachment if each.connector}
         self.assertEqual(
@@ -333,109 +336,115 @@ class Contract(records_bench.Contract):
     # -- secrets
 
     def test_record__compares(self):
-        self.assertIsNone(self.records.record(self.volume, KEY))
+        self.assertIsNone(self.secrets.record(self.volume, KEY))
         self.assertEqual(str(KEY), self.told('provider_id'))
         for before in (None, KEY2):
-            self.refused(exceptions.TooLate, 'record', self.volume, KEY2,
-                         before)
-        self.records.record(self.volume, KEY2, KEY)
+            self.refused(exceptions.TooLate, self.secrets.record, self.volume,
+                         KEY2, before)
+        self.secrets.record(self.volume, KEY2, KEY)
         self.assertEqual(str(KEY2), self.told('provider_id'))
 
     def test_record__what_is_gone_or_not_understood(self):
         self.put(provider_id='lc2:luks3:key')
-        self.refused(exceptions.TooLate, 'record', self.volume, KEY)
+        self.refused(exceptions.TooLate, self.secrets.record, self.volume, KEY)
         self.rows.destroy(self.volume)
         for volume in (self.volume, NONE):
-            self.refused(exceptions.TooLate, 'record', volume, KEY)
+            self.refused(exceptions.TooLate, self.secrets.record, volume, KEY)
 
     def test_secrets_in_use__volumes_and_snapshots(self):
-        self.assertEqual(set(), self.records.secrets_in_use())
+        self.assertEqual(set(), self.secrets.secrets_in_use())
         self.put(provider_id=str(KEY))
         snapshot = self.snapshot(provider_id=str(KEY2))
-        self.assertEqual({'key', 'key2'}, self.records.secrets_in_use())
-        self.assertEqual({'key2'}, self.records.secrets_in_use(
+        self.assertEqual({'key', 'key2'}, self.secrets.secrets_in_use())
+        self.assertEqual({'key2'}, self.secrets.secrets_in_use(
             iter([self.volume])))
         self.rows.destroy_snapshot(snapshot)
-        self.assertEqual({'key'}, self.records.secrets_in_use())
+        self.assertEqual({'key'}, self.secrets.secrets_in_use())
         self.rows.destroy(self.volume)
-        self.assertEqual(set(), self.records.secrets_in_use())
+        self.assertEqual(set(), self.secrets.secrets_in_use())
 
     def test_secrets_in_use__ends_of_moves_and_copies_name_none(self):
         self.put(provider_id=str(KEY))
         self.begin()
         self.create(migration_status='target:' + self.volume,
                     provider_id=str(KEY2))
-        self.assertEqual({'key'}, self.records.secrets_in_use())
-        self.assertEqual(set(), self.records.secrets_in_use([self.volume]))
+        self.assertEqual({'key'}, self.secrets.secrets_in_use())
+        self.assertEqual(set(), self.secrets.secrets_in_use([self.volume]))
 
     def test_secrets_in_use__what_others_have_written(self):
         self.put(provider_id='iqn.of.another:driver')
-        self.assertEqual(set(), self.records.secrets_in_use())
+        self.assertEqual(set(), self.secrets.secrets_in_use())
         self.put(provider_id='lc9:of:another:version:key')
-        self.assertEqual(1, len(self.records.secrets_in_use()))
+        self.assertEqual(1, len(self.secrets.secrets_in_use()))
 
     def test_secrets_in_use__of_a_backend(self):
         self.put(provider_id=str(KEY))
         self.create('a@other', provider_id=str(KEY2))
         self.snapshot(node='b@other', provider_id=str(KEY2))
         for host, found in (('x@l', {'key'}), ('x@other', {'key2'})):
-            self.assertEqual(found, self.records.secrets_in_use(host=host))
+            self.assertEqual(found, self.secrets.secrets_in_use(host=host))
 
     # -- services, and what is lost with a node
 
-    def test_services__all(self):
-        self.assertEqual(dict.fromkeys(ZONES, True), self.records.services())
+    def test_by_host__all(self):
+        self.assertEqual(dict.fromkeys(ZONES, True), self.services.by_host())
 
     def test_forget_service__once(self):
-        self.assertIs(True, self.records.forget_service(B))
-        self.assertEqual({A, C}, set(self.records.services()))
+        self.assertIs(True, self.decommission.forget_service(B))
+        self.assertEqual({A, C}, set(self.services.by_host()))
         for host in (B, 'x@l'):
-            self.assertIs(False, self.nothing('forget_service', host))
+            self.assertIs(False,
+                          self.nothing(self.decommission.forget_service, host))
 
     def test_give_up__to_another_home(self):
         volume = self.row()
-        self.assertIsNone(self.records.give_up(volume, B + '#p'))
+        self.assertIsNone(self.decommission.give_up(volume, B + '#p'))
         self.assertEqual(
             (B + '#p', 'error', 'there', self.rows.services[B], volume.name),
             self.told('host', 'status', 'availability_zone', 'service_uuid',
                       'name'))
-        self.refused(exceptions.StaleMove, 'give_up', volume, C + '#p')
+        self.refused(exceptions.StaleMove, self.decommission.give_up, volume,
+                     C + '#p')
 
     def test_give_up__what_has_moved_or_is_gone(self):
         before = self.row()
         move = self.begin()
-        self.refused(exceptions.StaleMove, 'give_up', before, C + '#p')
-        self.records.commit(move)
-        self.refused(exceptions.StaleMove, 'give_up', before, C + '#p')
+        self.refused(exceptions.StaleMove, self.decommission.give_up, before,
+                     C + '#p')
+        self.moves.commit(move)
+        self.refused(exceptions.StaleMove, self.decommission.give_up, before,
+                     C + '#p')
         self.put(host=A + '#p')  # but with another LV
-        self.refused(exceptions.StaleMove, 'give_up', before, C + '#p')
+        self.refused(exceptions.StaleMove, self.decommission.give_up, before,
+                     C + '#p')
         self.rows.destroy(self.volume)
-        self.refused(exceptions.StaleMove, 'give_up', before, C + '#p')
+        self.refused(exceptions.StaleMove, self.decommission.give_up, before,
+                     C + '#p')
 
     def test_give_up__while_the_rest_of_a_move_is_there(self):
-        self.records.commit(self.begin())
-        self.records.give_up(self.row(), C + '#p')
+        self.moves.commit(self.begin())
+        self.decommission.give_up(self.row(), C + '#p')
         self.assertEqual((C + '#p', 'error'), self.told('host', 'status'))
 
     def test_give_up_snapshot__that_is_there(self):
         snapshot = self.snapshot()
-        self.nothing('give_up_snapshot', snapshot, B)
-        self.nothing('give_up_snapshot', NONE, A)
-        self.records.give_up_snapshot(snapshot, A)
-        self.assertEqual('error', self.records.snapshot(snapshot).status)
+        self.nothing(self.decommission.give_up_snapshot, snapshot, B)
+        self.nothing(self.decommission.give_up_snapshot, NONE, A)
+        self.decommission.give_up_snapshot(snapshot, A)
+        self.assertEqual('error', self.snapshots.snapshot(snapshot).status)
 
     def test_give_up_snapshot__that_goes_anyway(self):
         deleting, gone = self.snapshot(status='deleting'), self.snapshot()
         self.rows.destroy_snapshot(gone)
         for each in (deleting, gone):
-            self.nothing('give_up_snapshot', each, A)
+            self.nothing(self.decommission.give_up_snapshot, each, A)
 
     def test_snapshots_on__a_node(self):
         found = self.snapshot(), self.snapshot(status='error')
         self.snapshot(node=B), self.snapshot(node='')
         self.rows.destroy_snapshot(self.snapshot())
         self.assertEqual(dict.fromkeys(found, self.volume),
-                         self.records.snapshots_on(A))
+                         self.decommission.snapshots_on(A))
 
     # -- snapshots
 
@@ -443,129 +452,134 @@ class Contract(records_bench.Contract):
         found = self.snapshot(node='', status='creating')
         self.assertEqual(rows.Snapshot(
             found, self.volume, 1, 'creating', '', False, None),
-            self.records.snapshot(found))
-        self.assertIsNone(self.records.snapshot(NONE))
+            self.snapshots.snapshot(found))
+        self.assertIsNone(self.snapshots.snapshot(NONE))
         self.rows.destroy_snapshot(found)
-        self.assertTrue(self.records.snapshot(found).deleted)
+        self.assertTrue(self.snapshots.snapshot(found).deleted)
 
     def test_snapshots__those_that_there_are(self):
         found = self.snapshot()
         self.snapshot()
-        self.assertEqual({found: self.records.snapshot(found)},
-                         self.records.snapshots(iter([found, NONE])))
-        self.assertEqual({}, self.records.snapshots([]))
+        self.assertEqual({found: self.snapshots.snapshot(found)},
+                         self.snapshots.snapshots(iter([found, NONE])))
+        self.assertEqual({}, self.snapshots.snapshots([]))
 
     def test_snapshots_of__a_volume(self):
         found = self.snapshot()
         self.snapshot(self.create())
         self.rows.destroy_snapshot(self.snapshot())
-        self.assertEqual([self.records.snapshot(found)],
-                         self.records.snapshots_of(self.volume))
+        self.assertEqual([self.snapshots.snapshot(found)],
+                         self.snapshots.snapshots_of(self.volume))
 
     def test_locate__before_it_is_made(self):
         found = self.snapshot(node='', status='creating')
         for host, key in ((A, KEY), (B, None)):  # asked again
-            self.assertIsNone(self.records.locate(found, host, key))
-            told = self.records.snapshot(found)
+            self.assertIsNone(self.snapshots.locate(found, host, key))
+            told = self.snapshots.snapshot(found)
             self.assertEqual((host, key and str(key)),
                              (told.node, told.provider_id))
 
     @ddt.data('available', 'error', 'deleting')
     def test_locate__too_late(self, status):
-        self.refused(exceptions.TooLate, 'locate',
+        self.refused(exceptions.TooLate, self.snapshots.locate,
                      self.snapshot(status=status), B)
 
     def test_locate__gone(self):
         found = self.snapshot(status='creating')
         self.rows.destroy_snapshot(found)
         for each in (found, NONE):
-            self.refused(exceptions.TooLate, 'locate', each, B)
+            self.refused(exceptions.TooLate, self.snapshots.locate, each, B)
 
     def test_relocate_snapshot__if_it_is_there(self):
         found, gone = self.snapshot(), self.snapshot()
         self.rows.destroy_snapshot(gone)
         for each, before in ((found, B), (gone, A), (NONE, A)):
-            self.nothing('relocate_snapshot', each, before, C)
-        self.records.relocate_snapshot(found, A, C)
-        self.assertEqual(C, self.records.snapshot(found).node)
+            self.nothing(self.snapshots.relocate_snapshot, each, before, C)
+        self.snapshots.relocate_snapshot(found, A, C)
+        self.assertEqual(C, self.snapshots.snapshot(found).node)
 
     def test_is_being_read__by_a_backup(self):
         found, other = self.snapshot(), self.snapshot()
-        self.assertIs(False, self.records.is_being_read(found))
+        self.assertIs(False, self.snapshots.is_being_read(found))
         self.rows.back_up(found)
-        self.assertIs(True, self.records.is_being_read(found))
-        self.assertIs(False, self.records.is_being_read(other))
+        self.assertIs(True, self.snapshots.is_being_read(found))
+        self.assertIs(False, self.snapshots.is_being_read(other))
 
     # -- newborn volumes
 
     def test_place__at_another_home(self):
         self.put(status='creating')
-        self.assertIsNone(self.records.place(
+        self.assertIsNone(self.volumes.place(
             self.volume, A + '#p', B + '#p'))
         self.assertEqual(
             (B + '#p', 'there', self.rows.services[B], 'creating'),
             self.told('host', 'availability_zone', 'service_uuid', 'status'))
-        self.records.place(self.volume, B + '#p', 'x@l#p')
+        self.volumes.place(self.volume, B + '#p', 'x@l#p')
         self.assertEqual(('x@l#p', 'there', self.rows.services[B]), self.told(
             'host', 'availability_zone', 'service_uuid'))
 
     def test_place__too_late(self):
-        self.refused(exceptions.TooLate, 'place', self.volume, A + '#p',
-                     B + '#p')
+        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+                     A + '#p', B + '#p')
         self.put(status='creating')
-        self.refused(exceptions.TooLate, 'place', self.volume, B + '#p',
-                     C + '#p')
-        self.refused(exceptions.TooLate, 'place', NONE, A + '#p', B + '#p')
+        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+                     B + '#p', C + '#p')
+        self.refused(exceptions.TooLate, self.volumes.place, NONE, A + '#p',
+                     B + '#p')
 
     def test_place__what_moves(self):
         self.begin()
         self.put(status='creating')
-        self.refused(exceptions.TooLate, 'place', self.volume, A + '#p',
-                     C + '#p')
+        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+                     A + '#p', C + '#p')
 
     def test_wanted_encryption__by_its_type(self):
-        self.assertIsNone(self.records.wanted_encryption(self.row()))
+        self.assertIsNone(self.volumes.wanted_encryption(self.row()))
         for specs, found in (
                 ({'localclone:pace': 'spare'}, None),
                 (LUKS, volume_types.Encryption())):
             volume = self.row(self.create(specs=specs))
             for new in (False, True):
-                self.assertEqual(found, self.records.wanted_encryption(
+                self.assertEqual(found, self.volumes.wanted_encryption(
                     volume, new))
 
     def test_wanted_encryption__that_can_not_be(self):
         volume = self.create(specs={'localclone:encryption': 'rot13'})
         self.assertRaises(volume_types.InvalidType,
-                          self.records.wanted_encryption, self.row(volume))
+                          self.volumes.wanted_encryption, self.row(volume))
 
     @ddt.data('creating', 'downloading')
     def test_set_encryption__of_a_new_one(self, status):
         self.put(status=status)
         for key in (KEY, KEY2, None):
-            found = self.records.set_encryption(self.row(), key)
+            found = self.volumes.set_encryption(self.row(), key)
             self.assertEqual(key and str(key), found.provider_id)
             self.assertEqual(key and str(key), self.told('provider_id'))
 
     def test_set_encryption__too_late(self):
-        self.refused(exceptions.TooLate, 'set_encryption', self.row(), KEY)
+        self.refused(exceptions.TooLate, self.volumes.set_encryption,
+                     self.row(), KEY)
         self.put(status='creating')
         before = self.row()
         self.put(host=B + '#p')
-        self.refused(exceptions.TooLate, 'set_encryption', before, KEY)
+        self.refused(exceptions.TooLate, self.volumes.set_encryption, before,
+                     KEY)
         self.put(host=A + '#p', provider_id=str(KEY2))
-        self.refused(exceptions.TooLate, 'set_encryption', before, KEY)
+        self.refused(exceptions.TooLate, self.volumes.set_encryption, before,
+                     KEY)
         self.rows.destroy(self.volume)
-        self.refused(exceptions.TooLate, 'set_encryption', before, KEY)
+        self.refused(exceptions.TooLate, self.volumes.set_encryption, before,
+                     KEY)
 
     def test_lv_name__of_an_id(self):
-        self.assertEqual('volume-' + NEW, self.records.lv_name(NEW))
+        self.assertEqual('volume-' + NEW, self.volumes.lv_name(NEW))
 
     # -- reverting
 
     def test_replace_body__here(self):
         self.put(status='reverting')
         before = self.row()
-        found = self.records.replace_body(before, NEW, A, KEY)
+        found = self.volumes.replace_body(before, NEW, A, KEY)
         self.assertEqual(
             (A + '#p', NEW, 'volume-' + NEW, 'reverting', str(KEY), 'here'),
             (found.host, found.name_id, found.name, found.status,
@@ -574,7 +588,7 @@ class Contract(records_bench.Contract):
 
     def test_replace_body__elsewhere(self):
         self.put(status='reverting', provider_id=str(KEY))
-        found = self.records.replace_body(self.row(), NEW, B)
+        found = self.volumes.replace_body(self.row(), NEW, B)
         self.assertEqual(
             (B + '#p', NEW, None, 'there', self.rows.services[B]),
             (found.host, found.name_id, found.provider_id,
@@ -582,7 +596,8 @@ class Contract(records_bench.Contract):
 
     def test_replace_body__stale(self):
         def refused(volume):
-            self.refused(exceptions.StaleMove, 'replace_body', volume, NEW, B)
+            self.refused(exceptions.StaleMove, self.volumes.replace_body,
+                         volume, NEW, B)
         refused(self.row())
         self.put(status='reverting')
         before = self.row()
@@ -591,7 +606,7 @@ class Contract(records_bench.Contract):
         self.put(host=A + '#p')
         refused(before)  # given up, and asked for again, maybe
         before = self.row()
-        self.records.replace_body(before, NEW, A)
+        self.volumes.replace_body(before, NEW, A)
         refused(before)
         self.rows.destroy(self.volume)
         refused(before)
@@ -599,29 +614,30 @@ class Contract(records_bench.Contract):
     def test_replace_body__what_moves(self):
         self.begin()
         self.put(status='reverting')
-        self.refused(exceptions.StaleMove, 'replace_body', self.row(), NEW, B)
+        self.refused(exceptions.StaleMove, self.volumes.replace_body,
+                     self.row(), NEW, B)
 
     def test_keep__what_was_not_reverted(self):
         self.put(status='reverting')
         name_id = self.told('name_id')
-        self.nothing('keep', self.volume, NEW)
-        self.nothing('keep', NONE, NEW)
-        self.records.keep(self.volume, name_id)
+        self.nothing(self.volumes.keep, self.volume, NEW)
+        self.nothing(self.volumes.keep, NONE, NEW)
+        self.volumes.keep(self.volume, name_id)
         self.assertEqual('available', self.told('status'))
         self.put(status='error')
-        self.nothing('keep', self.volume, name_id)
+        self.nothing(self.volumes.keep, self.volume, name_id)
 
-    def test_newborn__what_became_of_it(self):
-        self.assertIsNone(self.records.newborn(NONE))
+    def test_last_known__what_became_of_it(self):
+        self.assertIsNone(self.volumes.last_known(NONE))
         self.put(status='creating')
         name = self.told('name')
         self.assertEqual(rows.Newborn('creating', A, name),
-                         self.records.newborn(self.volume))
+                         self.volumes.last_known(self.volume))
         self.put(host=None)
-        self.assertEqual('', self.records.newborn(self.volume).home)
+        self.assertEqual('', self.volumes.last_known(self.volume).home)
         self.put(host=A + '#p')
         self.rows.destroy(self.volume)
-        found = self.records.newborn(self.volume)
+        found = self.volumes.last_known(self.volume)
         self.assertEqual((A, name, True),
                          (found.home, found.lv, found.deleted))
 
@@ -630,7 +646,7 @@ class Contract(records_bench.Contract):
     def test_zone_of__a_service(self):
         for host, zone in (*ZONES.items(), (B + '#p', 'there'),
                            ('x@l', None)):
-            self.assertEqual(zone, self.records.zone_of(host))
+            self.assertEqual(zone, self.services.zone_of(host))
 
     def late(self, **values):
         """Cinder has written a home over that of a move."""
@@ -638,51 +654,54 @@ class Contract(records_bench.Contract):
         return self.row()
 
     def test_misplaced__a_home_that_was_written_late(self):
-        self.assertEqual([], self.nothing('misplaced', A))
+        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
         self.late()
-        self.assertEqual([self.volume], self.nothing('misplaced', A))
+        self.assertEqual([self.volume],
+                         self.nothing(self.volumes.misplaced, A))
         for host in (B, C, 'x@l'):
-            self.assertEqual([], self.nothing('misplaced', host))
+            self.assertEqual([], self.nothing(self.volumes.misplaced, host))
 
     @ddt.data({'status': 'creating'}, {'status': 'downloading'},
               {'migration_status': 'migrating'})
     def test_misplaced__not_while_cinder_is_at_work(self, values):
         self.late(**values)
-        self.assertEqual([], self.nothing('misplaced', A))
+        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
 
     def test_misplaced__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
-        self.assertEqual([], self.nothing('misplaced', A))
+        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
 
     def test_misplaced__neither_end_of_a_move(self):
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         for host in (A, B):
-            self.assertEqual([], self.nothing('misplaced', host))
+            self.assertEqual([], self.nothing(self.volumes.misplaced, host))
 
     def test_correct_home__with_its_pool(self):
         volume = self.late()
-        self.assertTrue(self.records.correct_home(volume, A))
+        self.assertTrue(self.volumes.correct_home(volume, A))
         self.assertEqual(
             (A + '#p', self.rows.services[A], volume.name),
             self.told('host', 'service_uuid', 'name'))
-        self.assertFalse(self.nothing('correct_home', self.row(), A))
+        self.assertFalse(
+            self.nothing(self.volumes.correct_home, self.row(), A))
 
     def test_correct_home__only_by_its_service(self):
-        self.assertFalse(self.nothing('correct_home', self.late(), C))
+        self.assertFalse(
+            self.nothing(self.volumes.correct_home, self.late(), C))
 
     def test_correct_home__moved_or_gone(self):
         volume = self.late()
         self.put(host=C + '#p')
-        self.assertFalse(self.nothing('correct_home', volume, A))
+        self.assertFalse(self.nothing(self.volumes.correct_home, volume, A))
         self.rows.destroy(self.volume)
-        self.assertFalse(self.nothing('correct_home', volume, A))
+        self.assertFalse(self.nothing(self.volumes.correct_home, volume, A))
 
     def test_service_of__a_volume(self):
         self.late()
-        self.assertEqual(A, self.nothing('service_of', self.volume))
-        self.records.forget_service(A)
-        self.assertIsNone(self.nothing('service_of', self.volume))
-        self.assertIsNone(self.nothing('service_of', NONE))
+        self.assertEqual(A, self.nothing(self.volumes.service_of, self.volume))
+        self.decommission.forget_service(A)
+        self.assertIsNone(self.nothing(self.volumes.service_of, self.volume))
+        self.assertIsNone(self.nothing(self.volumes.service_of, NONE))
 
     def test_correct_services__of_a_home(self):
         self.put(service_uuid=self.rows.services[B])
@@ -691,9 +710,10 @@ class Contract(records_bench.Contract):
                                service_uuid=self.rows.services[B])
         lvs = {self.told('name', volume=each)
                for each in (self.volume, creating, other)}
-        self.nothing('correct_services', 'x@l', lvs)
-        self.nothing('correct_services', A, ())  # another node may have it
-        self.records.correct_services(A, lvs)
+        self.nothing(self.volumes.correct_services, 'x@l', lvs)
+        # Another node may have it.
+        self.nothing(self.volumes.correct_services, A, ())
+        self.volumes.correct_services(A, lvs)
         self.assertEqual(self.rows.services[A], self.told('service_uuid'))
         self.assertEqual(self.rows.services[B], self.told(
             'service_uuid', volume=creating))

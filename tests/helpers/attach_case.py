@@ -49,7 +49,7 @@ class Base(testtools.TestCase):
         node.unserve(self.volume, connector)
 
     def move(self):
-        return self.a.node.records.move_of(self.volume.id)
+        return self.a.node.moves.move_of(self.volume.id)
 
     def is_local(self, properties):
         self.assertEqual({

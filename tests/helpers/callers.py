@@ -12,14 +12,14 @@ from cinder_localclone.volumes import revert as reverting
 
 def delete(node, volume):
     """The driver deletes a volume, wherever its home is."""
-    recorded = node.records.volume(volume.id)
+    recorded = node.volumes.volume(volume.id)
     if recorded is not None:
         rpc.at_home(deletion.delete, node, recorded)
 
 
 def unmanage(node, volume_id):
     """The driver leaves the LV of a volume, wherever its home is."""
-    recorded = node.records.volume(volume_id)
+    recorded = node.volumes.volume(volume_id)
     if recorded is not None:
         rpc.at_home(managing.unmanage, node, recorded)
 
@@ -27,7 +27,7 @@ def unmanage(node, volume_id):
 def revert(reconciler, volume_id, snapshot_id):
     """The driver reverts a volume, wherever its home is."""
     rpc.at_home(reverting.revert, reconciler,
-                reconciler.node.records.volume(volume_id), snapshot_id)
+                reconciler.node.volumes.volume(volume_id), snapshot_id)
 
 
 class Answers:

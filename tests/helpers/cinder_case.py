@@ -13,6 +13,8 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
 from cinder_localclone.db import moves
+from cinder_localclone.db import services
+from cinder_localclone.db import volumes
 from cinder_localclone.driver import driver
 from cinder_localclone.service import assembly
 from cinder_localclone.volumes import connect
@@ -34,19 +36,22 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = moves.Records()
+        self.moves, self.volumes = moves.Moves(), volumes.Volumes()
         self.row = utils.create_volume(
             self.context, host=A + '#p', size=1, status='available',
             volume_type_id=None)
 
     def volume(self):
-        return self.records.volume(self.row.id)
+        return self.volumes.volume(self.row.id)
 
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""
         node = Node(
-            host=host, records=self.records, snapshots=specs.port('snapshots'),
+            host=host, moves=self.moves, volumes=self.volumes,
+            snapshots=specs.port('snapshots'),
             attachments=specs.port('attachments'),
+            services=services.Services(), queue=specs.port('queue'),
+            interrupted=specs.port('interrupted'),
             stack=specs.port('stack', group='vg'),
             secrets=specs.port('secrets'),
             crypt=specs.port('crypt'), runner=None, keys=specs.port('keys'),
@@ -56,7 +61,6 @@ class Base(database.TestCase):
             try_lock=lambda name: contextlib.nullcontext(),
             is_at=lambda connector, at: at.startswith(connector['host']),
             clear=lambda lv, size: None)
-        node.snapshots.wanted_encryption.return_value = None
         node.stack.survey.return_value = survey.Survey({}, {})
         node.stack.shown_bytes.return_value = 0
         node.stack.own_block.return_value = 512
@@ -78,14 +82,14 @@ class Base(database.TestCase):
         move = None
         for event in events:
             if move is None:
-                move = self.records.begin(
+                move = self.moves.begin(
                     self.volume(), B + '#p', event, GEOMETRY,
                     lambda shadow: 'portal,1 iqn:%s 0' % shadow,
                     'CHAP u s', 'i')
             elif event is None:
-                move = self.records.commit(move)
+                move = self.moves.commit(move)
             else:
-                move = self.records.advance(move, event)
+                move = self.moves.advance(move, event)
         return move
 
     def cinder_begins(self, status, migration_status):

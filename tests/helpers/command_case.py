@@ -35,7 +35,7 @@ class CommandCase(testtools.TestCase):
         for name in main.TALKATIVE:
             self.useFixture(fixtures.FakeLogger(name))
         self.backend = Application.made = mock.MagicMock()
-        self.backend.records.moves.return_value = []
+        self.backend.db.moves.readable.return_value = []
         self.backend.find.side_effect = str  # as if each had its id's name
         self.useFixture(fixtures.MockPatchObject(
             main, 'LocalClone', Application))
@@ -63,15 +63,16 @@ class ListingCase(CommandCase):
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.conf = types.SimpleNamespace(
             localclone_max_copies_in=1, localclone_max_copies_out=2)
-        self.records = self.backend.records
-        self.records.all_volumes.return_value = [
+        self.db = self.backend.db
+        self.inventory = self.db.inventory
+        self.inventory.all_volumes.return_value = [
             inventory_rows.row(V1, A, display_name='one', hosts=('a', '')),
             inventory_rows.row(V2, B, encryption_key_id='k')]
-        self.records.all_moves.return_value = [inventory.Under(
+        self.inventory.all_moves.return_value = [inventory.Under(
             inventory_rows.moving(V2), 0.0)], 0
-        self.records.copies.return_value = [
+        self.db.queue.copies.return_value = [
             copies.Entry('s%d' % n, V2, A, B, began=n) for n in range(3)]
-        self.records.service.return_value = mock.Mock(
+        self.inventory.service.return_value = mock.Mock(
             disabled=False, zone='z')
         self.backend.ask.return_value = {
             'room': {'volumes': 5 << 30, 'metadata': 1 << 30,

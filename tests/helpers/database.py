@@ -12,14 +12,14 @@ import warnings
 from cinder.tests.unit import test
 import fixtures
 
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 
 #: Cinder's own fixture, of which TestCase takes the name.
 _Cinders = test.Database
 
 
 def _engine():
-    return moves.main_context_manager.writer.get_engine()
+    return base.main_context_manager.writer.get_engine()
 
 
 @functools.cache

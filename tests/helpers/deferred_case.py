@@ -343,7 +343,7 @@ class Following(Case):
         for _look in range(12):
             home.reconciler.converge_node()
             home.hydrate()
-            move = home.node.records.move_of(guest.id)
+            move = home.node.moves.move_of(guest.id)
             if move and move.source == B and move.committed:
                 return guest, home, move
         raise AssertionError('it does not follow')

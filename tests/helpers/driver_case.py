@@ -39,9 +39,9 @@ class Case(testtools.TestCase):
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
         self.node = mock.MagicMock(host=HOST, peers=specs.port('peers'))
         self.node.node = self.node
-        self.node.records.move_of.return_value = None
+        self.node.moves.move_of.return_value = None
         self.node.stack.pool = 'pool'
-        self.node.snapshots.wanted_encryption.return_value = None
+        self.node.volumes.wanted_encryption.return_value = None
         self.node.listing = node.Listing(
             lambda: self.node.stack.lvs())
         self.node.stack.lvs.return_value = {'pool': lvm_reports.LogicalVolume(

@@ -30,7 +30,7 @@ class Case(testtools.TestCase):
 
     def create(self, volume):
         node = self.a.node
-        create.create_encrypted(node, node.records.volume(volume.id),
+        create.create_encrypted(node, node.volumes.volume(volume.id),
                                 policy.wanted(node, volume))
 
     def delete(self, volume):

@@ -61,11 +61,11 @@ class Base(move_case.Base):
 
     @staticmethod
     def move(world, volume):
-        return world.nodes[A].node.records._inner.move_of(volume.id)
+        return world.nodes[A].node.moves._inner.move_of(volume.id)
 
     @staticmethod
     def remains(world, volume):
-        return world.nodes[A].node.records._inner.remains_of(volume.id)
+        return world.nodes[A].node.moves._inner.pending_cleanups(volume.id)
 
     def attach(self, world, volume, host, live=False):
         """Nova attaches, asked for again if a node stops, and writes."""

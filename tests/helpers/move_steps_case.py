@@ -28,7 +28,7 @@ class Base(ended_move_case.Base):
         """A move from A to B that was recorded and is offered, no more."""
         node = self.a.node
         with self.a.lock(self.volume.id):
-            move = node.records.begin(
+            move = node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
             node.stack.ensure_source(move)

@@ -25,7 +25,7 @@ class Base(testtools.TestCase):
         (node or self.a).reconciler.converge_node()
 
     def move(self):
-        return self.a.node.records.move_of(self.volume_id)
+        return self.a.node.moves.move_of(self.volume_id)
 
     def served(self, status, initiator='iqn.x', **more):
         """Cinder has a volume attached to a host over iSCSI."""

@@ -20,10 +20,11 @@ from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import attachments
-from cinder_localclone.db import inventory
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
+from cinder_localclone.db import database
 from tests import world as worlds
 from tests.world import images
+from tests.world import records
 from tests.world import scheduler
 from tests.world import seeded
 
@@ -45,16 +46,14 @@ COLUMNS = ('id', 'host', 'name', 'name_id', 'size', 'status', 'provider_id',
 
 
 class Told:
-    """Records, and what they were asked."""
+    """One class of the records, and what it was asked."""
 
-    def __init__(self, *inner):
-        self._inner = inner
-        self.asked = set()
+    def __init__(self, inner, asked):
+        self._inner, self._asked = inner, asked
 
     def __getattr__(self, name):
-        self.asked.add(name)
-        return next(getattr(each, name) for each in self._inner
-                    if hasattr(each, name))
+        self._asked.add(name)
+        return getattr(self._inner, name)
 
 
 class Real:
@@ -72,10 +71,10 @@ class Real:
             for host, zone in ZONES.items()}
 
     def records(self):
-        return (inventory.OperatorRecords(),
-                attachments.AttachmentRecords(
-                    lambda connector, host: host.startswith(
-                        connector['host'] + '@')))
+        return dict(
+            vars(database.database()), attachments=attachments.Attachments(
+                lambda connector, host: host.startswith(
+                    connector['host'] + '@')))
 
     def volume(self, host, specs, **values):
         type_id = specs and volume_types.create(
@@ -119,9 +118,9 @@ class Real:
         return found.id
 
     def change_attachment(self, attachment_id, **values):
-        with moves.main_context_manager.writer.using(
+        with base.main_context_manager.writer.using(
                 self.context) as session:
-            session.query(moves.models.VolumeAttachment).filter_by(
+            session.query(base.models.VolumeAttachment).filter_by(
                 id=attachment_id).update(values)
 
     now = attachments_now = staticmethod(timeutils.utcnow)
@@ -140,7 +139,9 @@ class Simulated:
         return worlds.World(hosts=tuple(ZONES))
 
     def records(self):
-        return (self.world.nodes[A].make_records(),)
+        node = self.world.nodes[A]
+        return dict(vars(node.make_database()),
+                    attachments=records.SimAttachments(node))
 
     def volume(self, host, specs, **values):
         return self.world.row(host.partition('#')[0], **dict(
@@ -200,6 +201,7 @@ class Contract:
     """What the records do, whichever they are.
 
     :ivar rows: what Cinder and its users do to rows
+    :ivar asked: the names of the methods that a test has called
     """
 
     def setUp(self):
@@ -207,14 +209,16 @@ class Contract:
         self.rows = self.make_rows()
         self.ids, self.snapshot_ids = [], [NONE]
         self.plain = self.rows.records()
-        self.records = Told(*self.plain)
+        self.asked = set()
+        for name, each in self.plain.items():
+            setattr(self, name, Told(each, self.asked))
         self.volume = self.create(status='in-use')
         self.addCleanup(self._asked)
 
     def _asked(self):
         """A test named after a method has called it."""
         method = self._testMethodName[5:].partition('__')[0]
-        self.assertIn(method, self.records.asked)
+        self.assertIn(method, self.asked)
 
     def create(self, host=A, specs=None, **values):
         self.ids.append(self.rows.volume(
@@ -231,11 +235,11 @@ class Contract:
         return self.snapshot_ids[-1]
 
     def row(self, volume=None):
-        return self.records.volume(volume or self.volume)
+        return self.volumes.volume(volume or self.volume)
 
     def begin(self, host=B, event=Event.MOVE_BEGUN, asked_by=Asked.ATTACH,
               volume=None):
-        return self.records.begin(
+        return self.moves.begin(
             volume or self.row(), host + '#p', event, GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
             asked_by)
@@ -246,24 +250,25 @@ class Contract:
         return self.begin(asked_by=Asked.DRAIN)
 
     def live(self):
-        return self.records.commit(self.begin(event=Event.LIVE_MOVE_BEGUN))
+        return self.moves.commit(self.begin(event=Event.LIVE_MOVE_BEGUN))
 
     def end(self, move, *events):
         for event in events or (Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
+            move = self.moves.advance(move, event)
         return move
 
     # -- what there is
 
     def seen(self):
         """All that the records tell."""
-        asked = Told(*self.plain)
-        volumes = [asked.volume(each) for each in self.ids]
+        db = types.SimpleNamespace(**self.plain)
+        volumes = [db.volumes.volume(each) for each in self.ids]
         return ([each and self._columns(each) for each in volumes],
-                sorted(asked.moves(), key=lambda each: each.shadow_id),
-                asked.snapshots(self.snapshot_ids),
+                sorted(db.moves.readable(), key=lambda each: each.shadow_id),
+                db.snapshots.snapshots(self.snapshot_ids),
                 [(each.volume_id, bool(each.stalled))
-                 for each in asked.copies(A)], sorted(asked.services()))
+                 for each in db.queue.copies(A)],
+                sorted(db.services.by_host()))
 
     @staticmethod
     def _columns(volume):
@@ -274,13 +279,13 @@ class Contract:
     def refused(self, error, method, *args):
         """What is refused leaves all as it was."""
         before = self.seen()
-        self.assertRaises(error, getattr(self.records, method), *args)
+        self.assertRaises(error, method, *args)
         self.assertEqual(before, self.seen())
 
     def nothing(self, method, *args):
         """Nothing is to be done: returns what the method does."""
         before = self.seen()
-        found = getattr(self.records, method)(*args)
+        found = method(*args)
         self.assertEqual(before, self.seen())
         return found
 

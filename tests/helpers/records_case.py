@@ -8,11 +8,20 @@ from cinder.tests.unit import utils
 
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
-from cinder_localclone.db import inventory
+from cinder_localclone.db import attachments
+from cinder_localclone.db import database as db
 from tests.helpers import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
+
+
+def use(case):
+    """Give a test case the classes of the database, each by its subject."""
+    case.db = db.database()
+    vars(case).update(vars(case.db))
+    case.attachments = attachments.Attachments(
+        lambda connector, host: host.startswith(connector['host'] + '@'))
 
 
 class Base(database.TestCase):
@@ -22,20 +31,20 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = inventory.OperatorRecords()
+        use(self)
         self.volume = utils.create_volume(
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
 
     def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
-        return self.records.begin(
-            self.records.volume(self.volume.id), host + '#p', event, GEOMETRY,
+        return self.moves.begin(
+            self.volumes.volume(self.volume.id), host + '#p', event, GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
 
     def reload(self):
-        return self.records.volume(self.volume.id)
+        return self.volumes.volume(self.volume.id)
 
     def drain(self, move):
         for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
+            move = self.moves.advance(move, event)
         return move

@@ -38,7 +38,7 @@ class Case(encrypted_attach_case.Case):
     def state(self, node=None):
         node = (node or self.a).node
         return reencrypt.state(
-            node, node.records.volume(self.volume.id))
+            node, node.volumes.volume(self.volume.id))
 
     def look(self, node=None):
         (node or self.a).reconciler.converge_node()

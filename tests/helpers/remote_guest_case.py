@@ -35,7 +35,7 @@ class Case(move_case.Base):
         """It follows, but its handle is not on the clone yet."""
         self.volume.group_id = None
         self.home.reconciler.converge(self.guest.id)
-        move = self.home.node.records.move_of(self.guest.id)
+        move = self.home.node.moves.move_of(self.guest.id)
         self.assertTrue(move.committed and move.follows)
         self.assertIn(self.guest.id, self.there.passed_handles())
         return move

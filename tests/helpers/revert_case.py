@@ -37,7 +37,7 @@ class Base(snapshot_case.Base):
         try:
             callers.revert(node.reconciler, volume.id, snapshot)
         except exceptions.LocalCloneError:
-            node.node.snapshots.keep(volume.id, before)
+            node.node.volumes.keep(volume.id, before)
             raise
         finally:
             if volume.status == 'reverting':

@@ -14,7 +14,7 @@ class Case(records_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.services = {
+        self.service_rows = {
             host: utils.create_service(self.context, {
                 'host': host, 'binary': 'cinder-volume',
                 'topic': 'cinder-volume', 'availability_zone': zone,

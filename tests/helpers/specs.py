@@ -95,7 +95,8 @@ def _hints() -> dict[str, typing.Any]:
 def ports_of_node() -> list[str]:
     """Return the fields of a node that are rooms, by name."""
     return [name for name, kind in _hints().items()
-            if getattr(kind, '_is_protocol', False)]
+            if getattr(kind, '_is_protocol', False)
+            or inspect.isabstract(kind)]
 
 
 def port(name: str, **attributes) -> Room:

@@ -46,7 +46,7 @@ class Case(testtools.TestCase):
         node = self.world.nodes[host]
         node.gone = node.dead = True
         for step in forget.plan(
-                self.world.nodes[C].node.records._inner, host, C + '#p',
+                self.world.nodes[C].make_database(), host, C + '#p',
                 lambda move: None):
             if step.act:
                 step.act()

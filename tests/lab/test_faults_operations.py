@@ -170,11 +170,11 @@ class OwnersInDatabaseTest(records_case.Base):
 
     def test_of_a_move(self):
         for moved in (self.begin, self.begin):
-            move = self.records.commit(moved())
+            move = self.moves.commit(moved())
             for each in (move.shadow_id, self.volume.id, move.source_lv[-36:],
                          move.destination_lv[-36:]):
                 self.assertEqual(self.volume.id, self.owner(each))
-            self.records.finish(self.drain(move), Event.SOURCE_REMOVED)
+            self.moves.finish(self.drain(move), Event.SOURCE_REMOVED)
             # Its LV is named after the shadow, which is gone.
             self.assertEqual(self.volume.id, self.owner(move.shadow_id))
             self.volume = self.reload()

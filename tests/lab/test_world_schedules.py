@@ -471,11 +471,11 @@ class CinderTest(testtools.TestCase):
             'connection lost', 1)
 
         def ask():
-            for call in (lambda: node.node.records.note_stalled(None, True),
-                         lambda: node.node.records.volume(volume.id)):
+            for call in (lambda: node.node.queue.note_stalled(None, True),
+                         lambda: node.node.volumes.volume(volume.id)):
                 self.assertRaises(db_exc.DBConnectionError, call)
-            self.assertIsNotNone(other.node.records.volume(volume.id))
-            self.assertIsNotNone(node.node.records.volume(volume.id))
+            self.assertIsNotNone(other.node.volumes.volume(volume.id))
+            self.assertIsNotNone(node.node.volumes.volume(volume.id))
         actor = self.cloud.scheduler.spawn('service', ask)
         self.cloud.scheduler.run()
         self.assertIsNone(actor.error)

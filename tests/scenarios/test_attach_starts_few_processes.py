@@ -192,7 +192,7 @@ class LookTest(Case):
         world.look(A, False)
         self.assertEqual([], self.processes(world.count(sweep), A))
         with mock.patch.object(  # the database is away, LVM is not
-                reconciler.node.records._inner, 'moves_of',
+                reconciler.node.moves._inner, 'moves_of',
                 side_effect=ValueError):
             self.assertRaises(ValueError, world.look, A, False)
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))

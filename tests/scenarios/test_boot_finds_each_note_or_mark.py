@@ -238,7 +238,7 @@ class KeptTest(encrypted_attach_case.Case):
         """Whatever its row says; and nobody is asked what it says."""
         self.attach('available')
         self.use(how)
-        with mock.patch.object(records.SimRecords, 'volume') as asked:
+        with mock.patch.object(records.SimVolumes, 'volume') as asked:
             self.assertEqual({self.volume.id}, self.look())
         asked.assert_not_called()
 
@@ -253,7 +253,7 @@ class KeptTest(encrypted_attach_case.Case):
             return real(volume_id)
         self.a.node = types.SimpleNamespace(
             **{each: getattr(self.a.node, each) for each in (
-                'crypt', 'stack', 'records', 'host')}, try_lock=late)
+                'crypt', 'stack', 'moves', 'volumes', 'host')}, try_lock=late)
         self.assertEqual({self.volume.id}, self.look())
 
     def test_about_to_be_attached(self):

@@ -127,7 +127,7 @@ class FollowTest(Case):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-        self.cut_at(home, records.SimRecords, 'commit')
+        self.cut_at(home, records.SimMoves, 'commit')
         served = []
         with mock.patch.object(source, 'abandon', lambda *_which: (
                 served.append(set(home.remote)))):
@@ -204,7 +204,7 @@ class FollowTest(Case):
         converge = there.reconciler.converge_node
         there.reconciler.converge_node = lambda: None
         guest.live_on(6)
-        move = there.node.records.move_of(guest.id)
+        move = there.node.moves.move_of(guest.id)
         self.assertTrue(move.committed and move.follows)
         self.assertIs(Phase.MIGRATING, move.phase)
         self.assertEqual({guest.id: B}, there.passed)

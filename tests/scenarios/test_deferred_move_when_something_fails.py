@@ -86,7 +86,7 @@ class CopiedFromHereTest(deferred_case.Case):
         begin.assert_called_once()
 
     def test_passed_through_although_its_old_lv_is_lost(self):
-        move = self.here.node.records.move_of(self.guest.id)
+        move = self.here.node.moves.move_of(self.guest.id)
         self.here.disk.remove(move.source_lv)
         with mock.patch.object(remote_attachment, 'begin') as begin:
             self.assertTrue(remote_attachment.look(self.here.node))
@@ -210,13 +210,13 @@ class ServedMeanwhileTest(Case):
 class FenceTest(Case):
 
     def test_the_second_look_is_at_the_attachments_as_they_are(self):
-        read = self.home.node.records.volume
+        read = self.home.node.volumes.volume
 
         def as_a_database(volume_id):
             volume = copy.copy(read(volume_id))
             volume.volume_attachment = list(volume.volume_attachment)
             return volume
-        self.home.node.records._inner.volume = as_a_database
+        self.home.node.volumes._inner.volume = as_a_database
         prepare = self.home.node.peers.prepare
 
         def meanwhile(*args):

@@ -197,7 +197,7 @@ class MoveTest(Base):
         self.write(4, 'written')
         self.forget_handle()
         with self.a.lock(self.volume.id):
-            move = self.a.node.records.move_of(self.volume.id)
+            move = self.a.node.moves.move_of(self.volume.id)
             source.source_released(self.a.node, move)
         self.world.settle()
         self.check_body(self.b)

@@ -170,8 +170,8 @@ class RemainsTest(Base):
         self.fail_to_prepare(world, volume)
         b = world.nodes[B]
         b.gone = b.dead = False
-        records = world.nodes[A].node.records
-        records.advance(records.begin(
+        moves = world.nodes[A].node.moves
+        moves.advance(moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
         world.pool = 'pool'
@@ -362,7 +362,7 @@ class StrayMetadataTest(Base):
 
     def test_left_of_a_move_that_began_meanwhile(self):
         """The look has read the moves before."""
-        with mock.patch.object(records.SimRecords, 'is_move', autospec=True,
+        with mock.patch.object(records.SimMoves, 'is_move', autospec=True,
                                return_value=True):
             self.check(True)
 
@@ -382,13 +382,13 @@ class RecordedTest(Base):
         node = world.nodes[A].node
 
         def begin(host):
-            return node.records.begin(
+            return node.moves.begin(
                 volume, host + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
         first = begin(B)
         self.assertRaises(exceptions.StaleMove, begin, C)
-        node.records.advance(first, Event.FAILED)
+        node.moves.advance(first, Event.FAILED)
         second = begin(C)
-        self.assertEqual(second, node.records.move_of(volume.id))
+        self.assertEqual(second, node.moves.move_of(volume.id))
         self.assertEqual([first.shadow_id], [
-            each.shadow_id for each in node.records.remains_of(volume.id)])
+            each.shadow_id for each in node.moves.pending_cleanups(volume.id)])

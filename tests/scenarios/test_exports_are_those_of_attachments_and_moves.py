@@ -231,9 +231,9 @@ class LiveMoveOfServedTest(testtools.TestCase):
     def converge(self, kernel, host):
         """What a node does for the volume; returns its node."""
         node = specs.node(host=host, exports=kernel.exports)
-        node.records.volume.return_value = self.row
-        node.records.move_of.return_value = self.move
-        node.records.remains_of.return_value = []
+        node.volumes.volume.return_value = self.row
+        node.moves.move_of.return_value = self.move
+        node.moves.pending_cleanups.return_value = []
         present = node.stack.survey.return_value
         present.metadata.return_value = None
         present.is_handle_foreign.return_value = False

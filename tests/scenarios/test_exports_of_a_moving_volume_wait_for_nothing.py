@@ -39,7 +39,7 @@ class OrderTest(reconcile_case.Base):
         self.a.stop(power=True)
         self.a.dead = False
         self.assertEqual({}, self.a.exports)
-        self.shadow_id = self.a.node.records.move_of(
+        self.shadow_id = self.a.node.moves.move_of(
             self.volume_id).shadow_id
 
     def test_before_a_source_that_does_not_answer(self):
@@ -100,7 +100,7 @@ class OrderTest(reconcile_case.Base):
         begun = self.world.create_volume(A)
         while begun.id > self.volume_id:
             begun = self.world.create_volume(A)
-        self.a.node.records.begin(
+        self.a.node.moves.begin(
             begun, B + '#p', state.Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
@@ -158,14 +158,14 @@ class ArrivedTest(deferred_case.Case):
         guest, home = self.stop_at('remove_clone')
         home.reconciler.converge_node(moves=False)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
-        self.assertIsNotNone(home.node.records.move_of(guest.id))
+        self.assertIsNotNone(home.node.moves.move_of(guest.id))
 
     def test_ended_before_its_key_is_asked_for(self):
         """That opens it, and copies nothing."""
         guest, home = self.stop_at('remove_clone')
         seen = []
         with mock.patch.object(devices, 'converge', lambda *_which: (
-                seen.append(home.node.records.move_of(guest.id)))):
+                seen.append(home.node.moves.move_of(guest.id)))):
             home.reconciler.converge(guest.id)
         self.assertEqual([None], seen)
 
@@ -181,7 +181,7 @@ class ArrivedTest(deferred_case.Case):
                     side_effect=exceptions.CommandFailed(
                         command='dmsetup', code=1, stderr='busy')):
                 home.reconciler.converge_node()
-            self.assertIsNotNone(home.node.records.move_of(guest.id))
+            self.assertIsNotNone(home.node.moves.move_of(guest.id))
             self.assertIn(guest.top, home.devices)
             self.assertEqual(guest.encrypted, guest.id in home.links)
 
@@ -214,7 +214,7 @@ class ArrivedTest(deferred_case.Case):
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
         home.node.exports._inner.portal = 'another portal'
         home.reconciler.converge(guest.id)
-        self.assertIsNone(home.node.records.move_of(guest.id))
+        self.assertIsNone(home.node.moves.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
     def test_served_and_its_source_is_away(self):
@@ -232,7 +232,7 @@ class ArrivedTest(deferred_case.Case):
         home.stop(power=True)
         home.dead = False
         home.reconciler.converge(guest.id)
-        self.assertIsNotNone(home.node.records.move_of(guest.id))
+        self.assertIsNotNone(home.node.moves.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
 
@@ -277,7 +277,7 @@ class SourceInUseTest(deferred_case.Case):
         """What the guest has written is flushed at its source first."""
         guest = self.follow_to(power=False)
         here = guest.nodes[A]
-        move = here.node.records.move_of(guest.id)
+        move = here.node.moves.move_of(guest.id)
         del guest.world.done[:]
         worlds.extend(here, guest.volume, 2)
         done = [each for _host, each, _what in guest.world.done]
@@ -343,7 +343,7 @@ class AwayTest(deferred_case.Case):
         for answers in False, True:
             guest, home = self.arrive()
             home.remote.clear()
-            read, reads = home.node.records._inner.volume, []
+            read, reads = home.node.volumes._inner.volume, []
             stale = copy.copy(guest.volume)
             stale.volume_attachment = list(stale.volume_attachment)
 
@@ -358,7 +358,7 @@ class AwayTest(deferred_case.Case):
                 if answers:
                     return rebuild(*which)
                 raise exceptions.SourceUnreachable(portal='p', reason='r')
-            with mock.patch.object(home.node.records._inner, 'volume', volume):
+            with mock.patch.object(home.node.volumes._inner, 'volume', volume):
                 with mock.patch.object(destination, 'rebuild', rebuild):
                     with contextlib.suppress(exceptions.SourceUnreachable):
                         home.reconciler.converge(guest.id)
@@ -389,7 +389,7 @@ class SourceTest(Following):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-        self.cut_at(home, records.SimRecords, 'commit')
+        self.cut_at(home, records.SimMoves, 'commit')
         other = guest.world.create_volume(A)
         while other.id > guest.id:  # it is the first in order
             other = guest.world.create_volume(A)

@@ -534,13 +534,14 @@ class WaitedTest(attach_case.Base):
         self.attach('in-use', 'x')
         self.serve(attach_case.ELSEWHERE)
         asked = volume_attachments.of_request(self.volume)
-        records, inner = self.a.node.records, self.a.node.records.volume
+        volumes = self.a.node.volumes
+        inner = volumes.volume
 
         def read(volume_id):
             found = inner(volume_id)
             return types.SimpleNamespace(**vars(found))
         with self.meanwhile(self.a, 'x'), mock.patch.object(
-                records, 'volume', read):
+                volumes, 'volume', read):
             self.a.connections.unserve(
                 self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)

@@ -185,7 +185,7 @@ class LiveMoveTest(move_case.Base):
                           m.a.node, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
+        self.assertIs(Phase.STARTING, m.a.node.moves.move_of(
             m.id).phase)
         m.a.opened.clear()
         m.world.settle()
@@ -195,7 +195,7 @@ class LiveMoveTest(move_case.Base):
         m, _moving = self.started()
         m.switch()
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
+        self.assertIs(Phase.STARTING, m.a.node.moves.move_of(
             m.id).phase)
         operations.go_forward(m.a.reconciler, m.id)
         m.end()

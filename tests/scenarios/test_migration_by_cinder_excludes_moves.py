@@ -102,7 +102,7 @@ class ExclusionTest(Base):
         self.reserve()
         connection = self.copy()
         self.assertEqual('iscsi', connection['driver_volume_type'])
-        self.assertIsNone(self.records.move_of(self.row.id))
+        self.assertIsNone(self.moves.move_of(self.row.id))
 
     def reserve(self):
         objects.VolumeAttachment(
@@ -182,7 +182,7 @@ class SwappedByNovaTest(Base):
         source.service.reconciler.converge(self.row.id)
         source.service.stack.remove_lv.assert_called_once_with(
             self.moving.source_lv)
-        self.assertFalse(self.records.is_move(self.moving.shadow_id))
+        self.assertFalse(self.moves.is_move(self.moving.shadow_id))
         self.assertEqual(STOCK + '#x', self.volume().host)
 
     def test_both_volumes_are_locked(self):
@@ -218,4 +218,4 @@ class SwappedByNovaTest(Base):
                 'n', 'u', '9:3', 1, False, '')}
         self.assertRaises(exception.VolumeIsBusy, callers.delete,
                           home.service.node, self.deleted)
-        self.assertTrue(self.records.is_move(self.moving.shadow_id))
+        self.assertTrue(self.moves.is_move(self.moving.shadow_id))

@@ -189,7 +189,7 @@ class MoveTest(Base):
     def lose_the_answer(self, *others):
         """The database commits the swap, but its answer does not arrive."""
         world, volume, expected = self.begin()
-        rows = world.nodes[A].node.records._inner
+        rows = world.nodes[A].node.moves._inner
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.failing_once(rows, 'commit', done=True))
             for name in others:
@@ -251,7 +251,7 @@ class MoveTest(Base):
         world = worlds.World()
         volume = world.create_volume(A)
         node = world.nodes[A].node
-        moving = node.records.begin(
+        moving = node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertRaises(
@@ -270,7 +270,7 @@ class MoveTest(Base):
         world.nodes[A].move(volume, B)
         moving = next(iter(world.shadows.values()))
         self.assertRaises(
-            exceptions.StaleMove, world.nodes[B].node.records.begin,
+            exceptions.StaleMove, world.nodes[B].node.moves.begin,
             volume, A + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertIs(Phase.MIGRATING, moving.phase)
@@ -357,7 +357,7 @@ class MoveTest(Base):
         refused('can be reached')
         world.nodes[B].hydrate()
         moving = next(iter(world.shadows.values()))
-        world.nodes[B].node.records.advance(moving, Event.HYDRATED)
+        world.nodes[B].node.moves.advance(moving, Event.HYDRATED)
         refused('not being copied')
 
     def test_a_whole_live_move_is_not_completed_before_its_detach(self):

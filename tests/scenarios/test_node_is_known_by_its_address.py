@@ -47,7 +47,7 @@ class KnownByAddressTest(attach_case.Base):
     def restart(self, node):
         """What assembly.assemble makes of it."""
         known = directory.Directory(
-            node.host, node.node.records, node.node.peers)
+            node.host, node.node.services, node.node.peers)
         known.know(node.host, [self.ADDRESSES[node.host]])
         object.__setattr__(node.node, 'is_at', known.is_at)
         node.connections._find = known.find

@@ -347,13 +347,13 @@ class RefusedTest(encrypted_attach_case.Case):
 
     def test_a_boot_does_not_open_what_is_copied(self):
         """Its tag goes before anything is recorded of the move."""
-        lv, begin, seen = self.volume.name, records.SimRecords.begin, []
+        lv, begin, seen = self.volume.name, records.SimMoves.begin, []
         self.a.disk.tags[lv] |= {names.OPENED}
 
         def begun(own, *args, **more):
             seen.append(names.OPENED in self.a.disk.tags[lv])
             return begin(own, *args, **more)
-        with mock.patch.object(records.SimRecords, 'begin', begun):
+        with mock.patch.object(records.SimMoves, 'begin', begun):
             self.serve(attach_case.ON_B)
         self.assertEqual([False], seen)
 

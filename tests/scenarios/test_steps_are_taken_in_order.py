@@ -118,7 +118,7 @@ class OrderTest(testtools.TestCase):
         self.step(policy, 'key_of_type', 'shared')
         self.step(rows, 'recorded', volume_types.Recorded(1, 'shared'))
         row = mock.MagicMock(host='h')
-        self.node.records.volume.return_value = row
+        self.node.volumes.volume.return_value = row
         policy.give_back(self.node, row)
         self.assertEqual(['_drop_here', 'key_of_type'],
                          self.steps[-2:])
@@ -134,7 +134,7 @@ class OrderTest(testtools.TestCase):
         self.step(rotate, '_strip', mock.Mock(key='k'))
         self.step(rotate, '_token')
         self.step(rotate, 'Change', change)
-        self.node.snapshots.wanted_encryption.return_value = None
+        self.node.volumes.wanted_encryption.return_value = None
         rotate.give_own_key(self.node, mock.MagicMock())
         self.assertEqual(['node.keys.create', 'announce', 'go_on',
                           'note_key'], [

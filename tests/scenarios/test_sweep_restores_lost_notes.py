@@ -308,7 +308,7 @@ class AwayTest(UnsettledTest):
         here, guest = self.here, self.guest
         lv = guest.volume.name
         guest.attach(C, runs=False)
-        move = here.node.records.move_of(guest.id)
+        move = here.node.moves.move_of(guest.id)
         self.assertIs(state.Phase.STARTING, move.phase)
         self.assertTrue(move.committed)
         here.stop(power=True)
@@ -461,9 +461,9 @@ class MovingTest(encrypted_attach_case.Case):
             del self.b.devices[name]
         move = mock.Mock(source=source, keeps_handle=keeps_handle,
                          is_over=False)
-        records = mock.Mock(wraps=self.b.node.records)
-        records.move_of.return_value = move
-        here = dataclasses.replace(self.b.node, records=records)
+        moves = mock.Mock(wraps=self.b.node.moves)
+        moves.move_of.return_value = move
+        here = dataclasses.replace(self.b.node, moves=moves)
         with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
                 mock.patch.object(at_source, 'export_again')) as offer:
             remote_attachment.look(here)

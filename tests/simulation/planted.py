@@ -38,7 +38,7 @@ FAULTS = {
         'volumes.extend', 'extend', 'with node.lock(volume_id):',
         'with _contextlib.nullcontext():'),
     'swap weakened: token not compared': (
-        'tests.world.records', 'SimRecords._check',
+        'tests.world.records', 'Base._check',
         '(recorded.token, recorded.committed) != (\n'
         '                move.token, move.committed)', 'False'),
     'swap weakened: may always move': (
@@ -67,7 +67,7 @@ FAULTS = {
         'if row.name in node.stack.lvs():', 'if False:'),
     'stale row: the home that Cinder writes': (
         'volumes.homes', 'correct',
-        'volume.id not in node.snapshots.misplaced(node.host)', 'True'),
+        'volume.id not in node.volumes.misplaced(node.host)', 'True'),
     'clock: a node goes by its own': (
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'
@@ -79,9 +79,9 @@ FAULTS = {
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
         'node.stack.flush_handle(move.volume_id)\n'
-        '    released = node.records.advance('
+        '    released = node.moves.advance('
         'move, state.Event.SOURCE_DETACHED)',
-        'released = node.records.advance(move, state.Event.SOURCE_DETACHED)\n'
+        'released = node.moves.advance(move, state.Event.SOURCE_DETACHED)\n'
         '    rpc.cast(move.destination, peers.converge, node,'
         ' move.volume_id)\n'
         '    node.stack.flush_handle(move.volume_id)'),
@@ -91,9 +91,9 @@ FAULTS = {
         '    self._node.sessions.detach(completing)\n'
         '    self._node.stack.remove_lv('
         'names.metadata_lv(completing.shadow_id))\n'
-        '    self._node.records.advance('
+        '    self._node.moves.advance('
         'completing, state.Event.DRAINED)',
-        'self._node.records.advance(completing, state.Event.DRAINED)\n'
+        'self._node.moves.advance(completing, state.Event.DRAINED)\n'
         '    self._node.stack.remove_clone(completing.shadow_id)\n'
         '    self._node.sessions.detach(completing)\n'
         '    self._node.stack.remove_lv('
@@ -101,14 +101,14 @@ FAULTS = {
     'recorded before done: all is copied': (
         'moves.destination', 'MarkHydrated.execute',
         'self._node.stack.flush_handle(move.volume_id)\n'
-        '    return self._node.records.advance('
+        '    return self._node.moves.advance('
         'move, state.Event.HYDRATED)',
-        'found = self._node.records.advance(move, state.Event.HYDRATED)\n'
+        'found = self._node.moves.advance(move, state.Event.HYDRATED)\n'
         '    self._node.stack.flush_handle(move.volume_id)\n'
         '    return found'),
     'recorded before done: end of a move': (
         'moves.cleanup', 'take_down',
-        '    if move.committed:', '    node.records.finish(move, event)\n'
+        '    if move.committed:', '    node.moves.finish(move, event)\n'
         '    return\n    if move.committed:'),
     'flush left out: before a move': (
         'moves.source', 'Flush.execute',

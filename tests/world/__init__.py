@@ -25,13 +25,17 @@ from tests.world.nodes import GEOMETRY
 from tests.world.nodes import SimNode
 from tests.world.nodes import World
 from tests.world.peers import SimPeers
-from tests.world.records import SimRecords
+from tests.world.records import SimDecommission
+from tests.world.records import SimInterrupted
+from tests.world.records import SimMoves
+from tests.world.records import SimQueue
 from tests.world.stack import SimStack
 from tests.world.tops import FORMATTED
 from tests.world.tops import HEADER
 from tests.world.tops import Nova
 
 __all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
-           'Nova', 'REGIONS', 'SimExports',
-           'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
-           'Stopped', 'World', 'ZERO', 'extend', 'plain_flows')
+           'Nova', 'REGIONS', 'SimDecommission', 'SimExports',
+           'SimInterrupted', 'SimMoves', 'SimNode', 'SimPeers', 'SimQueue',
+           'SimSessions', 'SimStack', 'Stopped', 'World', 'ZERO', 'extend',
+           'plain_flows')

@@ -10,14 +10,14 @@ from cinder_localclone.core import state
 #: No moments of their own: they look, or they end what is over by then.
 UNNOTED = frozenset((
     'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
-    'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
+    'volumes_of', 'get_move', 'move_of', 'moves_of', 'pending_cleanups',
     'source_location', 'portal_for', 'has_portal', 'location_for', 'serves',
     'serves_source', 'opens_in_vain',
     'offers_source', 'has_begun', 'may_be_passed_by',
     'completed_reads', 'counters', 'seen', 'remote',
-    'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
+    'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'by_host',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
-    'newborn', 'zone_of', 'correct_services', 'any_newer', 'pool_usage',
+    'last_known', 'zone_of', 'correct_services', 'any_newer', 'pool_usage',
     'misplaced', 'service_of', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
     'recorded_passes', 'wanted_encryption', 'number_of',

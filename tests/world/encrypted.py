@@ -9,6 +9,7 @@ somebody forges a header for a while.
 
 import typing
 
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.encryption import operator
@@ -139,7 +140,7 @@ def check(world):
     return ''
 
 
-class _Known:
+class _Known(records.SecretOwners):
     """What the database knows of secrets; see :mod:`.leftovers`."""
 
     def __init__(self, world):
@@ -147,7 +148,7 @@ class _Known:
 
     def secrets_of_all(self):
         node = next(iter(self._world.nodes.values()))
-        return node.make_records().secrets_in_use()
+        return node.make_database().secrets.secrets_in_use()
 
     def volumes_known(self, volume_ids):
         return (volume_ids & set(self._world.volumes),

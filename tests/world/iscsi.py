@@ -149,7 +149,7 @@ class SimExports(images.SimSnapshotExports):
         """An initiator reads what only a source has that does not answer."""
         below = self.node.devices[names.handle(volume_id)]['below']
         shadow_id = self.node.devices.get(below, {}).get('shadow')
-        move = self.node.node.records.get_move(shadow_id)
+        move = self.node.node.moves.get_move(shadow_id)
         return (shadow_id in self.node.sessions and move
                 and self.node.world.nodes[move.source].is_away)
 

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import types
+import typing
 
 import fixtures
 
@@ -392,13 +393,18 @@ class Machines(fixtures.Fixture):
                          if iqn in ('', each.iqn)]))
 
     def _assemble(self, host, sim):
-        rows = Counted(self, records.SimRecords(sim))
+        db = records.database(sim)
+        services: typing.Any = Counted(self, db.services)
         stacks = clone.Stack(GROUP, POOL if self.thin else None, GROUP, 30,
                              host)
         calls = Peers(self, sim)
-        where = directory.Directory(host, rows, calls)
+        where = directory.Directory(host, services, calls)
         sim.node = dataclasses.replace(
-            sim.node, records=rows, snapshots=rows, attachments=rows,
+            sim.node, moves=Counted(self, db.moves),
+            volumes=Counted(self, db.volumes),
+            snapshots=Counted(self, db.snapshots),
+            attachments=Counted(self, records.SimAttachments(sim)),
+            services=services, queue=Counted(self, db.queue),
             stack=stacks, peers=calls, is_at=where.is_at,
             crypt=cryptsetup.Cryptsetup(GROUP, 30),
             clear=lambda lv, size: None,

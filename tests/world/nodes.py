@@ -13,6 +13,7 @@ from cinder_localclone.core import attachments
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
+from cinder_localclone.core.interfaces import records as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
@@ -293,13 +294,14 @@ class SimNode:
     ACTING = staticmethod(effects.acting)
     EXPORTS = iscsi.SimExports
     STACK = stack.SimStack
+    SERVICES = records.SimServices
 
     def __post_init__(self) -> None:
         self.sim_exports = self.EXPORTS(self)
         self.start_service()
 
-    def make_records(self) -> records.SimRecords:
-        return records.SimRecords(self)
+    def make_database(self) -> interfaces.Database:
+        return records.database(self)
 
     def make_peers(self) -> typing.Any:
         return peers.SimPeers(self)
@@ -309,10 +311,16 @@ class SimNode:
         self.world.forgotten.discard(self.host)
         acting = self.ACTING
         self.sim_stack = acting(self, self.STACK(self))
-        rows = acting(self, self.make_records())
+        db = self.make_database()
         self.node = Node(
-            host=self.host, records=rows, snapshots=rows, attachments=rows,
-            secrets=rows, crypt=acting(self, crypt.SimCrypt(self)),
+            host=self.host, moves=acting(self, db.moves),
+            volumes=acting(self, db.volumes),
+            snapshots=acting(self, db.snapshots),
+            attachments=acting(self, records.SimAttachments(self)),
+            secrets=acting(self, db.secrets),
+            services=acting(self, db.services), queue=acting(self, db.queue),
+            interrupted=acting(self, db.interrupted),
+            crypt=acting(self, crypt.SimCrypt(self)),
             keys=acting(self, crypt.SimKeys(self)),
             runner=acting(self, reencryption.SimRunner(self)),
             stack=self.sim_stack, exports=acting(self, self.sim_exports),
@@ -328,7 +336,7 @@ class SimNode:
                     self.look(getattr(self.reconciler, each)))
         self.connections = connect.Connections(
             self.reconciler, directory.Directory(
-                self.host, rows, self.node.peers).find)
+                self.host, self.node.services, self.node.peers).find)
 
     @property
     def lvs(self):
@@ -402,7 +410,7 @@ class SimNode:
                     local.size % disks.GIB == int(names.facts(
                         self.disk.tags[local.lv]).get('extra', 0)),
                     'a boot gives out %d bytes', local.size)
-            move = records.SimRecords(self).move_of(local.volume_id)
+            move = records.SimMoves(self).move_of(local.volume_id)
             self.world.insist(
                 local.reason or not (move and move.follows
                                      and not move.committed

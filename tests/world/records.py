@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database of the simulated world.
+"""The database of the simulated world, on dictionaries.
 
-``tests/unit/db/test_db_contract_of_*.py`` hold it to what the real records do.
+A move record is a :class:`.state.Move`, and a row of what the record keeps for
+the volume. ``tests/unit/db/test_db_contract_of_*.py`` hold the classes to what
+those of ``cinder_localclone.db`` do.
 """
 
 import dataclasses
@@ -14,6 +16,7 @@ import uuid
 from cinder_localclone.core import attachments
 from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
@@ -21,7 +24,6 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
-from tests.world import images
 
 #: What commit swaps, beside the name of the LV.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id')
@@ -42,26 +44,27 @@ def _copied(record, **changes):
     return found
 
 
-class SimRecords(images.SimSnapshotRecords):
-    """:class:`cinder_localclone.db.inventory.OperatorRecords` and
-    :class:`cinder_localclone.db.attachments.AttachmentRecords` on
-    dictionaries.
+def _pool(host):
+    return host.partition('#')[2]
 
-    The record of a move is a :class:`.state.Move`, and a row of what the
-    shadow keeps for the volume.
+
+def _lv_name(name_id):
+    return 'volume-' + name_id
+
+
+def _text(encryption):
+    return str(encryption) if encryption else None
+
+
+class Base:
+    """What the classes share, as those of ``cinder_localclone.db`` do.
+
+    :param node: the one that asks
     """
 
-    def __init__(self, node):
+    def __init__(self, node: typing.Any):
         self.node = node
         self.world = node.world
-
-    def _insist_gone(self, move, *lvs):
-        """What this node has of a move: it has to be gone by now."""
-        node = self.node
-        left = (node.lvs.keys() & {names.metadata_lv(move.shadow_id), *lvs}
-                or names.clone(move.shadow_id) in node.devices
-                or move.shadow_id in node.sessions)
-        self.world.insist(not left, 'the record goes before what it tells')
 
     @staticmethod
     def _read(row):
@@ -69,17 +72,9 @@ class SimRecords(images.SimSnapshotRecords):
         return row and _copied(row, volume_attachment=[
             _copied(each) for each in row.volume_attachment])
 
-    def volume(self, volume_id):
-        return self._read(self.world.volumes.get(volume_id))
-
     def _at(self, host):
         return [row for row in self.world.volumes.values()
                 if _service(row.host) == host]
-
-    def volumes_of(self, host):
-        return [self._read(row) for row in self._at(host)]
-
-    # -- moves
 
     def _told(self, move):
         """The end that the shadow is not at is where the volume is now."""
@@ -95,29 +90,48 @@ class SimRecords(images.SimSnapshotRecords):
         return [self._told(move) for move in self.world.shadows.values()
                 if move.volume_id == volume_id]
 
-    def moves(self):
+    def _all(self):
         return [self._told(move) for move in self.world.shadows.values()]
 
-    def is_move(self, shadow_id):
-        return shadow_id in self.world.shadows
+    def _current(self, volume_id):
+        """The move of a volume that is not over."""
+        return next((each for each in self._of(volume_id)
+                     if not each.is_over), None)
+
+    def _take_service(self, row, host):
+        """A row says which service it is of, if there is one."""
+        host = host.partition('#')[0]
+        if self.world.has_service(host):
+            row.service_uuid = self.world.service_of(host)
+            row.availability_zone = self.world.zone_of(host)
+
+    def _check(self, move):
+        recorded = self.world.shadows.get(move.shadow_id)
+        if recorded is None or (recorded.token, recorded.committed) != (
+                move.token, move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
+        return recorded
+
+
+class SimMoves(Base, records.Moves):
+
+    def move_of(self, volume_id):
+        return self._current(volume_id)
+
+    def pending_cleanups(self, volume_id):
+        return [each for each in self._of(volume_id) if each.is_over]
 
     def get_move(self, shadow_id):
         return self._move(shadow_id)
 
-    def _move(self, shadow_id):
-        """What a change answers: tests fail the reads of the driver."""
-        found = self.world.shadows.get(shadow_id)
-        return found and self._told(found)
+    def is_move(self, shadow_id):
+        return shadow_id in self.world.shadows
 
-    def move_of(self, volume_id):
-        return next((each for each in self._of(volume_id)
-                     if not each.is_over), None)
-
-    def remains_of(self, volume_id):
-        return [each for each in self._of(volume_id) if each.is_over]
+    def readable(self):
+        return self._all()
 
     def moves_of(self, host):
-        return [each for each in self.moves()
+        return [each for each in self._all()
                 if host in (each.source, each.destination)]
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
@@ -126,7 +140,8 @@ class SimRecords(images.SimSnapshotRecords):
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
             event, False)
         row = self.world.volumes.get(volume.id)
-        if (row is None or row.host != volume.host or self.move_of(volume.id)
+        if (row is None or row.host != volume.host
+                or self._current(volume.id)
                 or not rows.may_move(
                     row, asked_by, rows.is_migrated_by_cinder(row))):
             raise exceptions.StaleMove(volume=volume.id)
@@ -139,22 +154,10 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.shadow_rows[shadow_id] = shadow
         self.world.shadows[shadow_id] = state.Move(
             volume.id, shadow_id, token, False, _service(row.host),
-            _service(host), row.name, self.lv_name(shadow_id), row.size,
+            _service(host), row.name, _lv_name(shadow_id), row.size,
             locate(shadow_id), auth, initiator, row.size, asked_by,
             rows.extra_bytes(row))
         return self._move(shadow_id)
-
-    def _check(self, move):
-        recorded = self.world.shadows.get(move.shadow_id)
-        if recorded is None or (recorded.token, recorded.committed) != (
-                move.token, move.committed):
-            raise exceptions.StaleMove(volume=move.volume_id)
-        return recorded
-
-    def _changed(self, recorded, **values):
-        self.world.shadows[recorded.shadow_id] = dataclasses.replace(
-            recorded, **values)
-        return self._move(recorded.shadow_id)
 
     def advance(self, move, event):
         token = move.token.after(event, move.committed)
@@ -170,14 +173,6 @@ class SimRecords(images.SimSnapshotRecords):
         if recorded.location != move.location:
             raise exceptions.StaleMove(volume=move.volume_id)
         self._changed(recorded, location=location)
-
-    def _swap(self, volume, shadow_id, lv):
-        shadow = self.world.shadow_rows[shadow_id]
-        for column in SWAPPED:
-            old = getattr(volume, column)
-            setattr(volume, column, getattr(shadow, column))
-            setattr(shadow, column, old)
-        volume.name_id, volume.name = lv[-36:], lv
 
     def commit(self, move):
         recorded = self._check(move)
@@ -216,7 +211,243 @@ class SimRecords(images.SimSnapshotRecords):
                 and not rows.is_migrated_by_cinder(volume)):
             volume.migration_status = 'success'
 
-    # -- the queue
+    def _move(self, shadow_id):
+        """What a change answers: tests fail the reads of the driver."""
+        found = self.world.shadows.get(shadow_id)
+        return found and self._told(found)
+
+    def _changed(self, recorded, **values):
+        self.world.shadows[recorded.shadow_id] = dataclasses.replace(
+            recorded, **values)
+        return self._move(recorded.shadow_id)
+
+    def _swap(self, volume, shadow_id, lv):
+        shadow = self.world.shadow_rows[shadow_id]
+        for column in SWAPPED:
+            old = getattr(volume, column)
+            setattr(volume, column, getattr(shadow, column))
+            setattr(shadow, column, old)
+        volume.name_id, volume.name = lv[-36:], lv
+
+    def _insist_gone(self, move, *lvs):
+        """What this node has of a move: it has to be gone by now."""
+        node = self.node
+        left = (node.lvs.keys() & {names.metadata_lv(move.shadow_id), *lvs}
+                or names.clone(move.shadow_id) in node.devices
+                or move.shadow_id in node.sessions)
+        self.world.insist(not left, 'the record goes before what it tells')
+
+
+class SimVolumes(Base, records.Volumes):
+
+    def volume(self, volume_id):
+        return self._read(self.world.volumes.get(volume_id))
+
+    def volumes_of(self, host):
+        return [self._read(row) for row in self._at(host)]
+
+    def last_known(self, volume_id):
+        gone = self.world.deleted.get(volume_id)
+        volume = gone or self.volume(volume_id)
+        return volume and rows.Newborn(
+            volume.status, (volume.host or '').partition('#')[0], volume.name,
+            bool(gone))
+
+    def lv_name(self, name_id):
+        return _lv_name(name_id)
+
+    def place(self, volume_id, old, new):
+        volume = self.world.volumes.get(volume_id)
+        if (volume is None or volume.status != 'creating'
+                or volume.host != old or self._current(volume_id)):
+            raise exceptions.TooLate(what=volume_id)
+        volume.host = new
+        self._take_service(volume, new)
+
+    def wanted_encryption(self, volume, new=False):
+        return volume_types.parse(volume.extra_specs, new)
+
+    def set_encryption(self, volume, encryption):
+        row = self.world.volumes.get(volume.id)
+        if (row is None or row.status not in statuses.BEING_CREATED
+                or (row.host, row.provider_id) != (
+                    volume.host, volume.provider_id)):
+            raise exceptions.TooLate(what=volume.id)
+        row.provider_id = _text(encryption)
+        return self.volume(volume.id)
+
+    def replace_body(self, volume, new, host, encryption=None):
+        recorded = self.world.volumes.get(volume.id)
+        if (recorded is None or recorded.status != 'reverting'
+                or (recorded.host, recorded.name_id) != (
+                    volume.host, volume.name_id)
+                or recorded.updated_at != volume.updated_at
+                or self._current(volume.id)):
+            raise exceptions.StaleMove(volume=volume.id)
+        recorded.name_id, recorded.name = new, _lv_name(new)
+        if new in self.world.headers:
+            self.world.headers[volume.id] = self.world.headers.pop(new)
+        if recorded.host.partition('#')[0] != host:
+            recorded.host = '%s#%s' % (host, _pool(recorded.host))
+            self._take_service(recorded, host)
+        if rows.recorded(recorded) != encryption:
+            recorded.provider_id = _text(encryption)
+        return self.volume(volume.id)
+
+    def keep(self, volume_id, name_id):
+        recorded = self.world.volumes.get(volume_id)
+        if recorded and (recorded.status, recorded.name_id) == (
+                'reverting', name_id):
+            recorded.status = 'available'
+
+    def misplaced(self, host):
+        return [row.id for row in self.world.volumes.values()
+                if self.world.has_service(host)
+                and row.service_uuid == self.world.service_of(host)
+                and row.status not in statuses.BEING_CREATED
+                and not rows.is_home(row, host)
+                and names.same_backend(names.service_host(row.host), host)
+                and not rows.is_migrated_by_cinder(row)]
+
+    def correct_home(self, volume, host):
+        row = self.world.volumes.get(volume.id)
+        if row is None or (row.host, row.name_id) != (
+                volume.host, volume.name_id) or (
+                volume.id not in self.misplaced(host)):
+            return False
+        row.host = '%s#%s' % (host, _pool(row.host))
+        self._take_service(row, host)
+        return True
+
+    def service_of(self, volume_id):
+        row = self.world.volumes.get(volume_id)
+        return next((
+            host for host in self.world.nodes if row is not None
+            and self.world.has_service(host)
+            and self.world.service_of(host) == row.service_uuid), None)
+
+    def correct_services(self, host, lvs):
+        for row in self.world.volumes.values():
+            if (self.world.has_service(host) and row.status != 'creating'
+                    and (row.host or '').partition('#')[0] == host
+                    and row.name in lvs and row.service_uuid not in (
+                        None, self.world.service_of(host))):
+                row.service_uuid = self.world.service_of(host)
+
+
+class SimSnapshots(Base, records.Snapshots):
+
+    def snapshot(self, snapshot_id):
+        return self.world.snapshots.get(snapshot_id)
+
+    def snapshots(self, ids):
+        return {key: self.world.snapshots[key] for key in ids
+                if key in self.world.snapshots}
+
+    def snapshots_of(self, volume_id):
+        return [each for each in self.world.snapshots.values()
+                if each.volume_id == volume_id and not each.deleted]
+
+    def locate(self, snapshot_id, host, encryption=None):
+        snapshot = self.snapshot(snapshot_id)
+        if not snapshot or snapshot.deleted or snapshot.status != 'creating':
+            raise exceptions.TooLate(what=snapshot_id)
+        self.world.set_snapshot(snapshot_id, node=host,
+                                provider_id=_text(encryption))
+
+    def relocate_snapshot(self, snapshot_id, before, host):
+        snapshot = self.snapshot(snapshot_id)
+        if snapshot and not snapshot.deleted and snapshot.node == before:
+            self.world.set_snapshot(snapshot_id, node=host)
+
+    def is_being_read(self, snapshot_id):
+        return snapshot_id in self.world.read
+
+
+class SimAttachments(Base, records.Attachments):
+
+    def passed_to(self, host):
+        return sorted((self._read(row) for row in self.world.volumes.values()
+                       if nodes.connection_to(self.node.node, row, host)),
+                      key=lambda row: row.id)
+
+    def any_newer(self, ids, seconds):
+        before = self.world.database_time() - datetime.timedelta(
+            seconds=seconds)
+        return any(each.id in ids
+                   and any(moment and moment > before for moment in (
+                       each.created_at, each.updated_at))
+                   for row in self.world.volumes.values()
+                   for each in row.volume_attachment)
+
+    def end_passing(self, volume_id, host):
+        self._rewrite(
+            volume_id, lambda each: attachments.passed_to(
+                each, self.node.node.is_at, host), attachments.without_export)
+
+    def readdress(self, volume_id, iqn, portal):
+        self._rewrite(
+            volume_id, lambda each: (each.connection_info or {}).get(
+                'target_iqn') == iqn,
+            lambda told: dict(told, target_portal=portal))
+
+    def drop_attachment(self, volume_id, attachment_id):
+        row = self.world.volumes.get(volume_id)
+        found = [each for each in (row.volume_attachment if row else ())
+                 if each.id == attachment_id and not each.connector
+                 and each.attach_status == 'reserved']
+        if found:
+            row.volume_attachment = [
+                each for each in row.volume_attachment
+                if each is not found[0]]
+            if row.status == 'reserved' and all(
+                    each.attach_status.startswith('error_')
+                    for each in row.volume_attachment):
+                row.status, row.attach_status = 'available', 'detached'
+
+    def _rewrite(self, volume_id, wanted, change):
+        row = self.world.volumes.get(volume_id)
+        for each in row.volume_attachment if row else ():
+            if wanted(each):
+                each.connection_info = change(each.connection_info)
+
+
+class SimSecrets(Base, records.Secrets):
+
+    def secrets_in_use(self, without=(), host=''):
+        gone = set(without)
+        volumes = [(row.host, row.provider_id)
+                   for row in self.world.volumes.values()
+                   if row.id not in gone and not rows.visible_id(row)]
+        snapshots = [(each.node, each.provider_id)
+                     for each in self.world.snapshots.values()
+                     if not each.deleted]
+        return {volume_types.key_in(text)
+                for where, text in volumes + snapshots
+                if re.match('lc.*:', text or '')
+                and (not host or names.same_backend(where or '', host))}
+
+    def record(self, volume_id, recorded, before=None):
+        row = self.world.volumes.get(volume_id)
+        if row is None or row.provider_id != (
+                str(before) if before else None):
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        row.provider_id = str(recorded)
+
+
+class SimServices(Base, records.Services):
+
+    def by_host(self):
+        return {host: not node.dead for host, node in self.world.nodes.items()
+                if host not in self.world.forgotten}
+
+    def zone_of(self, host):
+        host = host.partition('#')[0]
+        return self.world.zone_of(host) if (
+            self.world.has_service(host)) else None
+
+
+class SimQueue(Base, records.Queue):
 
     def copies(self, host):
         began = list(self.world.shadows)
@@ -226,7 +457,7 @@ class SimRecords(images.SimSnapshotRecords):
             if row.status == 'creating'}
         return [self._entry(
             move, began.index(move.shadow_id), move.volume_id in waiting)
-            for move in self.moves() if move.committed
+            for move in self._all() if move.committed
             and move.phase is state.Phase.MIGRATING and move.destination
             and names.same_backend(move.source, host)]
 
@@ -246,25 +477,8 @@ class SimRecords(images.SimSnapshotRecords):
         if stalled:
             self.world.stalled[move.shadow_id] = next(self.world.clock)
 
-    # -- what services were at work on when they died
 
-    def older(self, host, moment, of=statuses.LOST_WITH_SERVICE):
-        return [row.id for row in self._at(host) if row.status in of
-                and row.updated_at and row.updated_at < moment]
-
-    def end_dead(self, volume_id, host, sizes):
-        row = self.world.volumes.get(volume_id)
-        if row is None or _service(row.host) != host:
-            return None
-        before, after = row.status, rows.after_death(
-            row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
-        if after:
-            row.status = after
-        if after and before == 'reverting':
-            for each in self.snapshots_of(volume_id):
-                if each.status == 'restoring':
-                    self.world.set_snapshot(each.id, status='available')
-        return after
+class SimInterrupted(Base, records.Interrupted):
 
     def end_interrupted(self, host):
         return {row.id: row.migration_status
@@ -304,92 +518,63 @@ class SimRecords(images.SimSnapshotRecords):
             and (not move.is_over or ends == len(committed))
             for move in committed)
 
-    # -- attachments
+    def older(self, host, moment, of=statuses.LOST_WITH_SERVICE):
+        return [row.id for row in self._at(host) if row.status in of
+                and row.updated_at and row.updated_at < moment]
 
-    def drop_attachment(self, volume_id, attachment_id):
+    def end_dead(self, volume_id, host, sizes):
         row = self.world.volumes.get(volume_id)
-        found = [each for each in (row.volume_attachment if row else ())
-                 if each.id == attachment_id and not each.connector
-                 and each.attach_status == 'reserved']
-        if found:
-            row.volume_attachment = [
-                each for each in row.volume_attachment
-                if each is not found[0]]
-            if row.status == 'reserved' and all(
-                    each.attach_status.startswith('error_')
-                    for each in row.volume_attachment):
-                row.status, row.attach_status = 'available', 'detached'
+        if row is None or _service(row.host) != host:
+            return None
+        before, after = row.status, rows.after_death(
+            row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
+        if after:
+            row.status = after
+        if after and before == 'reverting':
+            for each in list(self.world.snapshots.values()):
+                if (each.volume_id, each.status, each.deleted) == (
+                        volume_id, 'restoring', False):
+                    self.world.set_snapshot(each.id, status='available')
+        return after
 
-    def passed_to(self, host):
-        return sorted((self._read(row) for row in self.world.volumes.values()
-                       if nodes.connection_to(self.node.node, row, host)),
-                      key=lambda row: row.id)
+    def now(self):
+        raise NotImplementedError  # nothing in the world asks for it
 
-    def any_newer(self, ids, seconds):
-        before = self.world.database_time() - datetime.timedelta(
-            seconds=seconds)
-        return any(each.id in ids
-                   and any(moment and moment > before for moment in (
-                       each.created_at, each.updated_at))
-                   for row in self.world.volumes.values()
-                   for each in row.volume_attachment)
+    def lost_deletes(self, host, seconds):
+        raise NotImplementedError  # the world has no table of workers
 
-    def _rewrite(self, volume_id, wanted, change):
-        row = self.world.volumes.get(volume_id)
-        for each in row.volume_attachment if row else ():
-            if wanted(each):
-                each.connection_info = change(each.connection_info)
 
-    def end_passing(self, volume_id, host):
-        self._rewrite(
-            volume_id, lambda each: attachments.passed_to(
-                each, self.node.node.is_at, host), attachments.without_export)
+class SimDecommission(Base, records.Decommission):
 
-    def readdress(self, volume_id, iqn, portal):
-        self._rewrite(
-            volume_id, lambda each: (each.connection_info or {}).get(
-                'target_iqn') == iqn,
-            lambda told: dict(told, target_portal=portal))
+    def snapshots_on(self, host):
+        return {each.id: each.volume_id
+                for each in self.world.snapshots.values()
+                if each.node == host and not each.deleted}
 
-    # -- secrets
+    def give_up_snapshot(self, snapshot_id, host):
+        snapshot = self.world.snapshots.get(snapshot_id)
+        if snapshot and not snapshot.is_doomed and snapshot.node == host:
+            self.world.set_snapshot(snapshot_id, status='error')
 
-    def secrets_in_use(self, without=(), host=''):
-        gone = set(without)
-        volumes = [(row.host, row.provider_id)
-                   for row in self.world.volumes.values()
-                   if row.id not in gone and not rows.visible_id(row)]
-        snapshots = [(each.node, each.provider_id)
-                     for each in self.world.snapshots.values()
-                     if not each.deleted]
-        return {volume_types.key_in(text)
-                for where, text in volumes + snapshots
-                if re.match('lc.*:', text or '')
-                and (not host or names.same_backend(where or '', host))}
-
-    def record(self, volume_id, recorded, before=None):
-        row = self.world.volumes.get(volume_id)
-        if row is None or row.provider_id != (
-                str(before) if before else None):
-            raise exceptions.TooLate(what='Volume ' + volume_id)
-        row.provider_id = str(recorded)
-
-    # -- services, and what is lost with a node
-
-    def services(self):
-        return {host: not node.dead for host, node in self.world.nodes.items()
-                if host not in self.world.forgotten}
-
-    def forget_service(self, host):
-        there = self.world.has_service(host)
-        self.world.forgotten.add(host)
-        return there
-
-    def give_up(self, volume, heir):
+    def give_up(self, volume, new_home):
         row = self.world.volumes.get(volume.id)
         if (row is None or (row.host, row.name_id) != (
                 volume.host, volume.name_id)
                 or any(not (move.is_over or move.committed)
                        for move in self._of(volume.id))):
             raise exceptions.StaleMove(volume=volume.id)
-        row.host, row.status = heir, 'error'
-        self._take_service(row, heir)
+        row.host, row.status = new_home, 'error'
+        self._take_service(row, new_home)
+
+    def forget_service(self, host):
+        there = self.world.has_service(host)
+        self.world.forgotten.add(host)
+        return there
+
+
+def database(node: typing.Any) -> records.Database:
+    """Return the database, as a node asks it."""
+    return records.Database(
+        SimMoves(node), SimVolumes(node), SimSnapshots(node),
+        SimSecrets(node), node.SERVICES(node), SimQueue(node),
+        SimInterrupted(node), SimDecommission(node))

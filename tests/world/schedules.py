@@ -193,8 +193,7 @@ def _look(cloud, node):
     node.node.sessions._inner.begun.clear()
     node.reconciler.converge_node()
     cloud.sweep(node)
-    records = cloud.world.nodes[node.host].node.records
-    interrupted.end_dead(node.node, records, datetime.datetime.max)
+    interrupted.end_dead(node.node, datetime.datetime.max)
     for volume in list(cloud.world.volumes.values()):
         if volume.status == 'deleting':
             cloud.delete(node, volume)
@@ -217,8 +216,8 @@ def check_expected(world):
                 rows.visible_id(volume) or volume.id in world.going):
             continue
         for node in world.nodes.values():
-            found = node.make_records()
-            move = found.move_of(volume.id)
+            found = node.make_database()
+            move = found.moves.move_of(volume.id)
             home = volume.host.partition('#')[0]
             present = node.sim_stack.survey()
             wanted = expected.expected(node.host, home, volume.name, move)
@@ -230,8 +229,9 @@ def check_expected(world):
                         wanted.handle))
             wrong = inspection_.differences(
                 inspection.inspect(node.reconciler, volume.id),
-                move, home, volume.name, found.remains_of(volume.id),
-                found.snapshots_of(volume.id))
+                move, home, volume.name,
+                found.moves.pending_cleanups(volume.id),
+                found.snapshots.snapshots_of(volume.id))
             if wrong:
                 raise AssertionError('%s on %s: %s' % (
                     volume.id[:4], node.host, '; '.join(wrong)))

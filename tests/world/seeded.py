@@ -149,7 +149,7 @@ class _Acting(effects._Acting):
         super().__init__(node, inner)
         self._life = node.life
         self._faults = (
-            troubles.DATABASE if isinstance(inner, Rows) else
+            troubles.DATABASE if isinstance(inner, records.Base) else
             troubles.KEYS if isinstance(inner, crypt.SimKeys) else
             troubles.LOCAL)
 
@@ -263,13 +263,13 @@ def _doing(name):
     return doing
 
 
-class Rows(records.SimRecords):
-    """The database, which takes a service for dead a while after its end."""
+class Services(records.SimServices):
+    """The database takes a service for dead a while after its end."""
 
-    def services(self):
+    def by_host(self):
         now = self.world.scheduler.now
         return {host: alive or now - self.world.nodes[host].died < DOWN
-                for host, alive in super().services().items()}
+                for host, alive in super().by_host().items()}
 
 
 class Exports(iscsi.SimExports):
@@ -357,6 +357,7 @@ class Node(nodes.SimNode):
     ACTING: typing.Any = staticmethod(_acting)
     EXPORTS: typing.Any = Exports
     STACK: typing.Any = Stack
+    SERVICES: typing.Any = Services
     #: What a process of its service is known by; None: there is none. And
     #: the one that was the last to have started to its end.
     life: object = None
@@ -422,9 +423,6 @@ class Node(nodes.SimNode):
     def answers(self):
         """Whether its service takes messages: not before its first look."""
         return self.life is not None and self.begun is self.life
-
-    def make_records(self):
-        return Rows(self)
 
     def make_peers(self):
         return Client(self)
@@ -788,5 +786,5 @@ class World(nodes.World):
 
 #: Looks that are moments: what is read there may be old when it is used.
 GLANCES = frozenset(('volume', 'move_of', 'moves_of', 'volumes_of',
-                     'get_move', 'remains_of', 'devices', 'survey', 'lvs',
-                     'remote', 'clone_status', 'snapshot'))
+                     'get_move', 'pending_cleanups', 'devices', 'survey',
+                     'lvs', 'remote', 'clone_status', 'snapshot'))

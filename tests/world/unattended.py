@@ -116,5 +116,5 @@ class World(nodes.World):
     def reconcile(self):
         for node in self.nodes.values():
             if node.dead and not node.gone:
-                records.SimRecords(node).end_interrupted(node.host)
+                records.SimInterrupted(node).end_interrupted(node.host)
         super().reconcile()

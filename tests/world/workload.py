@@ -354,7 +354,7 @@ class Cloud(encrypted.Events, instances.Instances):
 
     def serve(self, node):
         """A service starts: Cinder's part, and the driver's."""
-        node.node.records.end_interrupted(node.host)
+        node.node.interrupted.end_interrupted(node.host)
         node.reconciler.converge_node(moves=False)
         for volume in list(self.world.volumes.values()):
             life, host = self.workers.get(volume.id, (None, ''))

@@ -160,8 +160,9 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         if each['block']})
     findings += checks.initiators({
         host: each['initiator'] for host, each in answers.items()})
-    findings += checks.waiting(backend.name, backend.records.moves(), nodes)
-    findings += stuck.unended(backend.records.unended(
+    findings += checks.waiting(
+        backend.name, backend.db.moves.readable(), nodes)
+    findings += stuck.unended(backend.db.inventory.unended(
         backend.name, stuck.PATIENCE))
     findings += examine('copies', _copies, backend, nodes)
     findings += examine('encryption', _encryption, backend)
@@ -172,15 +173,15 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 def _encryption(backend):
     """What encrypted volumes need; nothing if there can be none."""
     from cinder_localclone.storage.privsep import folders
-    recorded = backend.records
-    if not (recorded.secrets_in_use(host=backend.host)
-            or recorded.is_encryption_offered()):
+    db = backend.db
+    if not (db.secrets.secrets_in_use(host=backend.host)
+            or db.inventory.is_encryption_offered()):
         return []
     keys = backend.keys()
     findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption.left(operator.find_left(backend.records, keys))))
+            encryption.left(operator.find_left(backend.db.inventory, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
         unsafe=folders.problem)
@@ -222,7 +223,7 @@ def _locked(backend):
 
 def _copies(backend, nodes):
     """How many copies run, how many wait; nothing if there are none."""
-    entries = backend.records.copies(backend.host)
+    entries = backend.db.queue.copies(backend.host)
     turns = copies.turns(
         entries, options.limits(backend.conf),
         {host for each in entries for host in each.ends
@@ -248,19 +249,19 @@ def _unknown_lvs(backend):
                 volumes[name] = facts.get('volume')
             if 'snapshot' in facts:
                 snapshots[facts['snapshot']] = name
-    records = backend.records
+    db = backend.db
     # One that is deleted goes at its node's next look.
-    recorded = records.snapshots(snapshots) if snapshots else {}
+    recorded = db.snapshots.snapshots(snapshots) if snapshots else {}
     yield from (name for key, name in snapshots.items()
                 if key not in recorded)
-    known = {volume.name for volume in records.volumes_of(backend.host)}
-    for move in records.moves_of(backend.host):
+    known = {volume.name for volume in db.volumes.volumes_of(backend.host)}
+    for move in db.moves.moves_of(backend.host):
         known |= {move.source_lv, move.destination_lv,
                   names.metadata_lv(move.shadow_id)}
     for name, volume_id in volumes.items():
         if volume_id and name not in known:
             try:
-                records.move_of(volume_id)
+                db.moves.move_of(volume_id)
             except exceptions.InvalidToken:
                 continue  # it may name anything
             yield name

@@ -17,7 +17,7 @@ from cinder_localclone.cmd.doctor.checks import WARN
 from cinder_localclone.core import names
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone.db import interrupted
+    from cinder_localclone.db import inventory
 
 #: Seconds after which a status has lasted too long: a node's own look has
 #: ended by then what it can.
@@ -37,13 +37,13 @@ FIXES = {
     'completing': 'cinder-localclone repair %(id)s'}
 
 
-def unended(found: Iterable['interrupted.Unended']) -> list[Finding]:
-    """Statuses that nobody ends any more; see :mod:`.interrupted`."""
+def unended(found: Iterable['inventory.Unended']) -> list[Finding]:
+    """Statuses that nobody ends any more; see :mod:`.db.interrupted`."""
     return [_unended(each) for each in
             sorted(found, key=lambda each: (each.what, each.id))]
 
 
-def _unended(each: 'interrupted.Unended') -> Finding:
+def _unended(each: 'inventory.Unended') -> Finding:
     fix = FIXES[each.status if each.what == 'move' else each.what]
     return Finding(
         '%s %s' % (each.what, each.id), WARN, '%s for %d min, at %s' % (

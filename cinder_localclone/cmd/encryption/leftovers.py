@@ -41,9 +41,9 @@ class Shred(base.Command):
         backend = self.app.backend()
         if not os.geteuid():
             backends.act_as_root(backend.settings)
-        records, keys, crypt = (
-            backend.records, backend.keys(), backend.crypt())
-        found = operator.find_left(records, keys, crypt.backed_up_volumes())
+        keys, crypt = backend.keys(), backend.crypt()
+        found = operator.find_left(
+            backend.db.inventory, keys, crypt.backed_up_volumes())
         goes = [each for each in found if each.known or parsed_args.unknown]
         states = {each: 'stays: its volume is not known; see --unknown'
                   for each in found if each not in goes}

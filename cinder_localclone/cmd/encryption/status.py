@@ -55,7 +55,7 @@ class Command(base.Command):
     def all(self, backend: backends.Backend) -> list[Volume]:
         """The rows of all encrypted volumes of the backend."""
         return [volume for host in backend.nodes()
-                for volume in backend.records.volumes_of(host)
+                for volume in backend.db.volumes.volumes_of(host)
                 if self.is_encrypted(volume)]
 
     def ask(self, backend: backends.Backend, alive: dict[str, bool],
@@ -102,7 +102,7 @@ class OfVolumes(Command):
             return [self.one(backend, parsed_args.volume)]
         if parsed_args.all:
             return self.all(backend)
-        type_id = backend.records.type_id(parsed_args.type)
+        type_id = backend.db.inventory.type_id(parsed_args.type)
         return [volume for volume in self.all(backend)
                 if volume.volume_type_id == type_id]
 
@@ -177,7 +177,7 @@ class Status(Command):
                 volume: Volume) -> tuple:
         """The rest of a row, and what was answered."""
         if not self.is_by_driver(volume):
-            cipher, bits = backend.records.encrypted_by_nova(volume.id)
+            cipher, bits = backend.db.inventory.encrypted_by_nova(volume.id)
             return 'Nova', cipher, bits, '', '', '', '', None
         answer, problem = self.ask(backend, alive, volume, 'status')
         if answer is None:

@@ -28,7 +28,6 @@ from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone.db import interrupted
     from cinder_localclone.db import inventory
 
 
@@ -143,7 +142,7 @@ class Database:
     turns: dict[str, copies.Turn]
     snapshots: list[rows.Snapshot] = dataclasses.field(
         default_factory=list)
-    unended: 'list[interrupted.Unended]' = dataclasses.field(
+    unended: 'list[inventory.Unended]' = dataclasses.field(
         default_factory=list)
 
 
@@ -166,17 +165,17 @@ def storage(backend: backends.Backend) -> Storage:
 def database(backend: backends.Backend) -> Database:
     """Ask Cinder's database."""
     from cinder_localclone.cmd.doctor import stuck
-    records, nodes = backend.records, backend.nodes()
-    moves, unreadable = records.all_moves(backend.name)
-    entries = records.copies(backend.host)
+    db, nodes = backend.db, backend.nodes()
+    moves, unreadable = db.inventory.all_moves(backend.name)
+    entries = db.queue.copies(backend.host)
     dead = {host for each in entries for host in each.ends
             if not nodes.get(host)}
     return Database(
         nodes, moves, unreadable,
-        records.all_volumes(backend.name, backend.host),
+        db.inventory.all_volumes(backend.name, backend.host),
         copies.turns(entries, options.limits(backend.conf), dead),
-        records.available_snapshots(backend.host),
-        [each for each in records.unended(backend.name, stuck.PATIENCE)
+        db.inventory.available_snapshots(backend.host),
+        [each for each in db.inventory.unended(backend.name, stuck.PATIENCE)
          if each.host == backend.host])
 
 

@@ -50,17 +50,6 @@ class Keys(typing.Protocol):
         """What opens a volume that Nova encrypts."""
 
 
-class Secrets(typing.Protocol):
-    """Who uses which secret; see :mod:`cinder_localclone.db.secrets`."""
-
-    def secrets_in_use(self, without: Iterable[str] = ()) -> set[str]:
-        """References of all secrets that a row names."""
-
-    def record(self, volume_id: str, recorded: volume_types.Recorded,
-               before: volume_types.Recorded | None = None) -> None:
-        """Write down by which secret a volume is encrypted."""
-
-
 class Crypt(typing.Protocol):
     """Headers, and what decrypts; see :mod:`.cryptsetup`."""
 

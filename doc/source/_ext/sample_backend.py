@@ -200,34 +200,67 @@ class _Peers:
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 
+def _volumes_of(host):
+    if _Peers.encrypted:
+        return ENCRYPTED_OF.get(host, [])
+    return VOLUMES_OF.get(host, []) if host == NODE3 or _Peers.ready else []
+
+
+class _Inventory:
+    """Stands for :class:`cinder_localclone.db.inventory.Inventory`."""
+
+    @staticmethod
+    def all_volumes(_backend):
+        return [
+            _row(MOVING, NODE2, SHADOW, display_name='data', status='in-use',
+                 hosts=('node2',)),
+            _row(STARTING, NODE2, OTHER_SHADOW, status='in-use',
+                 hosts=('node1', 'node2')), _row(QUIET, display_name='logs'),
+            _row(ENCRYPTED, provider_id=_RECORDED)]
+
+    @staticmethod
+    def all_moves(_backend):
+        return [inventory.Under(each, 0.0) for each in MOVES.values()], 0
+
+    @staticmethod
+    def encrypted_by_nova(_volume_id):
+        return 'aes-xts-plain64', 256
+
+    @staticmethod
+    def service(host):
+        return inventory.Service(True, host == NODE1, 'nova')
+
+    @staticmethod
+    def secrets_of_all():
+        return set()
+
+    @staticmethod
+    def volumes_known(_ids):
+        return set(), {GONE}
+
+
 class _Backend:
     """Stands for :class:`cinder_localclone.service.operator.Backend`."""
 
     name = 'localclone'
     host = NODE1
     peers = _Peers()
-    records = types.SimpleNamespace(
-        services=lambda: {NODE1: True, NODE2: True},
-        moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
-        snapshots_of=lambda volume_id: [], snapshots=lambda ids: {},
-        secrets_in_use=lambda host='': set(), secrets_of_all=lambda: set(),
-        volumes_known=lambda ids: (set(), {GONE}),
-        moves_of=lambda host: MOVES_OF.get(host, []),
-        volumes_of=lambda host: ENCRYPTED_OF.get(host, []) if _Peers.encrypted
-        else VOLUMES_OF.get(host, []) if host == NODE3 or _Peers.ready else [],
-        all_volumes=lambda backend: [
-            _row(MOVING, NODE2, SHADOW, display_name='data', status='in-use',
-                 hosts=('node2',)),
-            _row(STARTING, NODE2, OTHER_SHADOW, status='in-use',
-                 hosts=('node1', 'node2')), _row(QUIET, display_name='logs'),
-            _row(ENCRYPTED, provider_id=_RECORDED)],
-        all_moves=lambda backend: (
-            [inventory.Under(each, 0.0) for each in MOVES.values()], 0),
-        copies=lambda host: [
-            copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)],
-        encrypted_by_nova=lambda volume_id: ('aes-xts-plain64', 256),
-        service=lambda host: inventory.Service(True, host == NODE1, 'nova'),
-        snapshots_on=lambda host: {SNAPSHOT: QUIET})
+    db = types.SimpleNamespace(
+        moves=types.SimpleNamespace(
+            readable=lambda: list(MOVES.values()),
+            pending_cleanups=lambda volume_id: [],
+            moves_of=lambda host: MOVES_OF.get(host, [])),
+        volumes=types.SimpleNamespace(volumes_of=_volumes_of),
+        snapshots=types.SimpleNamespace(
+            snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
+        secrets=types.SimpleNamespace(secrets_in_use=lambda host='': set()),
+        services=types.SimpleNamespace(
+            by_host=lambda: {NODE1: True, NODE2: True}),
+        queue=types.SimpleNamespace(copies=lambda host: [
+            copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)]),
+        decommission=types.SimpleNamespace(
+            snapshots_on=lambda host: {SNAPSHOT: QUIET}),
+        inventory=_Inventory())
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60)
     conf = types.SimpleNamespace(check=lambda: None, **{
@@ -240,7 +273,7 @@ class _Backend:
         return {'data': MOVING}[name]
 
     def nodes(self):
-        return self.records.services()
+        return self.db.services.by_host()
 
     def call(self, host, name, *arguments):
         return getattr(self.peers, name)(host, *arguments)

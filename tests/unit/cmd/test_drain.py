@@ -31,11 +31,7 @@ A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 GIB = 1 << 30
 
 
-class Rows(records.SimRecords):
-    """The database with services and snapshots."""
-
-    def service(self, host):
-        return self.world.services.get(host)
+class Decommission(records.SimDecommission):
 
     def snapshots_on(self, host):
         return self.world.snapshots if host == A else {}
@@ -46,7 +42,7 @@ class Base(move_case.Base):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.records.SimRecords', Rows))
+            'tests.world.records.SimDecommission', Decommission))
         self.world = unattended.World(hosts=(A, B, C))
         self.world.snapshots = {}
         self.world.services = {
@@ -56,7 +52,9 @@ class Base(move_case.Base):
         self.backend.name = 'l'
         self.backend.conf = types.SimpleNamespace(**{
             each.dest: each.default for each in options.localclone_opts})
-        self.backend.records = Rows(self.world.nodes[A])
+        self.backend.db = types.SimpleNamespace(
+            **vars(records.database(self.world.nodes[A])),
+            inventory=types.SimpleNamespace(service=self.world.services.get))
         self.backend.nodes.side_effect = lambda: {
             host: found.up for host, found in self.world.services.items()}
         self.backend.ask.side_effect = self.ask
@@ -89,7 +87,7 @@ class Base(move_case.Base):
                                Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
-                not move.is_over for move in self.backend.records.moves()))
+                not move.is_over for move in self.backend.db.moves.readable()))
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
         return None, ''
@@ -134,10 +132,10 @@ class DrainTest(Base):
         """The database's match is wider than a node's name."""
         world = self.world
         own, other = world.create_volume(A), world.create_volume(B)
-        with mock.patch.object(Rows, 'volumes_of',
+        with mock.patch.object(records.SimVolumes, 'volumes_of',
                                lambda _own, _host: [own, other]):
             self.assertEqual(
-                [own], drain_plan.at_home(self.backend.records, A))
+                [own], drain_plan.at_home(self.backend.db, A))
 
     def test_in_words(self):
         self.drain(json_=False)
@@ -310,7 +308,7 @@ class DrainTest(Base):
 
     def test_what_a_killed_service_has_begun(self):
         volume = self.volumes()
-        self.backend.records.begin(
+        self.backend.db.moves.begin(
             volume, B + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
             asked_by=Asked.DRAIN)
@@ -385,10 +383,10 @@ class DrainTest(Base):
 
     def test_what_is_about_to_come(self):
         volume = self.volumes(host=B)
-        self.backend.records.begin(
+        self.backend.db.moves.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
-        found, = drain_plan.holders(self.backend.records, A, 0)
+        found, = drain_plan.holders(self.backend.db, A, 0)
         self.assertEqual('about to come', found.what)
 
     def overwriting(self, ends):
@@ -476,13 +474,13 @@ class DrainTest(Base):
         """Neither a move that is over, nor a copy to it, takes a turn."""
         other = self.volumes(host=A if over else B)
         if over:
-            records = self.backend.records
-            records.begin(
+            moves = self.backend.db.moves
+            moves.begin(
                 other, C + '#p', state.Event.MOVE_BEGUN,
                 worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
                 asked_by=Asked.DRAIN)
-            move, = records.moves()
-            records.advance(move, state.Event.FAILED)
+            move, = moves.readable()
+            moves.advance(move, state.Event.FAILED)
         else:
             migrate.depart(self.world.nodes[B].node, other.id, A,
                            Asked.DRAIN)

@@ -30,7 +30,7 @@ class ForgettingTest(ended_move_case.Base):
 
     def plan(self, world, host, percent=None):
         """What is said of the node: the only step."""
-        return forget.plan(world.nodes[C].node.records._inner, host,
+        return forget.plan(world.nodes[C].make_database(), host,
                            C + '#p', lambda move: percent)
 
     def forget(self, world, host):
@@ -53,7 +53,7 @@ class ForgettingTest(ended_move_case.Base):
     def test_volumes_of_a_node_of_a_similar_name(self):
         """The database's match is wider than a node's name."""
         world, _volume, _expected = self.begin()
-        with mock.patch.object(records.SimRecords, 'volumes_of',
+        with mock.patch.object(records.SimVolumes, 'volumes_of',
                                lambda _own, _host: [*world.volumes.values()]):
             self.assertEqual([], self.plan(world, B))
 
@@ -78,7 +78,7 @@ class ForgettingTest(ended_move_case.Base):
 
     def test_destination_that_is_not_committed(self):
         world, volume, expected = self.begin()
-        world.nodes[A].node.records.begin(
+        world.nodes[A].node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         step, = self.forget(world, B)
@@ -91,14 +91,14 @@ class ForgettingTest(ended_move_case.Base):
     def test_source_that_is_not_committed(self):
         """The volume is lost; the destination cleans up by itself."""
         world, volume, _expected = self.begin()
-        prepare = worlds.SimRecords.commit
+        prepare = worlds.SimMoves.commit
 
         def dies(rows, move):
             self.lose(world.nodes[A])
             raise worlds.Stopped(world.nodes[A])
-        with mock.patch.object(worlds.SimRecords, 'commit', dies):
+        with mock.patch.object(worlds.SimMoves, 'commit', dies):
             self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
-        self.assertIs(prepare, worlds.SimRecords.commit)
+        self.assertIs(prepare, worlds.SimMoves.commit)
         self.assertEqual([
             ('a move from it, not committed', 'see the volume'),
             ('home of the volume (available)', 'the whole volume')], [
@@ -168,7 +168,7 @@ class ForgettingTest(ended_move_case.Base):
         step, = self.plan(world, A, 100.0)
         self.assertEqual(forget.NOTHING, step.lost)
         self.assertEqual('new', world.nodes[B].read(volume.id, 1))
-        world.nodes[C].node.records.advance(
+        world.nodes[C].node.moves.advance(
             self.move(world, volume), Event.HYDRATED)
         step, = self.plan(world, A)
         self.assertEqual(forget.NOTHING, step.lost)
@@ -239,7 +239,7 @@ class ForgettingTest(ended_move_case.Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         self.lose(world.nodes[B])
-        for step in forget.plan(world.nodes[A].node.records._inner, B,
+        for step in forget.plan(world.nodes[A].make_database(), B,
                                 A + '#p', lambda move: None):
             step.act and step.act()
         world.settle()
@@ -258,19 +258,18 @@ class CommandTest(ended_move_case.Base):
         super().setUp()
         self.world, self.volume, self.expected = self.begin()
         self.backend = mock.MagicMock(host=C)
-        self.backend.records = self.world.nodes[C].node.records._inner
+        self.backend.db = self.world.nodes[C].make_database()
         self.backend.name = 'l'
         self.up = {A: True, B: False, C: True}
-        self.backend.records.services = lambda: self.up
+        self.backend.db.services.by_host = lambda: self.up
         self.backend.nodes.return_value = self.up
         self.backend.ask.return_value = {'host': C + '#p'}, ''
         self.useFixture(fixtures.MockPatchObject(
             main.LocalClone, 'backend', return_value=self.backend))
         self.useFixture(fixtures.MockPatchObject(
-            worlds.SimRecords, 'end_interrupted', create=True,
-            return_value={}))
+            worlds.SimInterrupted, 'end_interrupted', return_value={}))
         self.services = self.useFixture(fixtures.MockPatchObject(
-            worlds.SimRecords, 'forget_service', return_value=True)).mock
+            worlds.SimDecommission, 'forget_service', return_value=True)).mock
 
     def run_command(self, *words):
         with contextlib.redirect_stdout(io.StringIO()) as out, \
@@ -304,7 +303,7 @@ class CommandTest(ended_move_case.Base):
         other = self.world.create_volume(B)
         self.fail_to_prepare(self.world, self.volume)
         with mock.patch.object(
-                worlds.SimRecords, 'finish',
+                worlds.SimMoves, 'finish',
                 side_effect=exceptions.StaleMove(volume='v')):
             code, rows = self.run_command(B, '--yes')
         self.assertEqual((1, 2, C + '#p'), (code, len(rows), other.host))
@@ -326,7 +325,7 @@ class CommandTest(ended_move_case.Base):
     def test_of_another_backend_that_is_up(self):
         other = self.world.create_volume(B)
         other.host = 'ctrl@lvm#p'
-        self.backend.records.services = lambda: {
+        self.backend.db.services.by_host = lambda: {
             A: True, C: True, 'ctrl@lvm': True}
         code, _said = self.run_command('ctrl@lvm', '--yes')
         self.assertEqual(('ctrl@lvm#p', 1), (other.host, code))

@@ -106,12 +106,12 @@ class ProcessTest(testtools.TestCase):
     def test_nothing_to_show(self):
         import sqlalchemy
 
-        from cinder_localclone.db import moves
+        from cinder_localclone.db import base
         conf = self.useFixture(ConfigurationFixture())
         engine = sqlalchemy.create_engine(
             'sqlite:///%s/cinder.sqlite' % conf.directory)
         self.addCleanup(engine.dispose)
-        moves.models.BASE.metadata.create_all(engine)
+        base.models.BASE.metadata.create_all(engine)
         done = self.run_command('--config-file', conf.path, 'moves')
         self.assertEqual((0, '', 'No volume is moving.\n'), (
             done.returncode, done.stdout, done.stderr))
@@ -221,17 +221,18 @@ class ExitCodeTest(CommandCase):
               exceptions.PeerUnreachable(host='h', method='m', seconds=1),
               RuntimeError('no such thing'))
     def test_error(self, error):
-        self.backend.records.moves.side_effect = error
+        self.backend.db.moves.readable.side_effect = error
         self.assertEqual((1, '', '%s\n' % error), self.run_command('moves'))
 
     def test_traceback_if_asked_for(self):
-        self.backend.records.moves.side_effect = RuntimeError('no such thing')
+        self.backend.db.moves.readable.side_effect = RuntimeError(
+            'no such thing')
         code, _out, err = self.run_command('moves', '--debug')
         self.assertEqual(1, code)
         self.assertIn('Traceback', err)
 
     def test_interrupted(self):
-        self.backend.records.moves.side_effect = KeyboardInterrupt
+        self.backend.db.moves.readable.side_effect = KeyboardInterrupt
         self.assertEqual((130, '', ''), self.run_command('moves'))
 
     def test_interrupted_while_it_begins(self):
@@ -240,7 +241,7 @@ class ExitCodeTest(CommandCase):
         self.assertEqual(130, self.run_command('moves')[0])
 
     def test_reader_that_has_gone(self):
-        self.backend.records.moves.side_effect = BrokenPipeError
+        self.backend.db.moves.readable.side_effect = BrokenPipeError
         self.assertEqual(141, self.run_command('moves')[0])
 
     def test_settle_without_a_move(self):
@@ -251,7 +252,7 @@ class ExitCodeTest(CommandCase):
 
     def test_log_file(self):
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'log')
-        self.backend.records.moves.side_effect = RuntimeError('oh')
+        self.backend.db.moves.readable.side_effect = RuntimeError('oh')
         self.run_command('--log-file', path, 'moves')
         with open(path) as file:
             self.assertIn('oh', file.read())
@@ -261,7 +262,7 @@ class ExitCodeTest(CommandCase):
         there = types.SimpleNamespace(id='v', name='volume-v', host='a@l#p')
         lost = types.SimpleNamespace(id='w', name='volume-w', host='b@l#p')
         self.backend.nodes.return_value = {'a@l': True, 'b@l': False}
-        self.backend.records.volumes_of.side_effect = {
+        self.backend.db.volumes.volumes_of.side_effect = {
             'a@l': [there], 'b@l': [lost]}.get
         self.backend.volume.side_effect = {
             'v': (there, None), 'w': (lost, None)}.get
@@ -278,11 +279,11 @@ class ExitCodeTest(CommandCase):
         """Nodes of another one are not "down"."""
         self.backend.host = 'a@l'
         self.backend.nodes.return_value = {'a@l': True}
-        self.backend.records.volumes_of.return_value = []
+        self.backend.db.volumes.volumes_of.return_value = []
         there = types.SimpleNamespace(id='v', name='volume-v', host='b@m#p')
         move = types.SimpleNamespace(
             volume_id='v', source='a@m', destination='b@m')
-        self.backend.records.moves.return_value = [move]
+        self.backend.db.moves.readable.return_value = [move]
         self.backend.volume.return_value = there, move
         code, out, _err = self.run_command('repair', '--json')
         self.assertEqual((0, []), (code, json.loads(out)))
@@ -325,7 +326,7 @@ class WatchTest(testtools.TestCase):
         move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
         made = mock.MagicMock()
         made.ask.return_value = None, 'did not answer'
-        made.records.moves.side_effect = [[move], []]
+        made.db.moves.readable.side_effect = [[move], []]
         self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:
             moves_command.watch(made, None)
@@ -334,7 +335,7 @@ class WatchTest(testtools.TestCase):
 
     def test_at_most(self):
         made = mock.MagicMock()
-        made.records.moves.return_value = []
+        made.db.moves.readable.return_value = []
         with contextlib.redirect_stderr(io.StringIO()):
             moves_command.watch(made, 0.001)
 
@@ -469,18 +470,18 @@ class BackendTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(found, 'load_cinder'))
         self.useFixture(fixtures.MockPatch('cinder.rpc.init'))
         return found, self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.db.inventory.OperatorRecords')
+            'cinder_localclone.db.database.database')
         ).mock.return_value
 
     def test_nodes(self):
-        found, records = self.connected()
-        records.services.return_value = {
+        found, db = self.connected()
+        db.services.by_host.return_value = {
             'b@localclone': False, 'a@localclone': True, 'c@other': True}
         self.assertEqual([('a@localclone', True), ('b@localclone', False)],
                          list(found.nodes().items()))
 
     def test_ask(self):
-        found, _records = self.connected()
+        found, _db = self.connected()
         peers = specs.port('peers')
         self.useFixture(fixtures.MockPatch(
             'cinder_localclone.service.rpc.Client',
@@ -495,15 +496,16 @@ class BackendTest(testtools.TestCase):
         self.assertIn('did not answer', problem)
 
     def test_volume(self):
-        found, records = self.connected()
-        records.volume.return_value = records.move_of.return_value = None
-        records.remains_of.return_value = []
+        found, db = self.connected()
+        db.volumes.volume.return_value = None
+        db.moves.move_of.return_value = None
+        db.moves.pending_cleanups.return_value = []
         error = self.assertRaises(errors.CommandError, found.volume, 'v')
         self.assertIn('There is no volume v', str(error))
-        records.move_of.return_value = 'move'
+        db.moves.move_of.return_value = 'move'
         self.assertEqual((None, 'move'), found.volume('v'))
-        records.move_of.return_value = None
-        records.remains_of.return_value = ['move']
+        db.moves.move_of.return_value = None
+        db.moves.pending_cleanups.return_value = ['move']
         self.assertEqual((None, None), found.volume('v'))
 
     def test_of_a_volume(self):

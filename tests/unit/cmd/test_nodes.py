@@ -32,7 +32,7 @@ class NodesTest(ListingCase):
                 ((None, 'did not answer'), 'did not answer'),
                 (({'room': {'volumes': 0, 'metadata': 0},
                    'problems': ['no dm-clone']}, ''), 'no dm-clone')):
-            self.records.service.return_value.disabled = True
+            self.inventory.service.return_value.disabled = True
             for row in self.listed('nodes', code=1):
                 self.assertIn('disabled', row['Remark'])
                 self.assertIn(words, row['Remark'])

@@ -38,7 +38,7 @@ class VolumesTest(ListingCase):
     def test_a_name_makes_no_rows(self):
         """Its owner gives it, and may not tell an operator anything else."""
         name = 'a\n| %s | b\x1b[2J\u202e' % V3
-        self.records.all_volumes.return_value = [
+        self.inventory.all_volumes.return_value = [
             inventory_rows.row(V1, A, display_name=name)]
         _code, out, _err = self.run_command('volumes')
         self.assertEqual(5, len(out.splitlines()), out)
@@ -54,7 +54,7 @@ class VolumesTest(ListingCase):
         self.assertIn('x is no node of the backend; there are: a@l, b@l', err)
 
     def test_what_is_over_is_no_move(self):
-        self.records.all_moves.return_value = [inventory.Under(
+        self.inventory.all_moves.return_value = [inventory.Under(
             inventory_rows.moving(V2, Phase.RELEASING), 0.0)], 0
         self.assertEqual(['', ''], [
             row['Move'] for row in self.listed('volumes')])
@@ -73,7 +73,7 @@ class NamesTest(ListingCase):
     def found(self, *ids, name='data'):
         backend = mock.Mock(spec=backends.Backend)
         backend.name = 'l'
-        backend.records.ids_named.return_value = list(ids)
+        backend.db.inventory.ids_named.return_value = list(ids)
         return backends.Backend.find(backend, name)
 
     def test_one(self):

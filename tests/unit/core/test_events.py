@@ -189,9 +189,9 @@ class NoticesTest(testtools.TestCase):
         super().setUp()
         self.notifier = self.useFixture(fixtures.MockPatchObject(
             notifications.rpc, 'get_notifier')).mock
-        self.records = specs.port('records')
+        self.volumes = specs.port('volumes')
         self.log = self.useFixture(fixtures.FakeLogger())
-        self.notices = notifications.Notices(A, self.records)
+        self.notices = notifications.Notices(A, self.volumes)
 
     def test_each_milestone(self):
         for milestone, event_type in (
@@ -227,7 +227,7 @@ class NoticesTest(testtools.TestCase):
     def test_what_is_not_to_be_told_costs_no_query(self):
         self.notifier.return_value = ''  # Cinder's DO_NOTHING
         self.notices.tell(state.Milestone.BEGUN, MOVE)
-        self.records.volume.assert_not_called()
+        self.volumes.volume.assert_not_called()
         self.assertIn('localclone-101', self.log.output)
 
     def test_a_move_does_not_depend_on_it(self):
@@ -268,7 +268,7 @@ class MilestonesTest(testtools.TestCase):
         self.a.opened.add('localclone-' + self.volume.id)
         self.a.move(self.volume, B, live=True)
         del self.told[:]
-        move = self.b.node.records.move_of(self.volume.id)
+        move = self.b.node.moves.move_of(self.volume.id)
         with self.b.lock(self.volume.id):
             destination.roll_back_live(self.b.node, move)
         self.assertEqual([(B, 'roll_back', False)], self.told)

@@ -152,8 +152,8 @@ class WorldTest(testtools.TestCase):
             rows = [inventory.Row(
                 each.id, '', each.name, each.name_id, each.host, each.size,
                 each.status, 'detached', None, each.provider_id, None)
-                for each in node.node.records.volumes_of(host)]
-            moves = node.node.records.moves_of(host)
+                for each in node.node.volumes.volumes_of(host)]
+            moves = node.node.moves.moves_of(host)
             clones = {move.shadow_id: node.sim_stack.clone_status(
                 move.shadow_id) for move in moves
                 if node.sim_stack.survey().clone(move.shadow_id)}
@@ -169,7 +169,7 @@ class WorldTest(testtools.TestCase):
         self.assert_right(world)
         world.nodes[A].move(volume, B)
         world.reconcile()
-        move = world.nodes[A].node.records.move_of(volume.id)
+        move = world.nodes[A].node.moves.move_of(volume.id)
         self.assertIs(Phase.MIGRATING, move.phase)
         self.assert_right(world)
         world.settle()

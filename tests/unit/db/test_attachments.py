@@ -4,6 +4,7 @@
 import datetime
 from unittest import mock
 
+from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 import ddt
@@ -13,7 +14,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
-from cinder_localclone.db import attachments
+from cinder_localclone.db import base
 from tests.helpers import records_case
 from tests.helpers.remote_case import IQN
 from tests.helpers.remote_case import PROPERTIES
@@ -25,8 +26,6 @@ class AttachmentsTest(records_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.attachments = attachments.AttachmentRecords(
-            lambda connector, host: host.startswith(connector['host'] + '@'))
         self.attach('b', PROPERTIES)
         self.attach('c', dict(PROPERTIES, driver_volume_type='iscsi'))
         self.attach('a', {'driver_volume_type': 'local',
@@ -89,7 +88,7 @@ class AttachmentsTest(records_case.Base):
         """Cinder has changed an attachment: it belongs to another now."""
         iqn, changed = PROPERTIES['target_iqn'], {
             'b': dict(PROPERTIES, target_iqn='iqn.other'), 'c': {}}
-        manager = type(attachments.moves.main_context_manager.writer)
+        manager = type(base.main_context_manager.writer)
         using, begun = manager.using, []
 
         def change(self_, context):
@@ -124,8 +123,8 @@ class AttachmentsTest(records_case.Base):
 
     def told(self):
         """What each row says, also those that are deleted."""
-        model = attachments.moves.models.VolumeAttachment
-        manager = attachments.moves.main_context_manager
+        model = base.models.VolumeAttachment
+        manager = base.main_context_manager
         with manager.reader.using(self.context) as session:
             return {row.id: (row.connector, row.connection_info)
                     for row in session.query(model)}
@@ -133,7 +132,7 @@ class AttachmentsTest(records_case.Base):
     @ddt.data('destroyed', 'given to another')
     def test_ended_before_it_is_locked(self, how):
         """No row that is another's by now is changed, nor one of the past."""
-        writer = type(attachments.moves.main_context_manager.writer)
+        writer = type(base.main_context_manager.writer)
         using, begun, before = writer.using, [], {}
 
         def end(own, context):
@@ -189,30 +188,29 @@ class AttachmentsTest(records_case.Base):
 
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(
-                attachments.objects.Volume, 'get_by_id',
-                side_effect=attachments.exception.VolumeNotFound(
-                    volume_id='v')):
+                objects.Volume, 'get_by_id',
+                side_effect=exception.VolumeNotFound(volume_id='v')):
             self.assertEqual([], self.passed_to('b@l'))
 
     def test_who_asks_for_a_move_is_on_record(self):
         volume = self.reload()
         for asked in (Asked.FOLLOW, Asked.ATTACH):
-            move = self.records.begin(
+            move = self.moves.begin(
                 volume, 'b@l#p', Event.MOVE_BEGUN, records_case.GEOMETRY,
                 lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
                 asked)
             self.assertEqual((asked, asked is Asked.FOLLOW),
                              (move.asked_by, move.follows))
-            move = self.records.get_move(move.shadow_id)
+            move = self.moves.get_move(move.shadow_id)
             self.assertIs(asked, move.asked_by)
-            failed = self.records.advance(move, Event.FAILED)
-            self.records.finish(failed, Event.DESTINATION_REMOVED)
+            failed = self.moves.advance(move, Event.FAILED)
+            self.moves.finish(failed, Event.DESTINATION_REMOVED)
 
     def test_only_what_is_in_use_follows(self):
         volume = self.reload()
         volume.status = 'available'
         volume.save()
         self.assertRaises(
-            exceptions.StaleMove, self.records.begin, volume, 'b@l#p',
+            exceptions.StaleMove, self.moves.begin, volume, 'b@l#p',
             Event.MOVE_BEGUN, records_case.GEOMETRY, str, 'CHAP u s', 'i',
             Asked.FOLLOW)

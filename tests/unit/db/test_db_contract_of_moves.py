@@ -2,32 +2,31 @@
 """The contract of the records: volumes and their moves.
 
 The simulated world is only worth as much as it does what the real records do.
-So a method that the world has, and that has no test in
-``tests/contracts/records_of_*.py``, is an error, and so is a test that never
+So a method of an interface that has no test in
+``tests/contracts/records_of_*.py`` is an error, and so is a test that never
 calls the method that it is named after.
 """
 
 import inspect
 
+import ddt
 import testtools
 
+from cinder_localclone.core.interfaces import records as interfaces
 from cinder_localclone.db import attachments
-from cinder_localclone.db import inventory
+from cinder_localclone.db import database as real
 from tests.contracts.records_of_moves import Contract
 from tests.contracts import records_of_volumes
 from tests.helpers import database
 from tests.helpers import records_bench
-from tests.world import records as sim_records
+from tests.world import records as simulated
 from tests.world import seeded
 
-#: What the records have that nothing in the simulated world asks for: what is
-#: measured, shown or searched by the operator's command alone; and what
-#: Cinder's own tables of workers and types say.
-NOT_SIMULATED = frozenset((
-    'all_moves', 'all_volumes', 'available_snapshots', 'ids_named', 'service',
-    'encrypted_by_nova', 'type_id', 'unended', 'lost_deletes', 'now',
-    'secrets_of_all', 'is_encryption_offered', 'volumes_known',
-    'record_snapshot'))
+#: What the simulated world can't tell: it has no table of workers, and nothing
+#: in it asks for the clock. Each says so.
+NOT_SIMULATED = frozenset(('lost_deletes', 'now'))
+SUBJECTS = ('moves', 'volumes', 'snapshots', 'attachments', 'secrets',
+            'services', 'queue', 'interrupted', 'decommission')
 
 
 def public(cls):
@@ -51,29 +50,58 @@ class ScheduledTest(Contract, testtools.TestCase):
     make_rows = records_bench.Scheduled
 
 
+@ddt.ddt
 class WholeTest(testtools.TestCase):
     """Nothing that the world simulates is without a test."""
 
-    REAL = public(inventory.OperatorRecords) | public(
-        attachments.AttachmentRecords)
     TESTED = {name[5:].partition('__')[0]
               for contract in (Contract, records_of_volumes.Contract)
               for name in dir(contract) if name.startswith('test_')}
 
+    @staticmethod
+    def classes(subject):
+        """The interface, the real class, and the simulated ones."""
+        module = attachments if subject == 'attachments' else (
+            getattr(real, subject))
+        name = subject.capitalize()
+        yield getattr(interfaces, name)
+        yield getattr(module, name)
+        yield getattr(simulated, 'Sim' + name)
+        if subject == 'services':
+            yield seeded.Services
+
     def test_each_method_is_tested(self):
-        self.assertEqual(self.REAL, self.TESTED | NOT_SIMULATED)
+        offered = [name for subject in SUBJECTS
+                   for name in public(next(self.classes(subject)))]
+        self.assertEqual(sorted(offered), sorted(
+            self.TESTED | NOT_SIMULATED))
         self.assertEqual(set(), self.TESTED & NOT_SIMULATED)
 
-    def test_the_world_has_no_other(self):
-        self.assertEqual(self.TESTED, public(sim_records.SimRecords))
-        self.assertLessEqual(public(seeded.Rows), self.TESTED)
+    @ddt.data(*SUBJECTS)
+    def test_as_they_are_called(self, subject):
+        """None has another method; parameters have the same names and order.
+        """
+        interface, *others = self.classes(subject)
+        for each in others:
+            self.assertTrue(issubclass(each, interface))
+            self.assertEqual(public(interface), public(each))
+            for name in public(interface):
+                self.assertEqual(*(list(inspect.signature(
+                    getattr(cls, name)).parameters)
+                    for cls in (interface, each)), name)
 
-    def test_as_they_are_called(self):
-        """The parameters have the same names, in the same order."""
-        for name in self.TESTED:
-            real = getattr(inventory.OperatorRecords, name, None) or (
-                getattr(attachments.AttachmentRecords, name))
-            self.assertEqual(
-                list(inspect.signature(real).parameters),
-                list(inspect.signature(getattr(
-                    sim_records.SimRecords, name)).parameters), name)
+    @ddt.data(*SUBJECTS)
+    def test_no_subject_has_another(self, subject):
+        """They stand side by side: none inherits what another offers."""
+        for each in self.classes(subject):
+            self.assertEqual([], [
+                base for base in each.__mro__ for other in SUBJECTS
+                if other != subject and base in self.classes(other)])
+
+    def test_what_is_not_simulated_says_so(self):
+        world = records_bench.Simulated.make()
+        found = simulated.SimInterrupted(world.nodes[records_bench.A])
+        for name in NOT_SIMULATED:
+            method = getattr(found, name)
+            self.assertRaises(NotImplementedError, method, *[
+                None for _each in inspect.signature(method).parameters])

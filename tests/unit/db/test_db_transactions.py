@@ -23,9 +23,8 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Event
 from cinder_localclone import db
-from cinder_localclone.db import attachments
 from cinder_localclone.db import backups
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 from tests.helpers import remote_case
 from tests.helpers import snapshot_records_case
 
@@ -33,7 +32,7 @@ A, B = 'a@l', 'b@l'
 ENCRYPTION = snapshot_records_case.ENCRYPTION
 NEW = '%08d-0000-4000-8000-000000000000' % 8
 #: What changes a row: a transaction of our own, or an object of Cinder's.
-WRITES = re.compile(r'writer\.using\(|\.save\(\)|\.destroy\(\)')
+WRITES = re.compile(r'base\.writer\(\)|\.save\(\)|\.destroy\(\)')
 #: A row is found, and locked, by its id. (Cinder deletes what belongs to an
 #: attachment by the attachment's.)
 BY_ID = re.compile(r'WHERE .*\b\w+\.(attachment_)?id (= |IN \()')
@@ -80,68 +79,70 @@ class Calls(snapshot_records_case.Case):
 
     def call_moves__advance(self):
         moving = self.begin()
-        return lambda: self.records.advance(moving, Event.FAILED)
+        return lambda: self.moves.advance(moving, Event.FAILED)
 
     def call_moves__commit(self):
         moving = self.begin()
-        return lambda: self.records.commit(moving)
+        return lambda: self.moves.commit(moving)
 
     def call_moves__roll_back(self):
-        moving = self.records.commit(self.begin())
-        return lambda: self.records.roll_back(moving)
+        moving = self.moves.commit(self.begin())
+        return lambda: self.moves.roll_back(moving)
 
     def call_moves__finish(self):
-        moving = self.drain(self.records.commit(self.begin()))
-        return lambda: self.records.finish(moving, Event.SOURCE_REMOVED)
+        moving = self.drain(self.moves.commit(self.begin()))
+        return lambda: self.moves.finish(moving, Event.SOURCE_REMOVED)
 
-    def call_moves__drop_attachment(self):
+    def call_attachments__drop_attachment(self):
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='reserved')
         found.create()
-        return lambda: self.records.drop_attachment(self.volume.id, found.id)
+        return lambda: self.attachments.drop_attachment(
+            self.volume.id, found.id)
 
     def call_moves__relocate(self):
-        moving = self.records.commit(self.begin())
-        return lambda: self.records.relocate(moving, 'new,1 iqn:x 0')
+        moving = self.moves.commit(self.begin())
+        return lambda: self.moves.relocate(moving, 'new,1 iqn:x 0')
 
-    def call_volumes__relocate_snapshot(self):
+    def call_snapshots__relocate_snapshot(self):
         snapshot = self.snapshot()
-        return lambda: self.records.relocate_snapshot(snapshot.id, A, B)
+        return lambda: self.snapshots.relocate_snapshot(snapshot.id, A, B)
 
-    def call_volumes__locate(self):
+    def call_snapshots__locate(self):
         snapshot = self.snapshot(status='creating', provider_location=None)
-        return lambda: self.records.locate(snapshot.id, A)
+        return lambda: self.snapshots.locate(snapshot.id, A)
 
     def call_volumes__place(self):
         self.put(status='creating')
-        return lambda: self.records.place(
+        return lambda: self.volumes.place(
             self.volume.id, A + '#p', B + '#p')
 
     def call_volumes__set_encryption(self):
         volume = self.put(status='creating')
-        return lambda: self.records.set_encryption(volume, ENCRYPTION)
+        return lambda: self.volumes.set_encryption(volume, ENCRYPTION)
 
     def call_volumes__replace_body(self):
         volume = self.put(status='reverting')
-        return lambda: self.records.replace_body(volume, NEW, B)
+        return lambda: self.volumes.replace_body(volume, NEW, B)
 
     def call_volumes__keep(self):
         volume = self.put(status='reverting')
-        return lambda: self.records.keep(volume.id, volume.name_id)
+        return lambda: self.volumes.keep(volume.id, volume.name_id)
 
     def call_volumes__correct_services(self):
-        self.put(service_uuid=self.services[B].uuid)
-        return lambda: self.records.correct_services(
+        self.put(service_uuid=self.service_rows[B].uuid)
+        return lambda: self.volumes.correct_services(
             A, {self.volume.name})
 
     def call_volumes__correct_home(self):
-        volume = self.put(host=B + '#p', service_uuid=self.services[A].uuid)
-        return lambda: self.records.correct_home(volume, A)
+        volume = self.put(
+            host=B + '#p', service_uuid=self.service_rows[A].uuid)
+        return lambda: self.volumes.correct_home(volume, A)
 
     def call_queue__note_stalled(self):
-        moving = self.records.commit(self.begin())
-        return lambda: self.records.note_stalled(moving, True)
+        moving = self.moves.commit(self.begin())
+        return lambda: self.queue.note_stalled(moving, True)
 
     def call_attachments___rewrite(self):
         found = objects.VolumeAttachment(
@@ -151,39 +152,33 @@ class Calls(snapshot_records_case.Case):
         found.connector = {'host': 'b', 'initiator': 'iqn.b'}
         found.connection_info = remote_case.PROPERTIES
         found.save()
-        rows = attachments.AttachmentRecords(
-            lambda connector, host: True)
-        return lambda: rows.readdress(
+        return lambda: self.attachments.readdress(
             self.volume.id, remote_case.PROPERTIES['target_iqn'], 'new:3260')
 
     def call_interrupted__end_dead(self):
         volume = self.put(status='reverting')
         self.snapshot(status='restoring')
-        return lambda: self.records.end_dead(
+        return lambda: self.interrupted.end_dead(
             volume.id, A, {volume.name: 1 << 30})
 
     def call_interrupted___end_one(self):
         self.put(status='maintenance', migration_status='migrating',
                  attach_status='detached')
-        return lambda: self.records.end_interrupted(A)
+        return lambda: self.interrupted.end_interrupted(A)
 
-    def call_inventory__give_up_snapshot(self):
+    def call_decommission__give_up_snapshot(self):
         snapshot = self.snapshot()
-        return lambda: self.records.give_up_snapshot(snapshot.id, A)
+        return lambda: self.decommission.give_up_snapshot(snapshot.id, A)
 
-    def call_inventory__give_up(self):
+    def call_decommission__give_up(self):
         volume = self.reload()
-        return lambda: self.records.give_up(volume, B + '#p')
+        return lambda: self.decommission.give_up(volume, B + '#p')
 
-    def call_inventory__forget_service(self):
-        return lambda: self.records.forget_service(A)
+    def call_decommission__forget_service(self):
+        return lambda: self.decommission.forget_service(A)
 
     def call_secrets__record(self):
-        return lambda: self.records.record(self.volume.id, ENCRYPTION)
-
-    def call_secrets__record_snapshot(self):
-        snapshot = self.snapshot()
-        return lambda: self.records.record_snapshot(snapshot.id, ENCRYPTION)
+        return lambda: self.secrets.record(self.volume.id, ENCRYPTION)
 
     def call_backups__end(self):
         self.put(status='backing-up', previous_status='available')
@@ -235,8 +230,8 @@ class DeadlockTest(Calls):
     def contents(self):
         """All rows that there are, but for times and made-up ids."""
         found = {}
-        with moves.main_context_manager.reader.using(
-                moves._admin()) as session:
+        with base.main_context_manager.reader.using(
+                base.admin()) as session:
             for table in ('volumes', 'snapshots', 'volume_attachment',
                           'services', 'backups'):
                 found[table] = [
@@ -262,7 +257,7 @@ class DeadlockTest(Calls):
         call = prepared(self, 'moves.commit')
         clock = itertools.count(100, 50)
         with deadlock(1000) as left, mock.patch.object(
-                moves.time, 'monotonic', lambda: next(clock)):
+                base.time, 'monotonic', lambda: next(clock)):
             self.assertRaises(db_exc.DBDeadlock, call)
         self.assertEqual([999], left)
         call()
@@ -273,7 +268,7 @@ class DeadlockTest(Calls):
         with deadlock(1000):
             self.assertRaises(db_exc.DBDeadlock, call)
         self.assertEqual(before, self.contents())
-        self.assertEqual(moves._TRIES, self.slept.call_count)
+        self.assertEqual(base._TRIES, self.slept.call_count)
         self.assertLessEqual(
             sum(each.args[0] for each in self.slept.call_args_list), 10)
 

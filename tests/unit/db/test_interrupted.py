@@ -15,9 +15,8 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Event
+from cinder_localclone.db import base
 from cinder_localclone.db import clock
-from cinder_localclone.db import interrupted
-from cinder_localclone.db import moves
 from cinder_localclone.volumes import interrupted as unended
 from tests.helpers import snapshot_records_case
 from tests.helpers import specs
@@ -28,10 +27,6 @@ GIB = 1 << 30
 
 class Base(snapshot_records_case.Case):
 
-    def setUp(self):
-        super().setUp()
-        self.records = interrupted.StatusRecords()
-
     def put(self, **values):
         self.volume.refresh()
         self.volume.update(values)
@@ -41,8 +36,8 @@ class Base(snapshot_records_case.Case):
     def age(model, row_id, seconds=3600, column='id', **more):
         """A row is as it is for some time."""
         then = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
-        with moves.main_context_manager.writer.using(
-                moves._admin()) as session:
+        with base.main_context_manager.writer.using(
+                base.admin()) as session:
             session.query(model).filter_by(**{column: row_id}).update(
                 {'updated_at': then, **more}, synchronize_session=False)
 
@@ -57,10 +52,10 @@ class DeadTest(Base):
         :param started: how long after the rows were written
         """
         lvs = {name or self.volume.name: mock.Mock(shown=lv)} if lv else {}
-        node = specs.node(host=host)
+        node = specs.node(host=host, interrupted=self.interrupted)
         node.try_lock.side_effect = lock
         node.stack.lvs.return_value = lvs
-        unended.end_dead(node, self.records, timeutils.utcnow()
+        unended.end_dead(node, timeutils.utcnow()
                          - datetime.timedelta(seconds=started))
 
     def status(self):
@@ -86,10 +81,10 @@ class DeadTest(Base):
         for name, status in (('volume-other', 'available'),
                              (self.volume.name, 'extending')):
             self.put(status='extending', attach_status='detached')
-            node = specs.node(host=A)
+            node = specs.node(host=A, interrupted=self.interrupted)
             node.stack.lvs.return_value = {
                 self.volume.name: mock.Mock(shown=GIB), name: unreadable}
-            unended.end_dead(node, self.records, timeutils.utcnow()
+            unended.end_dead(node, timeutils.utcnow()
                              + datetime.timedelta(seconds=60))
             self.assertEqual(status, self.status())
 
@@ -116,13 +111,13 @@ class DeadTest(Base):
         """
         self.put(status='reverting', attach_status='detached',
                  host=B + '#p')
-        self.age(moves.models.Volume, self.volume.id)
+        self.age(base.models.Volume, self.volume.id)
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring')
-        node = specs.node(host=B)
+        node = specs.node(host=B, interrupted=self.interrupted)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
-        unended.look(node, self.records, time.monotonic() - 2 * 3600)
+        unended.look(node, time.monotonic() - 2 * 3600)
         self.assertEqual('available', self.status())
         self.assertEqual('available', objects.Snapshot.get_by_id(
             self.context, snapshot.id).status)
@@ -133,18 +128,17 @@ class DeadTest(Base):
         The home need not have been started anew since.
         """
         self.put(status='extending', attach_status='detached')
-        self.age(moves.models.Volume, self.volume.id)
-        node = specs.node(host=A)
+        self.age(base.models.Volume, self.volume.id)
+        node = specs.node(host=A, interrupted=self.interrupted)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         for started in (2 * 3600, 900):  # before it was begun, or since
             for ago, status in ((unended.DELIVERED - 60, 'extending'),
                                 (unended.DELIVERED + 1, 'available')):
                 self.put(status='extending')
-                self.age(moves.models.Volume, self.volume.id)
+                self.age(base.models.Volume, self.volume.id)
                 node.asked[self.volume.id] = time.monotonic() - ago
-                unended.look(node, self.records,
-                             time.monotonic() - started)
+                unended.look(node, time.monotonic() - started)
                 self.assertEqual(status, self.status())
             self.assertEqual({}, node.asked)
 
@@ -172,7 +166,7 @@ class DeadTest(Base):
 
     def test_its_lv_after_a_move(self):
         old = self.volume.name
-        moving = self.records.commit(self.begin())
+        moving = self.moves.commit(self.begin())
         self.put(status='extending', attach_status='attached')
         self.end(B, name=old)
         self.assertEqual('extending', self.status())
@@ -186,8 +180,8 @@ class DeadTest(Base):
 
     def test_only_what_is_asked_for_goes_on(self):
         """It may have been asked for just before its lock was had."""
-        node, rows = specs.node(), mock.create_autospec(
-            interrupted.StatusRecords, instance=True)
+        node = specs.node()
+        rows = node.interrupted
         node.stack.lvs.return_value = {}
         rows.older.return_value = ['asked', 'dead']
         rows.end_dead.return_value = None
@@ -197,7 +191,7 @@ class DeadTest(Base):
                 node.asked[volume_id] = time.monotonic()
             return mock.DEFAULT
         node.try_lock.side_effect = lock
-        unended.end_dead(node, rows, timeutils.utcnow())
+        unended.end_dead(node, timeutils.utcnow())
         rows.end_dead.assert_called_once_with('dead', node.host, {})
 
     def test_what_goes_on(self):
@@ -215,17 +209,17 @@ class DeadTest(Base):
     def test_what_is_gone_or_has_left_meanwhile(self):
         self.put(status='extending', host=B + '#p')
         for volume_id in (self.volume.id, 'gone'):
-            self.assertIsNone(self.records.end_dead(
+            self.assertIsNone(self.interrupted.end_dead(
                 volume_id, A, {self.volume.name: GIB}))
 
     @ddt.data((599, 0), (601, 2))
     @ddt.unpack
     def test_not_before_all_was_delivered(self, seconds, times):
-        node, rows = specs.node(), mock.create_autospec(
-            interrupted.StatusRecords, instance=True)
+        node = specs.node()
+        rows = node.interrupted
         rows.older.return_value = rows.lost_deletes.return_value = []
         rows.now.return_value = timeutils.utcnow()
-        unended.look(node, rows, time.monotonic() - seconds)
+        unended.look(node, time.monotonic() - seconds)
         self.assertEqual(times, rows.older.call_count)
         rows.lost_deletes.assert_called_once_with(node.host, unended.LOST)
 
@@ -233,15 +227,15 @@ class DeadTest(Base):
     def test_by_the_clock_of_the_database(self, hours):
         """This node's own is wrong, for good."""
         self.put(status='retyping', attach_status='detached')
-        node = specs.node(host=A)
+        node = specs.node(host=A, interrupted=self.interrupted)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
-        self.age(moves.models.Volume, self.volume.id, 900)
+        self.age(base.models.Volume, self.volume.id, 900)
         wrong = timeutils.utcnow() + datetime.timedelta(hours=hours)
         # It was begun 15 minutes ago, by this service or before it.
         for minutes, status in ((16, 'retyping'), (14, 'available')):
             with mock.patch.object(timeutils, 'utcnow', lambda *_a: wrong):
-                unended.look(node, self.records,
+                unended.look(node,
                              time.monotonic() - minutes * 60)
             self.assertEqual(status, self.status())
 
@@ -258,14 +252,14 @@ class DeadTest(Base):
             compile_kwargs={'literal_binds': True})))
 
     def test_it_is_utc(self):
-        apart = self.records.now() - timeutils.utcnow()
+        apart = self.interrupted.now() - timeutils.utcnow()
         self.assertLess(abs(apart.total_seconds()), 1800)
 
     def test_nothing_is_written_for_nothing(self):
         with mock.patch.object(
-                moves, 'main_context_manager', mock.Mock(
+                base, 'main_context_manager', mock.Mock(
                     spec=['reader'],
-                    reader=moves.main_context_manager.reader)):
+                    reader=base.main_context_manager.reader)):
             self.end()
 
 
@@ -274,7 +268,7 @@ class UnendedTest(Base):
 
     def found(self):
         return [(each.what, each.id, each.status)
-                for each in self.records.unended('l', 600)]
+                for each in self.inventory.unended('l', 600)]
 
     @ddt.data(
         ({'status': 'extending'}, 'extending'),
@@ -289,7 +283,7 @@ class UnendedTest(Base):
     def test_volumes(self, values, status):
         self.put(**values)
         self.assertEqual([], self.found())  # not yet
-        self.age(moves.models.Volume, self.volume.id)
+        self.age(base.models.Volume, self.volume.id)
         what = ('migration' if 'migration_status' in values else 'volume')
         self.assertEqual([(what, self.volume.id, status)] if status else [],
                          self.found())
@@ -302,28 +296,28 @@ class UnendedTest(Base):
             self.context, self.volume.id, status='restoring',
             provider_location=location)
         self.assertEqual([], self.found())
-        self.age(moves.models.Snapshot, snapshot.id)
+        self.age(base.models.Snapshot, snapshot.id)
         self.assertEqual(
             [('snapshot', snapshot.id, 'restoring')] if seen else [],
             self.found())
 
     def test_moves(self):
-        moving = self.records.commit(self.begin())
+        moving = self.moves.commit(self.begin())
         self.assertEqual([], self.found())
         seen = []
         for event in (None, Event.SOURCE_DETACHED, Event.HYDRATED,
                       Event.DRAINED):
             if event:
-                moving = self.records.advance(moving, event)
-            self.age(moves.models.Volume, moving.shadow_id)
+                moving = self.moves.advance(moving, event)
+            self.age(base.models.Volume, moving.shadow_id)
             seen += self.found()
         self.assertEqual([('move', self.volume.id, 'starting'),
                           ('move', self.volume.id, 'completing')], seen)
 
     def test_what_its_owner_has(self):
         self.put(status='extending', attach_status='attached')
-        self.age(moves.models.Volume, self.volume.id)
-        found, = self.records.unended('l', 600)
+        self.age(base.models.Volume, self.volume.id)
+        found, = self.inventory.unended('l', 600)
         self.assertEqual((True, A), (found.attached, found.host))
         self.assertLess(3500, found.seconds)
 
@@ -343,13 +337,14 @@ class LostDeleteTest(Base):
             unended.rpcapi, 'VolumeAPI')).return_value
 
     def worker(self, service=None, seconds=3600, status='deleting'):
-        self.age(moves.models.Worker, self.volume.id, seconds,
+        self.age(base.models.Worker, self.volume.id, seconds,
                  'resource_id', service_id=service and objects.Service.
                  get_by_args(self.context, service, 'cinder-volume').id,
                  status=status)
 
     def asked(self, host=A):
-        unended.ask_again(specs.node(host=host), self.records)
+        unended.ask_again(specs.node(
+            host=host, interrupted=self.interrupted))
         return [call.args[1].id
                 for call in self.rpc.delete_volume.mock_calls]
 

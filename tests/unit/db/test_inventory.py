@@ -9,7 +9,7 @@ from sqlalchemy import event as events
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 from tests.helpers import records_case
 
 A, B = records_case.A, records_case.B
@@ -22,30 +22,30 @@ class MetricRecordsTest(records_case.Base):
                                    volume_type_id=None, **more)
 
     def moving(self, volume):
-        return self.records.commit(self.records.begin(
-            self.records.volume(volume.id), B + '#p',
+        return self.moves.commit(self.moves.begin(
+            self.volumes.volume(volume.id), B + '#p',
             state.Event.MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
 
     def test_moves(self):
         move = self.begin()
-        (found,), unreadable = self.records.all_moves('l')
+        (found,), unreadable = self.inventory.all_moves('l')
         self.assertEqual((move, 0), (found.move, unreadable))
         self.assertTrue(found.began > 1_700_000_000)
-        self.assertEqual(([], 0), self.records.all_moves('other'))
+        self.assertEqual(([], 0), self.inventory.all_moves('other'))
 
     def test_moves_are_those_that_are_read_one_by_one(self):
         for _number in range(3):
             self.moving(self.volume_at())
-        failed = self.records.advance(self.begin(), state.Event.FAILED)
-        gone = self.records.remains_of(self.volume.id)
+        failed = self.moves.advance(self.begin(), state.Event.FAILED)
+        gone = self.moves.pending_cleanups(self.volume.id)
         self.assertEqual([failed], gone)
-        self.records.volume(self.volume.id).destroy()
+        self.volumes.volume(self.volume.id).destroy()
         key = lambda move: move.shadow_id  # noqa: E731
         self.assertEqual(
-            sorted(self.records.moves(), key=key),
+            sorted(self.moves.readable(), key=key),
             sorted((each.move for each in
-                    self.records.all_moves('l')[0]), key=key))
+                    self.inventory.all_moves('l')[0]), key=key))
 
     def test_a_record_that_cannot_be_read_hides_no_other(self):
         broken = self.moving(self.volume_at())
@@ -53,7 +53,7 @@ class MetricRecordsTest(records_case.Base):
         shadow = objects.Volume.get_by_id(self.context, broken.shadow_id)
         shadow.update({'replication_driver_data': 'lc1:broken'})
         shadow.save()
-        (found,), unreadable = self.records.all_moves('l')
+        (found,), unreadable = self.inventory.all_moves('l')
         self.assertEqual((move, 1), (found.move, unreadable))
 
     def test_volumes(self):
@@ -61,16 +61,16 @@ class MetricRecordsTest(records_case.Base):
         self.volume_at('a@other#p')
         self.volume_at('a@other#p', display_name='x@l#y')
         self.begin()  # its shadow is none
-        found = {row.id: row for row in self.records.all_volumes('l')}
+        found = {row.id: row for row in self.inventory.all_volumes('l')}
         self.assertEqual({self.volume.id, other.id}, set(found))
         row = found[other.id]
         self.assertEqual(
             ('one', B + '#p', 2, other.name, other.name_id, ()),
             (row.display_name, row.host, row.size, row.lv, row.name_id,
              row.hosts))
-        self.assertEqual([], self.records.all_volumes('%'))
-        self.assertEqual([row], self.records.all_volumes('l', B))
-        self.assertEqual([], self.records.all_volumes('l', B[:-1] + '_'))
+        self.assertEqual([], self.inventory.all_volumes('%'))
+        self.assertEqual([row], self.inventory.all_volumes('l', B))
+        self.assertEqual([], self.inventory.all_volumes('l', B[:-1] + '_'))
 
     def test_where_volumes_are_attached(self):
         for connector in ({'host': 'a'}, None):
@@ -81,7 +81,7 @@ class MetricRecordsTest(records_case.Base):
             if connector:
                 attachment.connector = connector
                 attachment.save()
-        row, = self.records.all_volumes('l')
+        row, = self.inventory.all_volumes('l')
         self.assertEqual(('', 'a'), tuple(sorted(row.hosts)))
 
     def test_snapshots(self):
@@ -91,18 +91,18 @@ class MetricRecordsTest(records_case.Base):
                 self.context, self.volume.id, status='creating'), A)):
             snapshot.provider_location = rows.location(host)
             snapshot.save()
-        found, = self.records.available_snapshots(A)
+        found, = self.inventory.available_snapshots(A)
         self.assertEqual((ready.id, self.volume.id, A, 'available'), (
             found.id, found.volume_id, found.node, found.status))
-        self.assertEqual([], self.records.available_snapshots(B))
+        self.assertEqual([], self.inventory.available_snapshots(B))
 
     def test_names(self):
         named = [self.volume_at(display_name='data').id for _each in 'ab']
         self.volume_at('a@other#p', display_name='data')
-        self.assertEqual(sorted(named), self.records.ids_named('data', 'l'))
-        self.assertEqual([], self.records.ids_named('none', 'l'))
+        self.assertEqual(sorted(named), self.inventory.ids_named('data', 'l'))
+        self.assertEqual([], self.inventory.ids_named('none', 'l'))
         self.begin()
-        self.assertEqual([], self.records.ids_named(
+        self.assertEqual([], self.inventory.ids_named(
             'move of ' + self.volume.id, 'l'))
 
     def test_a_name_is_meant_letter_by_letter(self):
@@ -111,14 +111,14 @@ class MetricRecordsTest(records_case.Base):
             return statement.replace(
                 'display_name = ?',
                 'display_name = ? COLLATE NOCASE'), parameters
-        engine = moves.main_context_manager.writer.get_engine()
+        engine = base.main_context_manager.writer.get_engine()
         events.listen(engine, 'before_cursor_execute', as_mysql, retval=True)
         self.addCleanup(events.remove, engine, 'before_cursor_execute',
                         as_mysql)
         wanted = self.volume_at(display_name='data').id
         self.volume_at(display_name='Data')
-        self.assertEqual([wanted], self.records.ids_named('data', 'l'))
-        self.assertEqual([], self.records.ids_named('DATA', 'l'))
+        self.assertEqual([wanted], self.inventory.ids_named('data', 'l'))
+        self.assertEqual([], self.inventory.ids_named('DATA', 'l'))
 
     def test_as_many_queries_for_many_as_for_one(self):
         counted = []
@@ -126,8 +126,8 @@ class MetricRecordsTest(records_case.Base):
                       lambda *_args: counted.append(1))
 
         class Backend:
-            name, host, records = 'l', B, self.records
-            nodes = self.records.services
+            name, host, db = 'l', B, self.db
+            nodes = self.services.by_host
             conf = type('Conf', (), dict.fromkeys((
                 'localclone_max_copies_in',
                 'localclone_max_copies_out'), 0))

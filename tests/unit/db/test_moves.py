@@ -19,7 +19,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 from tests.helpers.records_case import A
 from tests.helpers.records_case import B
 from tests.helpers.records_case import Base
@@ -35,16 +35,16 @@ class RecordsTest(Base):
             moving.source, moving.destination, moving.committed,
             moving.phase))
         for host in (A, B):
-            self.assertEqual([moving], self.records.moves_of(host))
-        self.assertEqual([], self.records.moves_of('c@l'))
-        self.assertEqual(moving, self.records.move_of(self.volume.id))
-        self.assertEqual(moving, self.records.get_move(moving.shadow_id))
+            self.assertEqual([moving], self.moves.moves_of(host))
+        self.assertEqual([], self.moves.moves_of('c@l'))
+        self.assertEqual(moving, self.moves.move_of(self.volume.id))
+        self.assertEqual(moving, self.moves.get_move(moving.shadow_id))
         self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
         self.assertTrue(move_record.is_shadow(
-            self.records.volume(moving.shadow_id)))
+            self.volumes.volume(moving.shadow_id)))
         self.assertEqual([self.volume.id], [
-            each.id for each in self.records.volumes_of(A)])
-        self.assertEqual([], self.records.volumes_of(B))
+            each.id for each in self.volumes.volumes_of(A)])
+        self.assertEqual([], self.volumes.volumes_of(B))
 
     def test_one_move_at_a_time(self):
         self.begin()
@@ -56,40 +56,40 @@ class RecordsTest(Base):
         self.volume.update({'status': 'available',
                             'attach_status': 'detached'})
         self.volume.save()
-        moving = self.records.begin(
+        moving = self.moves.begin(
             self.reload(), B + '#p', Event.MOVE_BEGUN, GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             state.Asked.DRAIN)
         self.volume.update({'status': status})
         self.volume.save()
         self.assertRaises(
-            exceptions.StaleMove, self.records.commit, moving)
+            exceptions.StaleMove, self.moves.commit, moving)
         after = self.reload()
         self.assertEqual((A + '#p', status), (after.host, after.status))
-        self.assertFalse(self.records.move_of(self.volume.id).committed)
+        self.assertFalse(self.moves.move_of(self.volume.id).committed)
 
     def test_the_source_is_exported_elsewhere(self):
-        moving = self.records.commit(self.begin())
-        self.records.relocate(moving, 'new,1 iqn:x 0')
-        found = self.records.get_move(moving.shadow_id)
+        moving = self.moves.commit(self.begin())
+        self.moves.relocate(moving, 'new,1 iqn:x 0')
+        found = self.moves.get_move(moving.shadow_id)
         self.assertEqual(
             dataclasses.replace(moving, location='new,1 iqn:x 0'), found)
         # By what was read before, or by another phase: another was first.
         for stale in (moving, dataclasses.replace(found, committed=False)):
-            self.assertRaises(exceptions.StaleMove, self.records.relocate,
+            self.assertRaises(exceptions.StaleMove, self.moves.relocate,
                               stale, 'other,1 iqn:x 0')
-        self.assertEqual(found, self.records.get_move(moving.shadow_id))
+        self.assertEqual(found, self.moves.get_move(moving.shadow_id))
 
     def test_begin_beside_remains(self):
-        failed = self.records.advance(self.begin(), Event.FAILED)
-        self.assertIsNone(self.records.move_of(self.volume.id))
-        self.assertEqual([failed], self.records.remains_of(self.volume.id))
-        drained = self.drain(self.records.commit(self.begin()))
+        failed = self.moves.advance(self.begin(), Event.FAILED)
+        self.assertIsNone(self.moves.move_of(self.volume.id))
+        self.assertEqual([failed], self.moves.pending_cleanups(self.volume.id))
+        drained = self.drain(self.moves.commit(self.begin()))
         current = self.begin(host='c@l')
-        self.assertEqual(current, self.records.move_of(self.volume.id))
+        self.assertEqual(current, self.moves.move_of(self.volume.id))
         self.assertRaises(exceptions.StaleMove, self.begin)
         left = {move.shadow_id: move for move in
-                self.records.remains_of(self.volume.id)}
+                self.moves.pending_cleanups(self.volume.id)}
         self.assertEqual({failed.shadow_id, drained.shadow_id}, set(left))
         self.assertEqual([(B, failed.destination_lv), (A, drained.source_lv)],
                          [(left[each.shadow_id].cleanup_node,
@@ -97,46 +97,46 @@ class RecordsTest(Base):
                           for each in (failed, drained)])
 
     def test_remains_are_as_they_were_once_the_volume_has_moved_on(self):
-        failed = self.records.advance(self.begin(), Event.FAILED)
-        drained = self.drain(self.records.commit(self.begin()))
-        last = self.records.commit(self.begin(host='c@l'))
+        failed = self.moves.advance(self.begin(), Event.FAILED)
+        drained = self.drain(self.moves.commit(self.begin()))
+        last = self.moves.commit(self.begin(host='c@l'))
         self.assertEqual('c@l', last.destination)
         for before in (failed, drained):
-            after = self.records.get_move(before.shadow_id)
+            after = self.moves.get_move(before.shadow_id)
             for same in ('token', 'committed', 'cleanup_node', 'cleanup_lv',
                          'location', 'auth', 'initiator'):
                 self.assertEqual(getattr(before, same), getattr(after, same))
         # Each node learns of what it has to clean up, the home of all.
         self.assertEqual({drained.shadow_id}, {
-            move.shadow_id for move in self.records.moves_of(A)})
+            move.shadow_id for move in self.moves.moves_of(A)})
         self.assertEqual({failed.shadow_id, last.shadow_id}, {
-            move.shadow_id for move in self.records.moves_of(B)})
-        self.assertEqual(3, len(self.records.moves_of('c@l')))
+            move.shadow_id for move in self.moves.moves_of(B)})
+        self.assertEqual(3, len(self.moves.moves_of('c@l')))
 
     def test_remains_end_while_a_later_move_goes_on(self):
-        failed = self.records.advance(self.begin(), Event.FAILED)
-        drained = self.drain(self.records.commit(self.begin()))
-        current = self.records.commit(self.begin(host='c@l'))
+        failed = self.moves.advance(self.begin(), Event.FAILED)
+        drained = self.drain(self.moves.commit(self.begin()))
+        current = self.moves.commit(self.begin(host='c@l'))
         volume = self.reload()
         for shadow_id, event in (
                 (failed.shadow_id, Event.DESTINATION_REMOVED),
                 (drained.shadow_id, Event.SOURCE_REMOVED)):
-            self.records.finish(self.records.get_move(shadow_id), event)
-        self.assertEqual([], self.records.remains_of(self.volume.id))
-        self.assertEqual(current, self.records.move_of(self.volume.id))
+            self.moves.finish(self.moves.get_move(shadow_id), event)
+        self.assertEqual([], self.moves.pending_cleanups(self.volume.id))
+        self.assertEqual(current, self.moves.move_of(self.volume.id))
         for column in ('host', 'name'):
             self.assertEqual(getattr(volume, column),
                              getattr(self.reload(), column))
 
     def test_remains_of_a_volume_that_was_deleted(self):
-        drained = self.drain(self.records.commit(self.begin()))
+        drained = self.drain(self.moves.commit(self.begin()))
         self.volume.destroy()
-        self.assertIsNone(self.records.move_of(self.volume.id))
-        left, = self.records.remains_of(self.volume.id)
+        self.assertIsNone(self.moves.move_of(self.volume.id))
+        left, = self.moves.pending_cleanups(self.volume.id)
         self.assertEqual((A, drained.source_lv),
                          (left.cleanup_node, left.cleanup_lv))
-        self.records.finish(left, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.records.moves())
+        self.moves.finish(left, Event.SOURCE_REMOVED)
+        self.assertEqual([], self.moves.readable())
 
     @ddt.data(
         (None, 'success'), ('', 'success'), ('none', 'success'),
@@ -146,11 +146,11 @@ class RecordsTest(Base):
         ('target:' + fake.UUID2, 'target:' + fake.UUID2))
     @ddt.unpack
     def test_finish_leaves_what_cinder_migrates_alone(self, before, after):
-        drained = self.drain(self.records.commit(self.begin()))
+        drained = self.drain(self.moves.commit(self.begin()))
         volume = self.reload()
         volume.migration_status = before
         volume.save()
-        self.records.finish(drained, Event.SOURCE_REMOVED)
+        self.moves.finish(drained, Event.SOURCE_REMOVED)
         self.assertEqual(after, self.reload().migration_status)
 
     def test_a_volume_that_is_lost_gets_another_home(self):
@@ -158,37 +158,37 @@ class RecordsTest(Base):
             'host': 'c@l', 'binary': 'cinder-volume', 'topic': 't',
             'availability_zone': 'zone'})
         volume = self.reload()
-        self.records.give_up(volume, 'c@l#p')
+        self.decommission.give_up(volume, 'c@l#p')
         after = self.reload()
         self.assertEqual(('c@l#p', 'error', 'zone', volume.name), (
             after.host, after.status, after.availability_zone, after.name))
         self.assertEqual([after.id], [
-            each.id for each in self.records.volumes_of('c@l')])
-        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+            each.id for each in self.volumes.volumes_of('c@l')])
+        self.assertRaises(exceptions.StaleMove, self.decommission.give_up,
                           volume, 'd@l#p')
         self.assertEqual('c@l#p', self.reload().host)
 
     def test_a_volume_that_has_moved_is_not_given_up(self):
         before = self.reload()
-        self.records.commit(self.begin())
-        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+        self.moves.commit(self.begin())
+        self.assertRaises(exceptions.StaleMove, self.decommission.give_up,
                           before, 'c@l#p')
         self.assertEqual(B + '#p', self.reload().host)
 
     def test_a_service_is_forgotten(self):
         utils.create_service(self.context, {
             'host': B, 'binary': 'cinder-volume', 'topic': 't'})
-        self.assertIn(B, self.records.services())
-        self.assertTrue(self.records.forget_service(B))
-        self.assertNotIn(B, self.records.services())
-        self.assertFalse(self.records.forget_service(B))
+        self.assertIn(B, self.services.by_host())
+        self.assertTrue(self.decommission.forget_service(B))
+        self.assertNotIn(B, self.services.by_host())
+        self.assertFalse(self.decommission.forget_service(B))
 
     def test_begin_at_a_stale_home(self):
         stale = self.reload()
         self.volume.host = B + '#p'
         self.volume.save()
         self.assertRaises(
-            exceptions.StaleMove, self.records.begin, stale, B + '#p',
+            exceptions.StaleMove, self.moves.begin, stale, B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
 
     def test_no_tenant_sees_a_shadow(self):
@@ -200,7 +200,7 @@ class RecordsTest(Base):
 
         def seen():
             volumes = api.API()
-            with moves.main_context_manager.reader.using(self.context):
+            with base.main_context_manager.reader.using(self.context):
                 # Cinder 27 and 28 have it behind an interface.
                 used = getattr(db_api, 'IMPL', db_api)._sync_gigabytes(
                     self.context, 'project')
@@ -209,14 +209,14 @@ class RecordsTest(Base):
         before = seen()
         self.assertEqual(([self.volume.id], (1, 1)), before[:2])
         shadow = self.begin().shadow_id
-        self.records.commit(self.records.get_move(shadow))
+        self.moves.commit(self.moves.get_move(shadow))
         self.assertEqual(before, seen())
         self.assertRaises(exception.VolumeNotFound, api.API().get, owner,
                           shadow)
 
     def test_commit_swaps_and_nothing_else(self):
         before = self.reload()
-        moving = self.records.commit(self.begin())
+        moving = self.moves.commit(self.begin())
         after = self.reload()
         self.assertTrue(moving.committed)
         self.assertEqual((A, B), (moving.source, moving.destination))
@@ -230,16 +230,16 @@ class RecordsTest(Base):
 
     def test_commit_twice_has_one_winner(self):
         moving = self.begin()
-        self.records.commit(moving)
-        self.assertRaises(exceptions.StaleMove, self.records.commit,
+        self.moves.commit(moving)
+        self.assertRaises(exceptions.StaleMove, self.moves.commit,
                           moving)
 
     def test_volume_that_another_node_has_by_now(self):
         """Its row has another LV then: that would be given away."""
         moving = self.begin()
-        for act, found in ((self.records.commit, moving),
-                           (self.records.roll_back, None)):
-            found = found or self.records.commit(moving)
+        for act, found in ((self.moves.commit, moving),
+                           (self.moves.roll_back, None)):
+            found = found or self.moves.commit(moving)
             volume = self.reload()
             before, volume.host = volume.host, 'c@l#p'
             volume.save()
@@ -250,33 +250,33 @@ class RecordsTest(Base):
 
     def test_commit_after_a_failure_is_refused(self):
         moving = self.begin()
-        self.records.advance(moving, Event.FAILED)
-        self.assertRaises(exceptions.StaleMove, self.records.commit,
+        self.moves.advance(moving, Event.FAILED)
+        self.assertRaises(exceptions.StaleMove, self.moves.commit,
                           moving)
         self.assertEqual(A + '#p', self.reload().host)
 
     def test_advance_compares(self):
         moving = self.begin()
-        self.records.advance(moving, Event.FAILED)
-        self.assertRaises(exceptions.StaleMove, self.records.advance,
+        self.moves.advance(moving, Event.FAILED)
+        self.assertRaises(exceptions.StaleMove, self.moves.advance,
                           moving, Event.FAILED)
 
     def test_a_commit_whose_answer_was_lost_is_seen(self):
         before = self.begin()
-        after = self.records.commit(before)
+        after = self.moves.commit(before)
         self.assertEqual(before.token, after.token)
-        self.assertRaises(exceptions.StaleMove, self.records.advance,
+        self.assertRaises(exceptions.StaleMove, self.moves.advance,
                           before, Event.FAILED)
-        self.assertEqual(after, self.records.get_move(before.shadow_id))
+        self.assertEqual(after, self.moves.get_move(before.shadow_id))
 
     def test_finish_compares_the_identities(self):
-        back = self.records.roll_back(self.records.commit(self.begin()))
-        shadow = self.records.volume(back.shadow_id)
+        back = self.moves.roll_back(self.moves.commit(self.begin()))
+        shadow = self.volumes.volume(back.shadow_id)
         shadow.name_id = back.volume_id
         shadow.save()
-        self.assertRaises(exceptions.StaleMove, self.records.finish,
+        self.assertRaises(exceptions.StaleMove, self.moves.finish,
                           back, Event.DESTINATION_REMOVED)
-        self.assertTrue(self.records.is_move(back.shadow_id))
+        self.assertTrue(self.moves.is_move(back.shadow_id))
 
     def test_what_cinder_migrates_is_left_alone(self):
         self.volume.migration_status = 'migrating'
@@ -286,51 +286,51 @@ class RecordsTest(Base):
 
     def test_a_record_that_cannot_be_read_stops_no_other(self):
         moving = self.begin()
-        broken = self.records.volume(moving.shadow_id)
+        broken = self.volumes.volume(moving.shadow_id)
         broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
         broken.save()
         self.volume = utils.create_volume(
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
         other = self.begin()
-        self.assertEqual([other], self.records.moves_of(A))
-        self.assertTrue(self.records.is_move(moving.shadow_id))
-        for look in (self.records.move_of, self.records.remains_of):
+        self.assertEqual([other], self.moves.moves_of(A))
+        self.assertTrue(self.moves.is_move(moving.shadow_id))
+        for look in (self.moves.move_of, self.moves.pending_cleanups):
             self.assertRaises(exceptions.InvalidToken, look,
                               moving.volume_id)
         self.assertRaises(
-            exceptions.InvalidToken, self.records.begin,
-            self.records.volume(moving.volume_id), B + '#p',
+            exceptions.InvalidToken, self.moves.begin,
+            self.volumes.volume(moving.volume_id), B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
 
     def test_roll_back_restores_the_identities(self):
         before = self.reload()
-        back = self.records.roll_back(self.records.commit(self.begin()))
+        back = self.moves.roll_back(self.moves.commit(self.begin()))
         after = self.reload()
         self.assertEqual((Phase.ROLLING_BACK, False, A, B), (
             back.phase, back.committed, back.source, back.destination))
         for column in ('host', 'name', 'name_id'):
             self.assertEqual(getattr(before, column),
                              getattr(after, column))
-        self.records.finish(back, Event.DESTINATION_REMOVED)
-        self.assertIsNone(self.records.move_of(self.volume.id))
+        self.moves.finish(back, Event.DESTINATION_REMOVED)
+        self.assertIsNone(self.moves.move_of(self.volume.id))
         self.assertIsNone(self.reload().migration_status)
 
     def test_no_way_back_once_hydrating(self):
-        moving = self.records.advance(
-            self.records.commit(self.begin()), Event.SOURCE_DETACHED)
+        moving = self.moves.advance(
+            self.moves.commit(self.begin()), Event.SOURCE_DETACHED)
         self.assertRaises(exceptions.InvalidTransition,
-                          self.records.roll_back, moving)
+                          self.moves.roll_back, moving)
 
     def test_there_and_back_again(self):
         for host in (B, A, B):
-            moving = self.records.begin(
+            moving = self.moves.begin(
                 self.reload(), host + '#p', Event.MOVE_BEGUN, GEOMETRY,
                 lambda shadow: 'portal,1 iqn 0', 'CHAP u s', 'i')
-            moving = self.records.commit(moving)
+            moving = self.moves.commit(moving)
             for event in (Event.HYDRATED, Event.DRAINED):
-                moving = self.records.advance(moving, event)
-            self.records.finish(moving, Event.SOURCE_REMOVED)
+                moving = self.moves.advance(moving, event)
+            self.moves.finish(moving, Event.SOURCE_REMOVED)
             volume = self.reload()
             self.assertEqual(host + '#p', volume.host)
             self.assertEqual('volume-' + moving.shadow_id, volume.name)
@@ -338,16 +338,16 @@ class RecordsTest(Base):
 
     def test_the_secret_goes_with_the_move(self):
         moving = self.begin()
-        failed = self.records.advance(moving, Event.FAILED)
-        self.records.finish(failed, Event.DESTINATION_REMOVED)
+        failed = self.moves.advance(moving, Event.FAILED)
+        self.moves.finish(failed, Event.DESTINATION_REMOVED)
         row = objects.Volume.get_by_id(
             self.context.elevated(read_deleted='yes'), moving.shadow_id)
         self.assertIsNone(row.provider_auth)
 
     def test_move_of_a_volume_that_was_deleted(self):
-        moving = self.records.commit(self.begin())
+        moving = self.moves.commit(self.begin())
         self.volume.destroy()
-        found = self.records.get_move(moving.shadow_id)
+        found = self.moves.get_move(moving.shadow_id)
         self.assertEqual(A, found.source)
         self.assertEqual('', found.destination)
 
@@ -363,7 +363,7 @@ class RecordsTest(Base):
         return found.id
 
     def drop(self, attachment):
-        self.records.drop_attachment(self.volume.id, attachment)
+        self.attachments.drop_attachment(self.volume.id, attachment)
         return {each.id for each in self.reload().volume_attachment}
 
     def test_a_refused_attachment_is_dropped(self):
@@ -413,21 +413,21 @@ class RecordsTest(Base):
     def test_a_host_with_its_pool_is_no_node_to_forget(self):
         # nodes().get('a@l#p') is None, so it is not refused as "up".
         self.assertEqual([], forget.plan(
-            self.records, A + '#p', 'c@l#p', lambda move: None))
+            self.db, A + '#p', 'c@l#p', lambda move: None))
 
     def test_a_host_that_is_alike_is_not_forgotten(self):
         self.volume.host = 'node-1@l#p'
         self.volume.save()
         self.assertEqual([], forget.plan(
-            self.records, 'node_1@l', 'c@l#p', lambda move: None))
+            self.db, 'node_1@l', 'c@l#p', lambda move: None))
 
     def test_not_given_up_while_a_move_from_it_is_begun(self):
         moving = self.begin()
         volume = self.reload()
         self.assertRaises(exceptions.StaleMove,
-                          self.records.give_up, volume, 'c@l#p')
+                          self.decommission.give_up, volume, 'c@l#p')
         # The operator repeats the command: it must see the move as A's.
         self.assertEqual([A], [each.source for each in
-                               self.records.moves_of(A)])
-        self.records.advance(moving, Event.FAILED)
-        self.records.give_up(volume, 'c@l#p')
+                               self.moves.moves_of(A)])
+        self.moves.advance(moving, Event.FAILED)
+        self.decommission.give_up(volume, 'c@l#p')

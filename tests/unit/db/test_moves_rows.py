@@ -23,10 +23,11 @@ from sqlalchemy import orm
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
+from cinder_localclone.db import base
 from cinder_localclone.db import moves
 from tests.helpers import records_case
 
-models = moves.models
+models = base.models
 A, B, GEOMETRY = records_case.A, records_case.B, records_case.GEOMETRY
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
@@ -38,14 +39,14 @@ THERE = (B + '#p', 'zone b', fake.UUID2, 'id b', 'geometry b')
 
 
 def store(volume_id, **columns):
-    with moves.main_context_manager.writer.using(
+    with base.main_context_manager.writer.using(
             context.get_admin_context()) as session:
         session.query(models.Volume).filter_by(id=volume_id).update(columns)
 
 
 def rows():
     """All rows of volumes, deleted ones among them; not when of changes."""
-    with moves.main_context_manager.reader.using(
+    with base.main_context_manager.reader.using(
             context.get_admin_context()) as session:
         found = session.execute(sqlalchemy.select(models.Volume.__table__))
         return {row['id']: {column: value for column, value in row.items()
@@ -68,7 +69,7 @@ class Base(records_case.Base):
         self.add_services()
         self.neighbour = utils.create_volume(
             self.context, host=A + '#p', size=7, volume_type_id=None)
-        self.records.begin(
+        self.moves.begin(
             self.neighbour, 'c@l#p', Event.MOVE_BEGUN, GEOMETRY,
             lambda shadow: 'neighbour', 'CHAP n n', 'n')
         self.volume = utils.create_volume(
@@ -158,22 +159,22 @@ class RowsTest(Base):
             'volume-' + self.volume.id, 'volume-' + move.shadow_id, 3,
             'portal,1 iqn:%s 0' % move.shadow_id, 'CHAP u s', 'i', 3)
         self.assertEqual([expected] * 3, [
-            move, self.records.move_of(self.volume.id),
-            self.records.get_move(move.shadow_id)])
+            move, self.moves.move_of(self.volume.id),
+            self.moves.get_move(move.shadow_id)])
 
     def test_an_encrypted_volume(self):
         """Its shadow says how much longer both bodies are."""
         text = 'lc2:luks2:16777216:live:::key'
         store(self.volume.id, provider_id=text)
         move = self.begin(Event.LIVE_MOVE_BEGUN)
-        for change in (self.records.get_move, self.records.commit,
-                       self.records.roll_back):
-            move = change(move.shadow_id if change == self.records.get_move
+        for change in (self.moves.get_move, self.moves.commit,
+                       self.moves.roll_back):
+            move = change(move.shadow_id if change == self.moves.get_move
                           else move)
             self.assertEqual((3 << 30) + (16 << 20), move.size_bytes)
             self.assertEqual(text, rows()[self.volume.id]['provider_id'])
         self.volume.destroy()
-        self.assertEqual(16 << 20, self.records.get_move(
+        self.assertEqual(16 << 20, self.moves.get_move(
             move.shadow_id).extra_bytes)
 
     def test_encryption_that_is_not_known_here(self):
@@ -183,15 +184,15 @@ class RowsTest(Base):
         store(self.volume.id, provider_id=None)
         move = self.begin()
         store(move.shadow_id, provider_id=text)
-        self.assertRaises(exceptions.InvalidToken, self.records.get_move,
+        self.assertRaises(exceptions.InvalidToken, self.moves.get_move,
                           move.shadow_id)
         self.assertNotIn(move.shadow_id, [
-            each.shadow_id for each in self.records.moves()])
+            each.shadow_id for each in self.moves.readable()])
 
     def test_shadow_of_before_there_was_encryption(self):
         move = self.begin()
         store(move.shadow_id, provider_id=None)
-        self.assertEqual(3 << 30, self.records.get_move(
+        self.assertEqual(3 << 30, self.moves.get_move(
             move.shadow_id).volume_bytes)
 
     def test_begin_towards_a_node_without_a_service(self):
@@ -204,13 +205,13 @@ class RowsTest(Base):
         volume = self.reload()
         self.volume.destroy()
         self.check_refused(
-            exceptions.StaleMove, self.records.begin, volume, B + '#p',
+            exceptions.StaleMove, self.moves.begin, volume, B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
 
     def test_there_and_back(self):
         move = self.begin_distinct()
         before = rows()
-        committed = self.records.commit(move)
+        committed = self.moves.commit(move)
         self.assertEqual({
             self.volume.id: {'_name_id': move.shadow_id,
                              'cluster_name': None,
@@ -220,7 +221,7 @@ class RowsTest(Base):
                              **dict(zip(SWAPPED, HERE))}}, changes(before))
         for key in (self.volume.id, move.shadow_id):
             store(key, cluster_name='cluster')
-        back = self.records.roll_back(committed)
+        back = self.moves.roll_back(committed)
         self.assertEqual({
             self.volume.id: {'cluster_name': None},
             move.shadow_id: {
@@ -232,7 +233,7 @@ class RowsTest(Base):
     def test_advance(self):
         move = self.begin_distinct()
         before = rows()
-        after = self.records.advance(move, Event.FAILED)
+        after = self.moves.advance(move, Event.FAILED)
         self.assertEqual({move.shadow_id: {
             'replication_driver_data': str(after.token)}}, changes(before))
 
@@ -241,22 +242,22 @@ class RowsTest(Base):
         'provider_auth': None, 'deleted': True, 'deleted_at': NOW}
 
     def test_finish(self):
-        move = self.drain(self.records.commit(self.begin_distinct()))
+        move = self.drain(self.moves.commit(self.begin_distinct()))
         before = rows()
-        self.records.finish(move, Event.SOURCE_REMOVED)
+        self.moves.finish(move, Event.SOURCE_REMOVED)
         self.assertEqual({
             move.shadow_id: self.FINISHED,
             self.volume.id: {'migration_status': 'success'}},
             changes(before))
-        self.check_refused(exceptions.StaleMove, self.records.finish, move,
+        self.check_refused(exceptions.StaleMove, self.moves.finish, move,
                            Event.SOURCE_REMOVED)
 
     def test_finish_of_one_that_was_rolled_back(self):
-        failed = self.records.advance(self.begin_distinct(), Event.FAILED)
+        failed = self.moves.advance(self.begin_distinct(), Event.FAILED)
         before = rows()
-        self.check_refused(exceptions.InvalidTransition, self.records.finish,
+        self.check_refused(exceptions.InvalidTransition, self.moves.finish,
                            failed, Event.SOURCE_REMOVED)
-        self.records.finish(failed, Event.DESTINATION_REMOVED)
+        self.moves.finish(failed, Event.DESTINATION_REMOVED)
         self.assertEqual({failed.shadow_id: self.FINISHED}, changes(before))
 
     def went_elsewhere(self, _move):
@@ -271,18 +272,18 @@ class RowsTest(Base):
     @ddt.data(went_elsewhere, was_deleted, has_ended)
     def test_rows_that_are_not_as_the_move_says(self, happens):
         move = self.begin_distinct()
-        for change in (self.records.commit, self.records.roll_back):
+        for change in (self.moves.commit, self.moves.roll_back):
             happens(self, move)
             self.check_refused(exceptions.StaleMove, change, move)
-            if change == self.records.commit:
+            if change == self.moves.commit:
                 store(self.volume.id, host=A + '#p', deleted=False)
                 store(move.shadow_id, deleted=False)
-                move = self.records.commit(move)
+                move = self.moves.commit(move)
 
     def test_commit_of_one_whose_volume_was_given_up_to_its_source(self):
-        move = self.records.commit(self.begin_distinct())
-        self.records.give_up(self.reload(), A + '#p')
-        self.check_refused(exceptions.StaleMove, self.records.commit, move)
+        move = self.moves.commit(self.begin_distinct())
+        self.decommission.give_up(self.reload(), A + '#p')
+        self.check_refused(exceptions.StaleMove, self.moves.commit, move)
 
     @ddt.data(*itertools.product(('commit', 'roll_back'), (False, True)))
     @ddt.unpack
@@ -290,65 +291,65 @@ class RowsTest(Base):
         """The database rolls back what it did with the other."""
         move = self.begin_distinct()
         if change == 'roll_back':
-            move = self.records.commit(move)
-        with moves.main_context_manager.writer.using(
+            move = self.moves.commit(move)
+        with base.main_context_manager.writer.using(
                 self.context) as session:
             session.execute(sqlalchemy.text(
                 'CREATE TRIGGER fails BEFORE UPDATE ON volumes '
                 'WHEN OLD.id = "%s" BEGIN SELECT RAISE(ABORT, "it"); END' %
                 sorted((move.volume_id, move.shadow_id))[second]))
         self.check_refused(db_exception.DBError,
-                           getattr(self.records, change), move)
+                           getattr(self.moves, change), move)
 
     def test_give_up(self):
         before, volume = rows(), self.reload()
-        self.records.give_up(volume, B + '#p')
+        self.decommission.give_up(volume, B + '#p')
         self.assertEqual({self.volume.id: {
             'host': B + '#p', 'cluster_name': None, 'status': 'error',
             'service_uuid': fake.UUID2, 'availability_zone': 'zone b'}},
             changes(before))
-        self.check_refused(exceptions.StaleMove, self.records.give_up,
+        self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, 'c@l#p')
 
     def test_give_up_what_has_moved_there_and_back(self):
         volume = self.reload()
         store(self.volume.id, _name_id=fake.UUID5)
-        self.check_refused(exceptions.StaleMove, self.records.give_up,
+        self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, B + '#p')
 
     def test_give_up_what_is_gone(self):
         volume = self.reload()
         self.volume.destroy()
-        self.check_refused(exceptions.StaleMove, self.records.give_up,
+        self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, B + '#p')
 
     def test_give_up_beside_remains_and_a_committed_move(self):
-        self.records.advance(self.begin(), Event.FAILED)
-        self.records.commit(self.begin())
-        self.records.give_up(self.reload(), 'c@l#p')
+        self.moves.advance(self.begin(), Event.FAILED)
+        self.moves.commit(self.begin())
+        self.decommission.give_up(self.reload(), 'c@l#p')
         self.assertEqual('c@l#p', self.reload().host)
 
 
 class ReadsTest(Base):
 
     def test_what_only_looks_like_a_move(self):
-        neighbours, = self.records.moves()
+        neighbours, = self.moves.readable()
         self.assertEqual(self.neighbour.id, neighbours.volume_id)
-        self.assertIsNone(self.records.move_of(self.volume.id))
-        self.assertEqual([], self.records.remains_of(self.volume.id))
+        self.assertIsNone(self.moves.move_of(self.volume.id))
+        self.assertEqual([], self.moves.pending_cleanups(self.volume.id))
         for shadow_id in (*self.strangers, self.volume.id, fake.UUID5):
-            self.assertFalse(self.records.is_move(shadow_id))
-            self.assertIsNone(self.records.get_move(shadow_id))
+            self.assertFalse(self.moves.is_move(shadow_id))
+            self.assertIsNone(self.moves.get_move(shadow_id))
         move = self.begin()
-        self.assertTrue(self.records.is_move(move.shadow_id))
+        self.assertTrue(self.moves.is_move(move.shadow_id))
         self.assertEqual({move.shadow_id, neighbours.shadow_id}, {
-            each.shadow_id for each in self.records.moves()})
+            each.shadow_id for each in self.moves.readable()})
 
     def test_a_volume_that_is_gone_before_the_commit(self):
         move = self.begin()
         self.volume.destroy()
-        self.assertIsNone(self.records.volume(self.volume.id))
-        found = self.records.get_move(move.shadow_id)
+        self.assertIsNone(self.volumes.volume(self.volume.id))
+        found = self.moves.get_move(move.shadow_id)
         self.assertEqual(('', '', B, move.destination_lv), (
             found.source, found.source_lv, found.destination,
             found.destination_lv))
@@ -356,7 +357,7 @@ class ReadsTest(Base):
     def test_services(self):
         utils.create_service(self.context, {
             'host': 'controller', 'binary': 'cinder-scheduler', 'topic': 't'})
-        self.assertEqual({A: True, B: True}, self.records.services())
+        self.assertEqual({A: True, B: True}, self.services.by_host())
 
 
 @ddt.ddt
@@ -380,9 +381,9 @@ class LocksTest(Base):
 
     def test_begin_and_giving_up_lock_the_volume(self):
         with self.locks() as found:
-            self.records.advance(self.begin(), Event.FAILED)
+            self.moves.advance(self.begin(), Event.FAILED)
             del found[1:]
-            self.records.give_up(self.reload(), B + '#p')
+            self.decommission.give_up(self.reload(), B + '#p')
         self.assertEqual([self.volume.id] * 2, found)
 
     @ddt.data((LOWEST % 1, LOWEST % 2), (HIGHEST % 1, HIGHEST % 2))
@@ -393,19 +394,19 @@ class LocksTest(Base):
         with mock.patch.object(moves, 'uuid') as uuid:
             uuid.uuid4.side_effect = shadow_ids
             with self.locks() as found:
-                self.records.finish(self.drain(self.records.commit(
+                self.moves.finish(self.drain(self.moves.commit(
                     self.begin())), Event.SOURCE_REMOVED)
             self.assertEqual([self.volume.id] + first * 5, found)
             with self.locks() as found:
-                self.records.finish(self.records.roll_back(
-                    self.records.commit(self.begin())),
+                self.moves.finish(self.moves.roll_back(
+                    self.moves.commit(self.begin())),
                     Event.DESTINATION_REMOVED)
             self.assertEqual([self.volume.id] + second * 3, found)
 
     def test_what_only_reads_locks_nothing(self):
         move = self.begin()
         with self.locks() as found:
-            self.records.move_of(self.volume.id)
-            self.records.get_move(move.shadow_id)
-            self.records.moves()
+            self.moves.move_of(self.volume.id)
+            self.moves.get_move(move.shadow_id)
+            self.moves.readable()
         self.assertEqual([], found)

@@ -14,8 +14,8 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
-from cinder_localclone.db import inventory
 from tests.helpers import database
+from tests.helpers import records_case
 
 GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
@@ -28,13 +28,13 @@ class Base(database.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = inventory.OperatorRecords()
+        records_case.use(self)
         self.row = utils.create_volume(
             self.context, host=A + '#p', size=1, status='available',
             volume_type_id=None)
 
     def volume(self):
-        return self.records.volume(self.row.id)
+        return self.volumes.volume(self.row.id)
 
     def states(self):
         volume = self.volume()
@@ -46,7 +46,7 @@ class Base(database.TestCase):
         volume.save()
 
     def begin(self, asked_by, event=Event.MOVE_BEGUN):
-        return self.records.begin(
+        return self.moves.begin(
             self.volume(), B + '#p', event, GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
             asked_by)
@@ -63,11 +63,11 @@ class HeldTest(Base):
         self.set(migration_status='success')
         moving = self.begin(Asked.DRAIN)
         self.assertEqual(('maintenance', None), self.states())
-        self.records.commit(moving)
+        self.moves.commit(moving)
         self.assertEqual(('available', None), self.states())
 
     def test_failed(self):
-        self.records.advance(self.begin(Asked.DRAIN), Event.FAILED)
+        self.moves.advance(self.begin(Asked.DRAIN), Event.FAILED)
         self.assertEqual(('available', None), self.states())
 
     @ddt.data('available', 'maintenance', 'retyping')
@@ -78,17 +78,17 @@ class HeldTest(Base):
         self.assertEqual(
             ('maintenance' if status == 'available' else status,
              'migrating'), self.states())
-        moving = self.records.commit(moving)
+        moving = self.moves.commit(moving)
         self.assertEqual((status, 'migrating'), self.states())
         for event in (Event.HYDRATED, Event.DRAINED):
-            moving = self.records.advance(moving, event)
-        self.records.finish(moving, Event.SOURCE_REMOVED)
+            moving = self.moves.advance(moving, event)
+        self.moves.finish(moving, Event.SOURCE_REMOVED)
         self.assertEqual((status, 'migrating'), self.states())
 
     @ddt.data('available', 'maintenance', 'retyping')
     def test_migration_that_fails(self, status):
         self.set(status=status, migration_status='migrating')
-        self.records.advance(self.begin(Asked.MIGRATION), Event.FAILED)
+        self.moves.advance(self.begin(Asked.MIGRATION), Event.FAILED)
         self.assertEqual((status, 'migrating'), self.states())
 
     @ddt.data(
@@ -112,21 +112,21 @@ class HeldTest(Base):
         before = self.states()
         self.assertRaises(exceptions.StaleMove, self.begin, asked_by)
         self.assertEqual(before, self.states())
-        self.assertEqual([], self.records.moves())
+        self.assertEqual([], self.moves.readable())
 
     @ddt.data('deleting', 'available', 'error')
     def test_what_was_taken_by_force_is_lost(self, status):
         moving = self.begin(Asked.DRAIN)
         self.set(status=status)
-        self.assertRaises(exceptions.StaleMove, self.records.commit, moving)
+        self.assertRaises(exceptions.StaleMove, self.moves.commit, moving)
         self.assertEqual(A + '#p', self.volume().host)
-        self.records.advance(moving, Event.FAILED)
+        self.moves.advance(moving, Event.FAILED)
         self.assertEqual((status, None), self.states())
 
     def test_an_attach_may_reset_what_it_likes(self):
         moving = self.begin(Asked.ATTACH)
         self.set(status='reserved')
-        self.records.commit(moving)
+        self.moves.commit(moving)
         self.assertEqual(('reserved', None), self.states())
 
     def test_cinder_accepts_nothing_while_it_is_held(self):
@@ -140,7 +140,7 @@ class HeldTest(Base):
                 lambda: cinder.attachment_create(
                     self.context, self.volume(), self.row.id)):
             self.assertRaises(exception.Invalid, request)
-        self.records.commit(moving)
+        self.moves.commit(moving)
         cinder.extend(self.context, self.volume(), 2)
         self.assertEqual('extending', self.volume().status)
 
@@ -162,11 +162,11 @@ class NodeTest(Base):
     """What the operator's command asks of a node."""
 
     def test_service(self):
-        self.assertIsNone(self.records.service(A))
+        self.assertIsNone(self.inventory.service(A))
         utils.create_service(self.context, {
             'host': A, 'binary': 'cinder-volume', 'topic': 't',
             'availability_zone': 'zone', 'disabled': True})
-        found = self.records.service(A)
+        found = self.inventory.service(A)
         self.assertEqual((True, 'zone'), (found.disabled, found.zone))
 
     def test_snapshots_on_a_node(self):
@@ -175,15 +175,15 @@ class NodeTest(Base):
             for where in ('lc1:' + A, 'lc1:' + B, None, 'lc1:' + A)]
         made[3].destroy()
         self.assertEqual({made[0].id: self.row.id},
-                         self.records.snapshots_on(A))
+                         self.decommission.snapshots_on(A))
         for each in made[:3]:
-            self.records.give_up_snapshot(each.id, A)
+            self.decommission.give_up_snapshot(each.id, A)
         self.assertEqual(['error', 'creating', 'creating'], [
-            self.records.snapshot(each.id).status for each in made[:3]])
+            self.snapshots.snapshot(each.id).status for each in made[:3]])
         self.set_status(made[0], 'deleting')
-        self.records.give_up_snapshot(made[0].id, A)
+        self.decommission.give_up_snapshot(made[0].id, A)
         self.assertEqual('deleting',
-                         self.records.snapshot(made[0].id).status)
+                         self.snapshots.snapshot(made[0].id).status)
 
     @staticmethod
     def set_status(snapshot, status):

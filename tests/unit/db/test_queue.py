@@ -12,7 +12,7 @@ import sqlalchemy
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 from tests.helpers import records_case
 
 A, B = records_case.A, records_case.B
@@ -29,8 +29,8 @@ class CopiesTest(records_case.Base):
     def copying(self, volume=None, **how):
         """A move whose volume is being copied."""
         volume = volume or self.volume
-        return self.records.commit(self.records.begin(
-            self.records.volume(volume.id), how.pop('host', B) + '#p',
+        return self.moves.commit(self.moves.begin(
+            self.volumes.volume(volume.id), how.pop('host', B) + '#p',
             Event.MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
 
@@ -39,7 +39,7 @@ class CopiesTest(records_case.Base):
                                    volume_type_id=None, **more)
 
     def entry(self):
-        found, = self.records.copies(A)
+        found, = self.queue.copies(A)
         return found
 
     def test_ends_and_ids(self):
@@ -49,8 +49,8 @@ class CopiesTest(records_case.Base):
                 found.shadow_id, found.volume_id, found.source,
                 found.destination, found.attached, found.awaited,
                 found.stalled))
-        self.assertEqual([found], self.records.copies('x@l'))
-        self.assertEqual([], self.records.copies('a@other'))
+        self.assertEqual([found], self.queue.copies('x@l'))
+        self.assertEqual([], self.queue.copies('a@other'))
 
     def test_when_it_began(self):
         # Whatever the time zone of a node, and wherever the volume was made.
@@ -61,22 +61,22 @@ class CopiesTest(records_case.Base):
 
     def test_only_what_may_have_something_to_copy(self):
         others = [self.another() for _each in range(2)]
-        self.records.begin(  # not committed
-            self.records.volume(others[0].id), B + '#p', Event.MOVE_BEGUN,
+        self.moves.begin(  # not committed
+            self.volumes.volume(others[0].id), B + '#p', Event.MOVE_BEGUN,
             records_case.GEOMETRY, lambda shadow: 'p,1 i 0', 'CHAP u s', 'i')
-        self.records.commit(self.records.begin(  # a live move
-            self.records.volume(others[1].id), B + '#p',
+        self.moves.commit(self.moves.begin(  # a live move
+            self.volumes.volume(others[1].id), B + '#p',
             Event.LIVE_MOVE_BEGUN, records_case.GEOMETRY,
             lambda shadow: 'p,1 i 0', 'CHAP u s', 'i'))
         self.assertEqual(self.volume.id, self.entry().volume_id)
-        move = self.records.advance(self.move, Event.HYDRATED)
-        self.assertEqual([], self.records.copies(A))
-        self.records.advance(move, Event.DRAINED)
-        self.assertEqual([], self.records.copies(A))
+        move = self.moves.advance(self.move, Event.HYDRATED)
+        self.assertEqual([], self.queue.copies(A))
+        self.moves.advance(move, Event.DRAINED)
+        self.assertEqual([], self.queue.copies(A))
 
     def test_a_volume_that_is_gone(self):
-        self.records.volume(self.volume.id).destroy()
-        self.assertEqual([], self.records.copies(A))
+        self.volumes.volume(self.volume.id).destroy()
+        self.assertEqual([], self.queue.copies(A))
 
     def test_attached(self):
         for instance, attached in ((None, False), (INSTANCE, True)):
@@ -138,33 +138,33 @@ class CopiesTest(records_case.Base):
         self.assertEqual((False, False), (found.attached, found.awaited))
 
     def test_stalled(self):
-        self.records.note_stalled(self.move, True)
+        self.queue.note_stalled(self.move, True)
         self.assertAlmostEqual(timeutils.utcnow_ts(), self.entry().stalled,
                                delta=60)
-        self.records.note_stalled(self.move, False)
+        self.queue.note_stalled(self.move, False)
         self.assertEqual(0, self.entry().stalled)
 
     def test_who_asked_for_it_stays_on_record(self):
-        self.records.note_stalled(self.move, True)
-        self.assertIs(self.move.asked_by, self.records.get_move(
+        self.queue.note_stalled(self.move, True)
+        self.assertIs(self.move.asked_by, self.moves.get_move(
             self.move.shadow_id).asked_by)
-        with moves.main_context_manager.writer.using(
+        with base.main_context_manager.writer.using(
                 self.context) as session:
-            session.query(moves.models.Volume).filter_by(
+            session.query(base.models.Volume).filter_by(
                 id=self.move.shadow_id).update(
                     {'replication_extended_status': 'follow'})
         for stalled in (True, False):
-            self.records.note_stalled(self.move, stalled)
-            self.assertTrue(self.records.get_move(
+            self.queue.note_stalled(self.move, stalled)
+            self.assertTrue(self.moves.get_move(
                 self.move.shadow_id).follows)
 
     def test_stalled_is_no_news_of_another_move(self):
-        self.records.advance(self.move, Event.HYDRATED)
-        self.assertRaises(exceptions.StaleMove, self.records.note_stalled,
+        self.moves.advance(self.move, Event.HYDRATED)
+        self.assertRaises(exceptions.StaleMove, self.queue.note_stalled,
                           self.move, True)
 
     def test_what_somebody_else_has_written_there(self):
-        row = self.records.volume(self.move.shadow_id)
+        row = self.volumes.volume(self.move.shadow_id)
         row.replication_extended_status = 'whatever'
         row.save()
         self.assertEqual(0, self.entry().stalled)
@@ -174,11 +174,11 @@ class CopiesTest(records_case.Base):
 
         def count(*_args):
             asked.append(1)
-        engine = moves.main_context_manager.writer.get_engine()
+        engine = base.main_context_manager.writer.get_engine()
         sqlalchemy.event.listen(engine, 'before_cursor_execute', count)
         self.addCleanup(sqlalchemy.event.remove, engine,
                         'before_cursor_execute', count)
-        looks = self.records.copies, self.records.moves_of
+        looks = self.queue.copies, self.moves.moves_of
         before = []
         for look in looks:
             del asked[:]

@@ -6,7 +6,6 @@ from cinder.volume import volume_types
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import volume_types as encryption_types
-from cinder_localclone.db import secrets
 from tests.helpers import records_case
 
 A, B, FAR = 'a@l', 'b@l', 'a@other'
@@ -19,36 +18,32 @@ def recorded(key, live=True):
 
 class SecretsInUseTest(records_case.Base):
 
-    def setUp(self):
-        super().setUp()
-        self.records = secrets.SecretRecords()
-
     def create(self, host=A + '#l', **more):
         return utils.create_volume(self.context, host=host, **more)
 
     def used(self, *without):
-        return self.records.secrets_in_use(without)
+        return self.secrets.secrets_in_use(without)
 
     def test_volumes(self):
         volume, other = self.create(), self.create(B + '#l')
         self.assertEqual(set(), self.used())
-        self.records.record(volume.id, recorded('k1'))
-        self.records.record(other.id, recorded('k2', False))
+        self.secrets.record(volume.id, recorded('k1'))
+        self.secrets.record(other.id, recorded('k2', False))
         self.assertEqual({'k1', 'k2'}, self.used())
         self.assertEqual({'k2'}, self.used(volume.id))
         volume.refresh()
         self.assertEqual(recorded('k1'), encryption_types.Recorded.parse(
             volume.provider_id))
-        self.assertRaises(exceptions.TooLate, self.records.record, volume.id,
+        self.assertRaises(exceptions.TooLate, self.secrets.record, volume.id,
                           recorded('k3'), recorded('k2'))
-        self.records.record(  # its next one
+        self.secrets.record(  # its next one
             volume.id, recorded('k3'), recorded('k1'))
         self.assertEqual({'k2', 'k3'}, self.used())
         other.destroy()
         self.assertEqual({'k3'}, self.used())
-        self.assertRaises(exceptions.TooLate, self.records.record, other.id,
+        self.assertRaises(exceptions.TooLate, self.secrets.record, other.id,
                           recorded('k'), recorded('k2', False))
-        self.assertRaises(exceptions.TooLate, self.records.record, NONE,
+        self.assertRaises(exceptions.TooLate, self.secrets.record, NONE,
                           recorded('k'))
 
     def test_offered(self):
@@ -56,23 +51,22 @@ class SecretsInUseTest(records_case.Base):
                 ({'localclone:pace': 'full'}, False),
                 ({'localclone:encryption': 'luks2'}, True)):
             kind = volume_types.create(self.context, 'a', specs)
-            self.assertEqual(offered, self.records.is_encryption_offered())
+            self.assertEqual(offered, self.inventory.is_encryption_offered())
             volume_types.destroy(self.context, kind.id)
-        self.assertFalse(self.records.is_encryption_offered())
+        self.assertFalse(self.inventory.is_encryption_offered())
 
     def test_snapshots(self):
         volume = self.create()
         snapshot = utils.create_snapshot(
             self.context, volume.id, provider_location='lc1:' + B)
-        self.records.record_snapshot(snapshot.id, recorded('k1'))
-        self.records.record(volume.id, recorded('k2'))
+        snapshot.update({'provider_id': str(recorded('k1'))})
+        snapshot.save()
+        self.secrets.record(volume.id, recorded('k2'))
         self.assertEqual({'k1', 'k2'}, self.used())
         # Its header opens with that, whatever becomes of the volume.
         self.assertEqual({'k1'}, self.used(volume.id))
         snapshot.destroy()
         self.assertEqual({'k2'}, self.used())
-        self.assertRaises(exceptions.TooLate, self.records.record_snapshot,
-                          snapshot.id, recorded('k'))
 
     def test_others(self):
         """What is another driver's."""
@@ -86,12 +80,12 @@ class SecretsInUseTest(records_case.Base):
         """Also what Cinder has copied from a row there, or to one."""
         volume, other = self.create(), self.create(FAR + '#l')
         for each in (volume, other):
-            self.records.record(each.id, recorded('k'))
+            self.secrets.record(each.id, recorded('k'))
         self.assertEqual({'k'}, self.used(volume.id))
         self.assertEqual(set(), self.used(volume.id, other.id))
-        self.assertEqual(set(), self.records.secrets_in_use(
+        self.assertEqual(set(), self.secrets.secrets_in_use(
             [volume.id], A))
-        self.assertEqual({'k'}, self.records.secrets_in_use(
+        self.assertEqual({'k'}, self.secrets.secrets_in_use(
             [volume.id], FAR))
 
     def test_what_is_not_understood_is_in_use(self):
@@ -105,7 +99,7 @@ class SecretsInUseTest(records_case.Base):
         shadow = self.create(B + '#l',
                              migration_status='target:' + volume.id)
         for each in (volume, shadow):
-            self.records.record(each.id, recorded('k1'))
+            self.secrets.record(each.id, recorded('k1'))
         self.assertEqual({'k1'}, self.used())
         self.assertEqual({'k1'}, self.used(shadow.id))
         self.assertEqual(set(), self.used(volume.id))

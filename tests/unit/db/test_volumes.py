@@ -15,7 +15,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types as encryption_types
-from cinder_localclone.db import moves
+from cinder_localclone.db import base
 from tests.helpers.snapshot_records_case import A
 from tests.helpers.snapshot_records_case import B
 from tests.helpers.snapshot_records_case import C
@@ -34,7 +34,7 @@ class SnapshotTest(Case):
             self.context, self.volume.id, status='creating', volume_size=3)
 
     def found(self):
-        return self.records.snapshot(self.snapshot.id)
+        return self.snapshots.snapshot(self.snapshot.id)
 
     def test_before_anything_is_made(self):
         self.assertEqual(rows.Snapshot(
@@ -43,11 +43,11 @@ class SnapshotTest(Case):
         self.assertEqual('_snapshot-' + self.snapshot.id, self.found().lv)
         self.assertEqual(3 << 30, self.found().size_bytes)
         self.assertFalse(self.found().is_doomed)
-        self.assertIsNone(self.records.snapshot(NONE))
+        self.assertIsNone(self.snapshots.snapshot(NONE))
 
     def test_its_node(self):
-        self.records.locate(self.snapshot.id, A)
-        self.records.locate(self.snapshot.id, B)  # asked again
+        self.snapshots.locate(self.snapshot.id, A)
+        self.snapshots.locate(self.snapshot.id, B)  # asked again
         self.assertEqual(B, self.found().node)
         # What Cinder then saves of its own object does not undo it.
         self.snapshot.status = 'available'
@@ -58,53 +58,53 @@ class SnapshotTest(Case):
             self.context, self.snapshot.id).provider_location)
 
     def test_its_node_has_another_name(self):
-        self.records.locate(self.snapshot.id, A)
+        self.snapshots.locate(self.snapshot.id, A)
         self.snapshot.status = 'available'
         self.snapshot.save()
         for before, node in ((B, A), (A, 'new@l'), (A, 'new@l')):
-            self.records.relocate_snapshot(self.snapshot.id, before, 'new@l')
+            self.snapshots.relocate_snapshot(self.snapshot.id, before, 'new@l')
             self.assertEqual(node, self.found().node)
 
     def test_of_an_encrypted_volume(self):
-        self.records.locate(self.snapshot.id, A, ENCRYPTION)
+        self.snapshots.locate(self.snapshot.id, A, ENCRYPTION)
         self.assertEqual(str(ENCRYPTION), self.found().provider_id)
         self.assertEqual((3 << 30) + (16 << 20), self.found().size_bytes)
         # Asked again, for a volume that is not.
-        self.records.locate(self.snapshot.id, A)
+        self.snapshots.locate(self.snapshot.id, A)
         self.assertEqual(3 << 30, self.found().size_bytes)
 
     @ddt.data('available', 'error', 'deleting')
     def test_late_request(self, status):
         self.snapshot.status = status
         self.snapshot.save()
-        self.assertRaises(exceptions.TooLate, self.records.locate,
+        self.assertRaises(exceptions.TooLate, self.snapshots.locate,
                           self.snapshot.id, A)
         self.assertEqual('', self.found().node)
 
     def test_it_is_deleted(self):
-        self.records.locate(self.snapshot.id, A)
+        self.snapshots.locate(self.snapshot.id, A)
         self.snapshot.status = 'deleting'
         self.snapshot.save()
         self.assertTrue(self.found().is_doomed)
         self.assertFalse(self.found().deleted)
         self.snapshot.destroy()
-        self.assertRaises(exceptions.TooLate, self.records.locate,
+        self.assertRaises(exceptions.TooLate, self.snapshots.locate,
                           self.snapshot.id, B)
         found = self.found()
         self.assertEqual((A, True, True), (found.node, found.deleted,
                                            found.is_doomed))
-        self.assertEqual([], self.records.snapshots_of(self.volume.id))
+        self.assertEqual([], self.snapshots.snapshots_of(self.volume.id))
 
     def test_many(self):
         other = utils.create_snapshot(self.context, self.volume.id,
                                       provider_location='elsewhere:7')
         self.assertEqual({self.snapshot.id: self.found()},
-                         self.records.snapshots([self.snapshot.id, NONE]))
-        self.assertEqual({}, self.records.snapshots([]))
+                         self.snapshots.snapshots([self.snapshot.id, NONE]))
+        self.assertEqual({}, self.snapshots.snapshots([]))
         self.assertEqual(
             {self.snapshot.id, other.id},
-            {each.id for each in self.records.snapshots_of(self.volume.id)})
-        self.assertEqual('', self.records.snapshot(other.id).node)
+            {each.id for each in self.snapshots.snapshots_of(self.volume.id)})
+        self.assertEqual('', self.snapshots.snapshot(other.id).node)
 
     @ddt.data(('snapshot_id', 'creating', True),
               ('temp_snapshot_id', 'creating', True),
@@ -112,13 +112,13 @@ class SnapshotTest(Case):
               ('temp_snapshot_id', 'error', False))
     @ddt.unpack
     def test_a_backup_reads_it(self, column, status, reads):
-        self.assertFalse(self.records.is_being_read(self.snapshot.id))
+        self.assertFalse(self.snapshots.is_being_read(self.snapshot.id))
         backup = utils.create_backup(
             self.context, self.volume.id, status=status,
             **{column: self.snapshot.id})
-        self.assertIs(reads, self.records.is_being_read(self.snapshot.id))
+        self.assertIs(reads, self.snapshots.is_being_read(self.snapshot.id))
         backup.destroy()
-        self.assertFalse(self.records.is_being_read(self.snapshot.id))
+        self.assertFalse(self.snapshots.is_being_read(self.snapshot.id))
 
 
 @ddt.ddt
@@ -127,12 +127,12 @@ class NewbornTest(Case):
     def setUp(self):
         super().setUp()
         self.volume.status = 'creating'
-        self.volume.service_uuid = self.services[A].uuid
+        self.volume.service_uuid = self.service_rows[A].uuid
         self.volume.availability_zone = 'here'
         self.volume.save()
 
     def place(self, old=A, new=B):
-        self.records.place(self.volume.id, old + '#p', new + '#p')
+        self.volumes.place(self.volume.id, old + '#p', new + '#p')
 
     def where(self):
         row = self.reload()
@@ -141,7 +141,7 @@ class NewbornTest(Case):
     def test_there_and_back(self):
         before = self.where()
         self.place()
-        self.assertEqual((B + '#p', 'there', self.services[B].uuid),
+        self.assertEqual((B + '#p', 'there', self.service_rows[B].uuid),
                          self.where())
         # What Cinder saves of its own object afterwards leaves it there.
         self.volume.status = 'available'
@@ -155,27 +155,27 @@ class NewbornTest(Case):
     def test_encrypted_as_its_image(self):
         after = self.volume
         for encryption in (ENCRYPTION, None):
-            after = self.records.set_encryption(after, encryption)
+            after = self.volumes.set_encryption(after, encryption)
             self.assertEqual(encryption, rows.recorded(after))
         # What Cinder saves of its own object afterwards leaves it there.
-        after = self.records.set_encryption(after, ENCRYPTION)
+        after = self.volumes.set_encryption(after, ENCRYPTION)
         self.volume.status = 'available'
         self.volume.save()
         self.assertEqual(str(ENCRYPTION), self.reload().provider_id)
         gone = types.SimpleNamespace(id=NONE, provider_id=None)
         for each in (after, gone):
             self.assertRaises(exceptions.TooLate,
-                              self.records.set_encryption, each, None)
+                              self.volumes.set_encryption, each, None)
 
     def test_encrypted_by_another_node_meanwhile(self):
         other = encryption_types.Recorded(16 << 20, 'of the other')
-        self.records.set_encryption(self.volume, other)
-        self.assertRaises(exceptions.TooLate, self.records.set_encryption,
+        self.volumes.set_encryption(self.volume, other)
+        self.assertRaises(exceptions.TooLate, self.volumes.set_encryption,
                           self.volume, ENCRYPTION)
         self.assertEqual(str(other), self.reload().provider_id)
 
     def test_encrypted_as_its_type_says(self):
-        self.assertIsNone(self.records.wanted_encryption(self.volume))
+        self.assertIsNone(self.volumes.wanted_encryption(self.volume))
         for specs, wanted in (
                 ({'capabilities': 'x'}, None),
                 ({'localclone:encryption': 'luks2'},
@@ -183,14 +183,14 @@ class NewbornTest(Case):
             self.volume.volume_type_id = volume_types.create(
                 self.context, 'type %s' % wanted, specs)['id']
             self.assertEqual(
-                wanted, self.records.wanted_encryption(self.volume))
+                wanted, self.volumes.wanted_encryption(self.volume))
 
     def test_a_pace_matters_to_new_volumes_alone(self):
         self.volume.volume_type_id = volume_types.create(
             self.context, 'type', {'localclone:pace': 'slow'})['id']
-        self.assertIsNone(self.records.wanted_encryption(self.volume))
+        self.assertIsNone(self.volumes.wanted_encryption(self.volume))
         self.assertRaises(
-            encryption_types.InvalidPace, self.records.wanted_encryption,
+            encryption_types.InvalidPace, self.volumes.wanted_encryption,
             self.volume, new=True)
 
     @ddt.data({'status': 'error'}, {'status': 'available'},
@@ -205,7 +205,7 @@ class NewbornTest(Case):
     def test_not_what_is_moving(self):
         moving = self.begin()
         self.assertRaises(exceptions.TooLate, self.place)
-        self.records.advance(moving, Event.FAILED)
+        self.moves.advance(moving, Event.FAILED)
         self.place()
 
     def test_not_what_is_gone(self):
@@ -219,24 +219,24 @@ class NewbornTest(Case):
 
     def test_what_has_become_of_it(self):
         def found():
-            return self.records.newborn(self.volume.id)
+            return self.volumes.last_known(self.volume.id)
         self.assertEqual(rows.Newborn(
             'creating', A, 'volume-' + self.volume.id), found())
-        moving = self.records.commit(self.begin())
+        moving = self.moves.commit(self.begin())
         self.assertEqual((B, 'volume-' + moving.shadow_id),
                          (found().home, found().lv))
         self.volume.destroy()
         self.assertTrue(found().deleted)
-        self.assertIsNone(self.records.newborn(NONE))
+        self.assertIsNone(self.volumes.last_known(NONE))
 
     def test_zones(self):
         self.assertEqual(['here', 'there', 'there', None], [
-            self.records.zone_of(host) for host in (A, B, B + '#p', C)])
+            self.services.zone_of(host) for host in (A, B, B + '#p', C)])
 
     def test_services_are_corrected(self):
         # As Cinder's manager leaves them: of the service that was asked.
-        uuid = self.services[A].uuid
-        other = self.services[B].uuid
+        uuid = self.service_rows[A].uuid
+        other = self.service_rows[B].uuid
         expected = {}
         for host, status, corrected in (
                 (B + '#p', 'available', other), (B + '#p', 'creating', uuid),
@@ -248,16 +248,16 @@ class NewbornTest(Case):
                 self.context, host=host, status=status, service_uuid=uuid,
                 volume_type_id=None)
             expected[row.id] = corrected
-        lvs = {self.records.volume(each).name for each in expected}
-        self.records.correct_services(B, lvs)
-        self.records.correct_services(C, lvs)
+        lvs = {self.volumes.volume(each).name for each in expected}
+        self.volumes.correct_services(B, lvs)
+        self.volumes.correct_services(C, lvs)
         self.assertEqual(expected, {
-            key: self.records.volume(key).service_uuid for key in expected})
+            key: self.volumes.volume(key).service_uuid for key in expected})
         # All nodes look for this every few minutes.
         reading = types.SimpleNamespace(
-            reader=moves.main_context_manager.reader)
-        with mock.patch.object(moves, 'main_context_manager', reading):
-            self.records.correct_services(B, lvs)
+            reader=base.main_context_manager.reader)
+        with mock.patch.object(base, 'main_context_manager', reading):
+            self.volumes.correct_services(B, lvs)
 
 
 class ValuesTest(testtools.TestCase):
@@ -284,18 +284,18 @@ class RevertTest(Case):
         self.volume.refresh()
         self.assertTrue(bool(self.volume.conditional_update(
             {'status': 'reverting'}, {'status': self.volume.status})))
-        self.read = self.records.volume(self.volume.id)
+        self.read = self.volumes.volume(self.volume.id)
 
     def test_another_body_elsewhere(self):
-        after = self.records.replace_body(self.read, NONE, B)
+        after = self.volumes.replace_body(self.read, NONE, B)
         self.assertEqual(
-            (NONE, B, 'there', self.services[B].uuid, 'reverting'),
+            (NONE, B, 'there', self.service_rows[B].uuid, 'reverting'),
             (after.name_id, after.host.partition('#')[0],
              after.availability_zone, after.service_uuid, after.status))
-        self.records.keep(self.volume.id, self.volume.id)
-        self.assertEqual('reverting', self.records.volume(
+        self.volumes.keep(self.volume.id, self.volume.id)
+        self.assertEqual('reverting', self.volumes.volume(
             self.volume.id).status)
-        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
                           self.read, NONE, B)
 
     def test_elsewhere_without_a_cluster(self):
@@ -303,48 +303,48 @@ class RevertTest(Case):
         self.volume.refresh()
         self.volume.cluster_name = 'a cluster'
         self.volume.save()
-        self.read = self.records.volume(self.volume.id)
-        after = self.records.replace_body(self.read, NONE, B)
+        self.read = self.volumes.volume(self.volume.id)
+        after = self.volumes.replace_body(self.read, NONE, B)
         self.assertIsNone(after.cluster_name)
 
     def provider_id(self):
-        return self.records.volume(self.volume.id).provider_id
+        return self.volumes.volume(self.volume.id).provider_id
 
     def test_encrypted_as_the_snapshot(self):
-        self.records.replace_body(self.read, NONE, B, ENCRYPTION)
+        self.volumes.replace_body(self.read, NONE, B, ENCRYPTION)
         self.assertEqual(str(ENCRYPTION), self.provider_id())
 
     def test_what_another_driver_has_written_stays(self):
         self.volume.refresh()
         self.volume.provider_id = 'of another driver'
         self.volume.save()
-        self.read = self.records.volume(self.volume.id)
-        self.records.replace_body(self.read, NONE, B)
+        self.read = self.volumes.volume(self.volume.id)
+        self.volumes.replace_body(self.read, NONE, B)
         self.assertEqual('of another driver', self.provider_id())
 
     def test_given_up(self):
-        self.records.keep(self.volume.id, self.volume.id)
-        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+        self.volumes.keep(self.volume.id, self.volume.id)
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
                           self.read, NONE, B)
 
     def test_while_it_moves(self):
         """The commit of the move would give it the other LV again."""
         moving = self.begin(Event.MOVE_BEGUN)
-        self.read = self.records.volume(self.volume.id)
-        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+        self.read = self.volumes.volume(self.volume.id)
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
                           self.read, NONE, B)
         self.assertEqual(self.volume.id,
-                         self.records.volume(self.volume.id).name_id)
-        self.records.advance(moving, Event.FAILED)
-        self.read = self.records.volume(self.volume.id)
-        self.assertEqual(NONE, self.records.replace_body(
+                         self.volumes.volume(self.volume.id).name_id)
+        self.moves.advance(moving, Event.FAILED)
+        self.read = self.volumes.volume(self.volume.id)
+        self.assertEqual(NONE, self.volumes.replace_body(
             self.read, NONE, B).name_id)
 
     def test_given_up_and_asked_again(self):
         """What the first request has made may be removed by then."""
         first = self.read
-        self.records.keep(self.volume.id, self.volume.id)
+        self.volumes.keep(self.volume.id, self.volume.id)
         self.reverting()
-        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
                           first, NONE, B)
-        self.records.replace_body(self.read, NONE, B)
+        self.volumes.replace_body(self.read, NONE, B)

@@ -53,7 +53,7 @@ class DriverTest(Case):
     def test_extended_at_its_home(self):
         with self.extended('n2@l'):
             self.driver.extend_volume(volume(), 2)
-        self.node.records.volume.assert_called_once_with('v')
+        self.node.volumes.volume.assert_called_once_with('v')
         self.node.peers.extend.assert_called_once_with(
             'n2@l', 'v', 2)
 
@@ -84,9 +84,9 @@ class DriverTest(Case):
     def test_a_refused_backup_drops_no_attachment(self):
         self.directory.find.side_effect = exceptions.Busy(
             what='v', host=HOST, seconds=1)
-        drop = self.node.records.drop_attachment
+        drop = self.node.attachments.drop_attachment
         # As it was when Cinder asked: it may be extended by now.
-        self.node.records.volume.return_value = volume(
+        self.node.volumes.volume.return_value = volume(
             status='extending', volume_attachment=[
                 mock.Mock(id='new', connector=None)])
         for status, calls in (('backing-up', 0), ('in-use', 1)):
@@ -136,7 +136,7 @@ class DriverTest(Case):
                          self.driver.local_path(volume()))
 
     def test_connection_at_home(self):
-        self.node.records.volume.return_value = volume()
+        self.node.volumes.volume.return_value = volume()
         self.directory.find.return_value = HOST
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         self.assertEqual('local', found['driver_volume_type'])
@@ -144,7 +144,7 @@ class DriverTest(Case):
                          found['data']['device_path'])
 
     def test_stale_home_hands_the_call_on(self):
-        self.node.records.volume.return_value = volume(host='n2@l#p')
+        self.node.volumes.volume.return_value = volume(host='n2@l#p')
         found = self.driver.initialize_connection(
             self.asked(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
@@ -156,8 +156,8 @@ class DriverTest(Case):
             'n2@l', 'v', {'host': 'n1'}, {'one': None})
 
     def live(self):
-        self.node.records.volume.return_value = volume(host='n2@l#p')
-        self.node.records.move_of.return_value = state.Move(
+        self.node.volumes.volume.return_value = volume(host='n2@l#p')
+        self.node.moves.move_of.return_value = state.Move(
             'v', 's', state.Token(state.Phase.STARTING, 'n',
                                   state.Geometry(128, 32, 8)),
             True, 'n3@l', 'n2@l', 'a', 'b', 1)
@@ -182,7 +182,7 @@ class DriverTest(Case):
             volume(), {'host': 'n2'})
 
     def test_a_volume_that_is_gone(self):
-        self.node.records.volume.return_value = None
+        self.node.volumes.volume.return_value = None
         self.assertRaises(
             exception.VolumeNotFound, self.driver.initialize_connection,
             volume(), {'host': 'n1'})
@@ -192,7 +192,7 @@ class DriverTest(Case):
         self.assertEqual([], self.node.peers.mock_calls)
 
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
-        self.node.records.volume.side_effect = [
+        self.node.volumes.volume.side_effect = [
             volume(host='n1@l#p'), volume(host='n2@l#p')]
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')
         found = self.driver.initialize_connection(
@@ -204,7 +204,7 @@ class DriverTest(Case):
 
     def test_attachments_are_those_of_the_request(self):
         """Another may have been made since."""
-        self.node.records.volume.return_value = volume(
+        self.node.volumes.volume.return_value = volume(
             host='n2@l#p', volume_attachment=[
                 mock.Mock(id='two', connector=None)])
         self.driver.initialize_connection(self.asked(), {'host': 'n3'})
@@ -214,7 +214,7 @@ class DriverTest(Case):
             self.assertEqual({'one': None}, call.call_args.args[-1])
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
-        self.node.records.volume.return_value = volume(host='n1@l#p')
+        self.node.volumes.volume.return_value = volume(host='n1@l#p')
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
@@ -224,7 +224,7 @@ class DriverTest(Case):
 
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
-        self.node.records.volume.return_value = self.reserved('own')
+        self.node.volumes.volume.return_value = self.reserved('own')
         self.directory.find.side_effect = error
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
@@ -232,16 +232,17 @@ class DriverTest(Case):
                 {'host': 'n2', 'mountpoint': '/dev/vdb'})
         self.assertEqual(outcomes.USER_MESSAGES['FAILED'].detail,
                          api.API().create.call_args.kwargs['detail'])
-        self.node.records.drop_attachment.assert_called_once_with('v', 'own')
+        self.node.attachments.drop_attachment.assert_called_once_with(
+            'v', 'own')
 
     def test_attachment_that_was_sent_stays(self):
         """Nova knows of it."""
-        self.node.records.volume.return_value = self.reserved('one')
+        self.node.volumes.volume.return_value = self.reserved('one')
         self.directory.find.side_effect = KeyError('x')
         with mock.patch.object(messages, 'api'):
             self.assertRaises(KeyError, self.driver.initialize_connection,
                               self.asked(), {'host': 'n2'})
-        self.node.records.drop_attachment.assert_not_called()
+        self.node.attachments.drop_attachment.assert_not_called()
 
     def test_stats_tell_whether_volumes_can_move_here(self):
         service = self.driver.service
@@ -285,7 +286,7 @@ class DriverTest(Case):
 
     def test_a_new_volume_that_the_driver_encrypts(self):
         wanted = volume_types.Encryption()
-        self.node.snapshots.wanted_encryption.return_value = wanted
+        self.node.volumes.wanted_encryption.return_value = wanted
         with mock.patch.object(create_module, 'create_encrypted') as create:
             self.driver.create_volume(volume())
         create.assert_called_once_with(self.node, mock.ANY, wanted)
@@ -297,7 +298,7 @@ class DriverTest(Case):
                encryption_exceptions.InvalidPaceType, 'PACE_TYPE'))
     @ddt.unpack
     def test_types_of_which_no_volume_can_be(self, found, error, told):
-        self.node.snapshots.wanted_encryption.side_effect = found('no')
+        self.node.volumes.wanted_encryption.side_effect = found('no')
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(error, self.driver.create_volume, volume())
         self.assertEqual(outcomes.USER_MESSAGES[told].detail,
@@ -315,7 +316,7 @@ class DriverTest(Case):
                          api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
-        new = self.node.records.volume.return_value = volume(
+        new = self.node.volumes.volume.return_value = volume(
             status='creating')
         self.node.stack.create_lv.return_value = True
         self.driver.create_volume(new)
@@ -329,24 +330,24 @@ class DriverTest(Case):
     def test_a_shadow_is_prepared(self):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
-        self.node.records.get_move.return_value = None
+        self.node.moves.get_move.return_value = None
         self.assertRaises(exceptions.StaleMove, self.driver.create_volume,
                           shadow)
         with mock.patch.object(driver, 'destination') as destination:
-            move = self.node.records.get_move.return_value = mock.Mock()
+            move = self.node.moves.get_move.return_value = mock.Mock()
             self.driver.create_volume(shadow)
         destination.prepare.assert_called_once_with(
             self.node, 'v', move.token.nonce)
 
     def test_delete(self):
-        self.node.records.volume.return_value = volume()
+        self.node.volumes.volume.return_value = volume()
         with mock.patch.object(driver, 'delete') as deletion:
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
             self.node, 'v')
 
     def test_the_owner_is_told_why_it_is_not_deleted(self):
-        self.node.records.volume.return_value = volume()
+        self.node.volumes.volume.return_value = volume()
         for error, key in (
                 (exceptions.CannotDelete(volume='v', reason='r'),
                  'NOT_DELETED'),
@@ -387,7 +388,7 @@ class DriverTest(Case):
         self.assertIn('volume_group', names)
 
     def test_owner_is_told_the_cause(self):
-        self.node.records.volume.return_value = volume()
+        self.node.volumes.volume.return_value = volume()
         self.directory.find.side_effect = (
             exceptions.PeerUnreachable(host='n2', method='m', seconds=1))
         with mock.patch.object(messages, 'api') as api:
@@ -400,7 +401,7 @@ class DriverTest(Case):
                          told.kwargs['detail'])
 
     def test_forced_detach_ends_all_connections(self):
-        self.node.records.volume.return_value = volume()
+        self.node.volumes.volume.return_value = volume()
         self.driver.terminate_connection(volume(), None)
         self.node.exports.withdraw_volume.assert_called_once_with('v', None)
 
@@ -417,10 +418,10 @@ class DriverTest(Case):
                             state.Geometry(128, 32, 8))
         moving = state.Move('v', 's', token, False, HOST, 'n2@l', 'a',
                             'b', 1)
-        self.node.records.move_of.return_value = moving
-        self.node.records.advance.return_value = moving
+        self.node.moves.move_of.return_value = moving
+        self.node.moves.advance.return_value = moving
         source.abandon_interrupted(self.node, 'v')
-        self.node.records.advance.assert_called_once_with(
+        self.node.moves.advance.assert_called_once_with(
             moving, state.Event.FAILED)
         self.node.peers.converge.assert_called_once_with('n2@l', 'v')
 
@@ -448,7 +449,7 @@ class StartTest(testtools.TestCase):
         self.converge = self.patch(
             'volumes.reconcile.Reconciler.converge_node')
         self.end = self.patch(
-            'db.interrupted.MigrationRecords.end_interrupted')
+            'db.interrupted.Interrupted.end_interrupted')
         self.server = self.patch('service.rpc.rpc.get_server')
         self.loops = self.patch(
             'service.assembly.loopingcall.DynamicLoopingCall')
@@ -569,9 +570,9 @@ class LateTest(Case):
     def test_request_is_late_if_another_attachment_is_there(self, late):
         """Attached anew, while the volume's lock was waited for."""
         def enter(*_args):
-            self.node.records.volume.return_value = self.attached(
+            self.node.volumes.volume.return_value = self.attached(
                 'two' if late else 'one')
-        self.node.records.volume.return_value = self.attached('one')
+        self.node.volumes.volume.return_value = self.attached('one')
         self.node.lock.return_value.__enter__.side_effect = enter
         with mock.patch.object(connect.cleanup,
                                'stop_serving') as stopped:
@@ -583,7 +584,7 @@ class LateTest(Case):
     @ddt.data(HOST, 'n2@l')
     def test_home_is_told_what_there_was_when_cinder_asked(self, asked):
         """Also this node, if the volume has followed its instance here."""
-        self.node.records.volume.side_effect = [
+        self.node.volumes.volume.side_effect = [
             self.reserved('one', asked)] + [self.reserved('two')] * 3
         self.node.peers.initialize_connection.side_effect = (
             exceptions.StaleMove(volume='v'))
@@ -599,15 +600,16 @@ class LateTest(Case):
     def test_attachment_of_another_live_migration_stays(self):
         """It has come while the request that failed was served."""
         def find(*_args):
-            self.node.records.volume.return_value = self.reserved('two')
+            self.node.volumes.volume.return_value = self.reserved('two')
             raise KeyError('x')
-        self.node.records.volume.return_value = self.reserved('one')
+        self.node.volumes.volume.return_value = self.reserved('one')
         self.directory.find.side_effect = find
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
                 KeyError, self.driver.initialize_connection, volume(),
                 {'host': 'n2', 'mountpoint': '/dev/vdb'})
-        self.node.records.drop_attachment.assert_called_once_with('v', 'one')
+        self.node.attachments.drop_attachment.assert_called_once_with(
+            'v', 'one')
 
 
 QOS = {'consumer': 'front-end', 'specs': {'total_iops_sec': '500'}}
@@ -624,7 +626,7 @@ class ConnectionOptionsTest(driver_case.Case):
         types.get_volume_type_extra_specs.return_value = {}
         self.volume = driver_case.volume(
             volume_type_id='t', admin_metadata={'readonly': 'True'})
-        self.node.records.volume.return_value = self.volume
+        self.node.volumes.volume.return_value = self.volume
         self.node.exports.offer_volume.return_value = {'target_iqn': 'i'}
 
     def connected(self):

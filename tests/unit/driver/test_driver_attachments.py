@@ -39,7 +39,8 @@ class ConnectTest(records_case.Base):
             host=records_case.A)
         self.connections = mock.MagicMock()
         node = specs.node(host=records_case.A)
-        node.records = self.records
+        vars(node).update(moves=self.moves, volumes=self.volumes,
+                          attachments=self.attachments)
         self.connections.node = node
         self.driver.service = types.SimpleNamespace(
             node=node, connections=self.connections)

@@ -36,7 +36,7 @@ class EncryptedTypeTest(database.TestCase):
             host='n1@l')
         self.driver.service = mock.MagicMock()
         self.node = self.driver.service.node
-        self.node.snapshots.wanted_encryption.return_value = None
+        self.node.volumes.wanted_encryption.return_value = None
         self.api = self.patch('cinder_localclone.service.messages.api').API()
 
     def type(self, encrypted):
@@ -69,7 +69,7 @@ class EncryptedTypeTest(database.TestCase):
         self.assert_refused(self.volume('luks2', **more))
 
     def test_so_is_a_second_encryption(self):
-        self.node.snapshots.wanted_encryption.return_value = mock.Mock(
+        self.node.volumes.wanted_encryption.return_value = mock.Mock(
             authenticated=False)
         self.assert_refused(self.volume('luks', **self.KEY))
 
@@ -85,7 +85,7 @@ class EncryptedTypeTest(database.TestCase):
         volume = self.volume('luks', **self.KEY)
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
-        self.node.records.volume.return_value = volume
+        self.node.volumes.volume.return_value = volume
         self.node.stack.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.node.keys.owners_key.assert_called_once_with(
@@ -118,7 +118,7 @@ class EncryptedTypeTest(database.TestCase):
         volume = self.volume(False)
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
-        self.node.records.volume.return_value = volume
+        self.node.volumes.volume.return_value = volume
         self.node.stack.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.assertTrue(self.node.stack.create_lv.called)

@@ -116,7 +116,7 @@ class GroupDriverTest(driver_case.Case):
             id=volume_id, attach_status='detached', destroy=mock.Mock())
             for volume_id, _error in zip('abc', errors)]
         self.deletion.delete.side_effect = errors
-        self.node.records.volume.side_effect = {
+        self.node.volumes.volume.side_effect = {
             each.id: each for each in volumes}.get
         group = mock.MagicMock(id='g', status='deleting', host='a@l')
         found = {}

@@ -34,7 +34,7 @@ class ManageDriverTest(driver_case.Case):
             for room in ('manage', 'manage_snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
-        self.node.records.volume.return_value = driver_case.volume(
+        self.node.volumes.volume.return_value = driver_case.volume(
             provider_id=None)
 
     def assertTold(self, action, key):
@@ -85,14 +85,14 @@ class ManageDriverTest(driver_case.Case):
 
     def test_what_the_driver_encrypts_stays_managed(self):
         recorded = volume_types.Recorded(16 << 20, 'k')
-        self.node.records.volume.return_value.provider_id = str(recorded)
+        self.node.volumes.volume.return_value.provider_id = str(recorded)
         self.assertRaises(exceptions.CannotUnmanage, self.driver.unmanage,
                           driver_case.volume())
         self.assertTold(UNMANAGE, 'NOT_UNMANAGED')
         self.volumes.unmanage.assert_not_called()
 
     def test_nothing_is_managed_that_would_have_to_be_encrypted(self):
-        self.node.snapshots.wanted_encryption.return_value = (
+        self.node.volumes.wanted_encryption.return_value = (
             volume_types.Encryption())
         for call in (self.driver.manage_existing_get_size,
                      self.driver.manage_existing):

@@ -53,9 +53,9 @@ class LookTest(testtools.TestCase):
             finally:
                 self.locked.remove(volume_id)
         node.try_lock = lock
-        node.records.volume.side_effect = self.rows.get
-        node.records.move_of.side_effect = self.moves.get
-        node.records.volumes_of.side_effect = lambda host: [
+        node.volumes.volume.side_effect = self.rows.get
+        node.moves.move_of.side_effect = self.moves.get
+        node.volumes.volumes_of.side_effect = lambda host: [
             each for each in self.rows.values()
             if each.host.partition('#')[0] == host]
         node.crypt.backed_up_volumes.return_value = []
@@ -149,7 +149,7 @@ class LookTest(testtools.TestCase):
     def test_none_are_kept(self):
         self.node.crypt.keeps_backups.return_value = False
         self.assertEqual(([], []), self.look())
-        self.node.records.volumes_of.assert_not_called()
+        self.node.volumes.volumes_of.assert_not_called()
 
     def test_rows_that_are_not_understood(self):
         self.rows['odd'] = row('odd', A, provider_id='lc9:what')
@@ -252,7 +252,7 @@ class LookTest(testtools.TestCase):
         """It could not be created, and no node was found for it."""
         self.rows['a'] = row('a', '', status='error')
         self.rows['a'].host = None
-        self.node.records.volumes_of.side_effect = lambda host: [
+        self.node.volumes.volumes_of.side_effect = lambda host: [
             self.rows[HERE]]
         self.node.crypt.backed_up_volumes.return_value = ['a', HERE, MOVED]
         self.assertEqual(([], [MOVED]), self.look())
@@ -272,7 +272,7 @@ class LookTest(testtools.TestCase):
               {'migration_status': 'target:' + OTHER})
     def test_row_that_is_another_by_now(self, change):
         """Time goes by between the list and each of the volumes."""
-        self.node.records.volume.side_effect = lambda volume_id: (
+        self.node.volumes.volume.side_effect = lambda volume_id: (
             change and row(HERE, **dict({'host': A}, **change)))
         self.assertEqual(([], []), self.look())
         self.node.crypt.backed_up_volumes.return_value = [HERE]
@@ -354,18 +354,18 @@ class HeaderTest(own_key_case.Case):
         key that was removed since, which no restore brings back.
         """
         node_b, seen = self.world.nodes[own_key_case.B], []
-        commit = records.SimRecords.commit
+        commit = records.SimMoves.commit
 
         def committing(own, *args, **more):
             seen.extend(lv for lv, tags in node_b.disk.tags.items()
                         if names.OUTDATED in tags)
             return commit(own, *args, **more)
-        with mock.patch.object(records.SimRecords, 'commit', committing):
+        with mock.patch.object(records.SimMoves, 'commit', committing):
             self.a.move(self.volume, own_key_case.B)
         self.assertEqual([self.volume.name], seen)
         plain = self.world.create_volume(A)
         del seen[:]
-        with mock.patch.object(records.SimRecords, 'commit', committing):
+        with mock.patch.object(records.SimMoves, 'commit', committing):
             self.a.move(plain, own_key_case.B)
         self.assertEqual([self.volume.name], seen)
 

@@ -14,7 +14,6 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
-from cinder_localclone.db import secrets
 from cinder_localclone.encryption import operator
 from cinder_localclone.service import key_manager
 from cinder_localclone.service import operator as backends
@@ -30,31 +29,31 @@ SECRET, BACKUP = operator.SECRET, operator.BACKUP
 class RecordsTest(records_case.Base):
 
     def test_of_which_volumes_there_are_rows(self):
-        known = secrets.SecretRecords()
+        known = self.inventory
         here, gone = (utils.create_volume(self.context, host=host)
                       for host in ('a@l#l', 'a@other#l'))
         gone.destroy()
         ids = {here.id, gone.id, FAR}
         self.assertEqual(({here.id}, {gone.id}), known.volumes_known(ids))
-        with mock.patch.object(secrets, '_AT_ONCE', 1):
+        with mock.patch.object(inventory, '_AT_ONCE', 1):
             self.assertEqual(({here.id}, {gone.id}),
                              known.volumes_known(ids))
         self.assertEqual((set(), set()), known.volumes_known(set()))
 
     def test_secrets_of_whatever_backend(self):
-        known = secrets.SecretRecords()
         for number, host in enumerate(('a@l#l', 'a@other#l', None)):
             volume = utils.create_volume(self.context, host=host)
-            known.record(volume.id, volume_types.Recorded(
+            self.secrets.record(volume.id, volume_types.Recorded(
                 16 << 20, 'k%d' % number))
         shadow = utils.create_volume(
             self.context, host='a@l#l', migration_status='target:' + FAR)
-        known.record(shadow.id, volume_types.Recorded(16 << 20, 'k3'))
-        snapshot = utils.create_snapshot(self.context, volume.id)
-        known.record_snapshot(snapshot.id, volume_types.Recorded(
-            16 << 20, 'k4'))
+        self.secrets.record(
+            shadow.id, volume_types.Recorded(16 << 20, 'k3'))
+        utils.create_snapshot(
+            self.context, volume.id,
+            provider_id=str(volume_types.Recorded(16 << 20, 'k4')))
         self.assertEqual({'k0', 'k1', 'k2', 'k3', 'k4'},
-                         known.secrets_of_all())
+                         self.inventory.secrets_of_all())
 
 
 class KeysTest(testtools.TestCase):
@@ -98,20 +97,20 @@ class ShredTest(testtools.TestCase):
         super().setUp()
         self.keys = mock.create_autospec(key_manager.Keys, instance=True)
         self.crypt = specs.port('crypt')
-        self.records = mock.create_autospec(
-            inventory.OperatorRecords, instance=True)
+        self.owners = mock.create_autospec(
+            inventory.Inventory, instance=True)
         self.keys.of_volumes.return_value = [
             ('k-gone', GONE), ('k-here', HERE), ('k-far', FAR),
             ('k-snapshot', GONE)]
         self.crypt.backed_up_volumes.return_value = [GONE, HERE]
-        self.records.volumes_known.return_value = {HERE}, {GONE}
-        self.records.secrets_of_all.return_value = {'k-here', 'k-snapshot'}
+        self.owners.volumes_known.return_value = {HERE}, {GONE}
+        self.owners.secrets_of_all.return_value = {'k-here', 'k-snapshot'}
         self.app = mock.Mock(exit_code=0, stderr=io.StringIO())
         self.app.options.json = False
         backend = self.app.backend.return_value
         backend.keys.return_value = self.keys
         backend.crypt.return_value = self.crypt
-        backend.records = self.records
+        backend.db.inventory = self.owners
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         self.stdin = self.useFixture(fixtures.MockPatchObject(
             encryption_care.sys, 'stdin')).mock
@@ -187,8 +186,8 @@ class ShredTest(testtools.TestCase):
         """What a volume needs it has a row for before."""
         order = mock.Mock()
         for name, each in (('list', self.keys.of_volumes),
-                           ('rows', self.records.volumes_known),
-                           ('used', self.records.secrets_of_all)):
+                           ('rows', self.owners.volumes_known),
+                           ('used', self.owners.secrets_of_all)):
             order.attach_mock(each, name)
         self.run_command()
         self.assertEqual(['list', 'rows', 'used'],

@@ -221,7 +221,7 @@ class PinTest(Case):
         """The next look makes it, and it is told once."""
         self.start()
         self.end()
-        with mock.patch.object(records.SimRecords, 'record',
+        with mock.patch.object(records.SimSecrets, 'record',
                                side_effect=OSError):
             self.look()
         self.assertNotIn(events.REENCRYPTION_ENDED, self.said)
@@ -510,7 +510,7 @@ class LookTest(Case):
         self.start()
         with self.node.lock(self.volume.id):
             self.node.runner.stop(self.volume.id)
-        self.listed = self.node.records.volumes_of(A)
+        self.listed = self.node.volumes.volumes_of(A)
         self.present = self.node.stack.survey()
 
     def look(self, error=False):
@@ -547,7 +547,7 @@ class LookTest(Case):
     def test_it_moves_by_now(self):
         """Its record is enough, and so is its metadata LV."""
         for where, name, found in (
-                (self.node.records, 'move_of', 'a move'),
+                (self.node.moves, 'move_of', 'a move'),
                 (self.node.stack, 'survey', mock.Mock(**{
                     'metadata.return_value': ['a shadow']}))):
             with mock.patch.object(where, name, return_value=found):
@@ -1257,7 +1257,7 @@ class EndTest(Case):
     def test_end_cut_short_after_its_backup(self):
         self.start()
         self.end()
-        with mock.patch.object(records.SimRecords, 'record',
+        with mock.patch.object(records.SimSecrets, 'record',
                                side_effect=OSError):
             self.look()
         last = self.world.backups[self.volume.id][-1]

@@ -198,12 +198,12 @@ class RotateTest(Case):
 
     def test_new_secret_that_is_lost_once_it_is_recorded(self):
         """The old key stays: nothing else opens the volume then."""
-        record = records.SimRecords.record
+        record = records.SimSecrets.record
 
         def losing(own, volume_id, recorded, before=None):
             record(own, volume_id, recorded, before)
             del self.world.secrets.kept[recorded.key]
-        with mock.patch.object(records.SimRecords, 'record', losing):
+        with mock.patch.object(records.SimSecrets, 'record', losing):
             self.assertRaises(encryption_exceptions.KeyRefused, self.rotate)
         self.assertIn(self.world.secrets.kept[self.old][1],
                       self.header.slots.values())
@@ -215,7 +215,7 @@ class RotateTest(Case):
 
     def test_new_secret_that_is_not_lost_after_all(self):
         """What an earlier call has begun is what was asked for."""
-        record, get, refused = records.SimRecords.record, crypt.SimKeys.get, []
+        record, get, refused = records.SimSecrets.record, crypt.SimKeys.get, []
 
         def cut_short(*args):
             record(*args)
@@ -226,7 +226,7 @@ class RotateTest(Case):
                 refused.append(key)
                 raise encryption_exceptions.KeyRefused(key=key, reason='gone')
             return get(own, key, *args)
-        with mock.patch.object(records.SimRecords, 'record', cut_short):
+        with mock.patch.object(records.SimSecrets, 'record', cut_short):
             self.assertRaises(
                 encryption_exceptions.KeyUnavailable, self.rotate)
         new = self.key()
@@ -372,13 +372,13 @@ class RotateTest(Case):
     def test_any_sign_of_a_move_is_enough(self):
         """Its record, its metadata LV, or a connection of another node."""
         for where, name, found in (
-                (self.a.node.records, 'move_of', 'a move'),
+                (self.a.node.moves, 'move_of', 'a move'),
                 (nodes, 'passed_from', ['a node'])):
             with mock.patch.object(where, name, return_value=found):
                 self.refused()
         self.volume.status = 'available'
         self.a.move(self.volume, B)
-        with mock.patch.object(self.b.node.records, 'move_of',
+        with mock.patch.object(self.b.node.moves, 'move_of',
                                return_value=None):
             self.assertRaises(encryption_exceptions.NotAtRest, rotate.rotate,
                               self.b.node, self.volume.id)

@@ -82,7 +82,7 @@ class NoteTest(deferred_case.Case):
         """Live; as Nova does it."""
         guest = self.guest
         guest.attach(host)
-        move = self.here.node.records.move_of(guest.id)
+        move = self.here.node.moves.move_of(guest.id)
         leaving = guest.volume.volume_attachment[0].connector
         self.assertTrue(self.here.connections.leaves_source(move, leaving))
         self.here.unserve(guest.volume, leaving)
@@ -400,16 +400,16 @@ class LookTest(encrypted_attach_case.Case):
             return real(volume_id)
         self.a.node = types.SimpleNamespace(
             **{each: getattr(self.a.node, each) for each in (
-                'crypt', 'stack', 'records', 'host')}, try_lock=late)
+                'crypt', 'stack', 'moves', 'volumes', 'host')}, try_lock=late)
         self.assertEqual({self.volume.id}, self.look())
 
     def test_one_that_fails(self):
         """It does not stop the others."""
-        real = records.SimRecords.volume
+        real = records.SimVolumes.volume
 
         def volume(this, volume_id):
             if volume_id == self.volume.id:
                 raise KeyError('database')
             return real(this, volume_id)
-        with mock.patch.object(records.SimRecords, 'volume', volume):
+        with mock.patch.object(records.SimVolumes, 'volume', volume):
             self.assertEqual({self.volume.id}, self.look())

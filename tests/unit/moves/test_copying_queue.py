@@ -148,8 +148,8 @@ class ManyTest(Base):
     def test_the_database_is_asked_once_a_look(self):
         self.moving(7)
         with mock.patch.object(
-                worlds.SimRecords, 'copies', autospec=True,
-                side_effect=worlds.SimRecords.copies) as copies:
+                worlds.SimQueue, 'copies', autospec=True,
+                side_effect=worlds.SimQueue.copies) as copies:
             self.look(self.b)
             self.assertEqual(1, copies.call_count)
             self.look(self.a)  # it has nothing to copy
@@ -174,7 +174,7 @@ class ManyTest(Base):
         self.begin(limits=copies.Limits(1, 1))
         one, two = self.moving(2)
         reconciler = self.b.reconciler
-        with reconciler.copying.look(self.b.node.records.moves_of(B)):
+        with reconciler.copying.look(self.b.node.moves.moves_of(B)):
             reconciler.converge(one.id)
             reconciler.converge(two.id)
             self.assertEqual([one.id], self.copying())
@@ -186,7 +186,7 @@ class ManyTest(Base):
     def test_what_is_not_in_the_queue_is_not_copied(self):
         """Its row was changed a moment ago."""
         self.moving(1)
-        with mock.patch.object(worlds.SimRecords, 'copies', return_value=[]):
+        with mock.patch.object(worlds.SimQueue, 'copies', return_value=[]):
             self.look()
             self.assertEqual([], self.copying())
         self.look()
@@ -261,10 +261,10 @@ class PriorityTest(Base):
             mock.Mock(connector={'host': host}, connection_info=None)
             for host in (A, B)]
         self.assert_copying(self.one)
-        move = self.a.node.records.move_of(live.id)
+        move = self.a.node.moves.move_of(live.id)
         self.assertIs(Phase.STARTING, move.phase)
         self.assertNotIn(move.shadow_id, copies.turns(
-            self.a.node.records.copies(A), NONE, ()))
+            self.a.node.queue.copies(A), NONE, ()))
 
     def test_what_the_guest_has_written_all_of_needs_no_turn(self):
         for region in range(worlds.REGIONS):
@@ -272,7 +272,7 @@ class PriorityTest(Base):
         with mock.patch.object(worlds.SimPeers, 'converge_soon'):
             self.b.reconciler.converge_node()
         self.assertEqual([self.one.id], self.copying())
-        move, = self.b.node.records.remains_of(self.three.id)
+        move, = self.b.node.moves.pending_cleanups(self.three.id)
         self.assertIs(Phase.RELEASING, move.phase)
 
     def test_places_are_logged_when_they_change(self):
@@ -313,7 +313,7 @@ class PriorityTest(Base):
             self.assertEqual(3, len(seen.mock_calls))
 
     def test_database_that_does_not_answer_changes_nothing(self):
-        with mock.patch.object(worlds.SimRecords, 'copies',
+        with mock.patch.object(worlds.SimQueue, 'copies',
                                side_effect=ValueError):
             self.assertRaises(ValueError, self.look)
             self.b.reconciler._attempt(self.one.id)
@@ -340,7 +340,7 @@ class FailingTest(Base):
         self.b.hydrate()
         self.look(self.a, self.b)
         self.look(self.a, self.b)
-        self.assertIsNone(self.a.node.records.move_of(other.id))
+        self.assertIsNone(self.a.node.moves.move_of(other.id))
         self.check([lost, other])  # it is back
 
     def test_a_source_that_gives_errors(self):
@@ -369,8 +369,8 @@ class FailingTest(Base):
 
     def test_progress_makes_it_as_good_as_others(self):
         lost, other = *self.moving(1, source=C), *self.moving(1)
-        self.b.node.records.note_stalled(
-            self.b.node.records.move_of(lost.id), True)
+        self.b.node.queue.note_stalled(
+            self.b.node.moves.move_of(lost.id), True)
         self.look()
         self.assertEqual([other.id], self.copying())
         self.b.hydrate()
@@ -569,7 +569,7 @@ class DeadEndTest(Base):
         lost, = self.moving(1, destination=C)
         self.world.nodes[C].stop(power=True)
         self.world.nodes[C].gone = True
-        self.b.node.records._inner.give_up(lost, B + '#p')
+        self.b.node.decommission._inner.give_up(lost, B + '#p')
         other, = self.moving(1)
         self.looks()
         self.is_moved(other)

@@ -72,7 +72,7 @@ class OrderTest(Base):
         self.a.move(self.volume, B)
         self.b.reconciler.converge(self.volume.id)
         self.b.hydrate(flushed=True)
-        self.b.node.records.advance(self.recorded(), Event.HYDRATED)
+        self.b.node.moves.advance(self.recorded(), Event.HYDRATED)
         with self.does(b=[*['ensure_handle_on_lv'] * 2, 'flush_lv volume',
                           'remove_clone', 'detach', 'remove_lv metadata',
                           'advance', 'converge_soon', 'ensure_handle_on_lv',
@@ -214,9 +214,9 @@ class RefusedTest(Base):
         elif wrong == 'destination':
             node = self.c
         elif wrong == 'committed':
-            self.locked(self.a, lambda node: node.records.commit(move))
+            self.locked(self.a, lambda node: node.moves.commit(move))
         else:
-            self.a.node.records.advance(move, Event.FAILED)
+            self.a.node.moves.advance(move, Event.FAILED)
         with self.does():
             self.assertRaises(exceptions.StaleMove, self.called, node,
                               destination.prepare, shadow_id, nonce)
@@ -230,7 +230,7 @@ class RefusedTest(Base):
         move, here = self.begun(), cleanup.here
 
         def given_up(node, volume_id):
-            self.a.node.records.advance(move, Event.FAILED)
+            self.a.node.moves.advance(move, Event.FAILED)
             return here(node, volume_id)
         start = len(self.world.done)
         with mock.patch.object(cleanup, 'here', given_up):

@@ -358,8 +358,8 @@ class UnderGuestTest(move_steps_case.Base):
         elif why == 'not zeroing':
             self.b.zeroes = False
         elif why == 'source down':
-            self.a.node.records.services()  # it is one of them
-            self.b.node.records.services = lambda: {B: True}
+            self.a.node.services.by_host()  # it is one of them
+            self.b.node.services.by_host = lambda: {B: True}
         elif why == 'source too old':
             self.b.node.peers.holes = self.fails(
                 exceptions.OtherVersion(host=A))

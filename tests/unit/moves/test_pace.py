@@ -1053,7 +1053,7 @@ class WorldTest(Case):
         if why == 'waits':
             self.b.node = dataclasses.replace(
                 self.b.node, limits=copies_module.Limits(0, 0))
-            entries = self.b.node.records.copies(B)
+            entries = self.b.node.queue.copies(B)
             self.useFixture(fixtures.MockPatchObject(
                 copies_module, 'turns', return_value={
                     volume.name_id: copies_module.Turn(entries[0], 1)}))
@@ -1074,7 +1074,7 @@ class WorldTest(Case):
         self.begin()
         volume = self.moving()
         self.live([volume], IDLE, 1)
-        move = self.b.node.records.move_of(volume.id)
+        move = self.b.node.moves.move_of(volume.id)
         copying = self.b.reconciler.copying
         if why == 'it has ended alone':
             copying.ended(move.shadow_id)

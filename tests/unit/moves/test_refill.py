@@ -187,7 +187,7 @@ class RefillingTest(Begun):
     def test_known_to_be_lost_with_its_source(self):
         """Nobody waits for a node that was forgotten."""
         self.tag(names.LACKING)
-        with mock.patch.object(type(self.b.node.records._inner), 'services',
+        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}):
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
@@ -197,7 +197,7 @@ class RefillingTest(Begun):
         """The same: nothing of it is asked for, whatever its own map says."""
         self.b.lvs[self.volume.name][HOLE] = 'written'
         self.tag(names.LACKING)
-        with mock.patch.object(type(self.b.node.records._inner), 'services',
+        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}), self.failing(
                 'stack', 'unmapped', FileNotFoundError('thin_dump')):
             self.converge()
@@ -764,7 +764,7 @@ class RefillingTest(Begun):
 
     def test_seen_to_be_missing_and_nobody_tells_who_runs(self):
         self.lose(1)
-        with mock.patch.object(self.b.node.records, 'services',
+        with mock.patch.object(self.b.node.services, 'by_host',
                                side_effect=RuntimeError('the database')):
             self.assertRaises(RuntimeError, self.converge)
         self.hide(1)
@@ -785,7 +785,7 @@ class RefillingTest(Begun):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.restart()
         with mock.patch.object(
-                self.b.node.records, 'services', return_value={}), \
+                self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimStack, 'forget_read') as forgotten:
             self.converge()
@@ -817,14 +817,14 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)
-        inner, asked = self.b.node.records.services, []
+        inner, asked = self.b.node.services.by_host, []
 
         def second():
             asked.append(True)
             if len(asked) > 1:
                 raise RuntimeError('the database')
             return inner()
-        with mock.patch.object(self.b.node.records, 'services', second):
+        with mock.patch.object(self.b.node.services, 'by_host', second):
             self.assertRaises(RuntimeError, self.converge)
         self.hide(1)
         self.lacking()
@@ -854,7 +854,7 @@ class RefillingTest(Begun):
                 self.failing('stack', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         with mock.patch.object(
-                self.b.node.records, 'services', return_value={}), \
+                self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimStack, 'forget_read') as forgotten:
             self.converge()
@@ -996,7 +996,7 @@ class RefillingTest(Begun):
         """It is not even asked: that would take too long each time."""
         self.lose(1)
         self.waiting().return_value = 5
-        with mock.patch.object(type(self.b.node.records._inner), 'services',
+        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={A: False, B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
             self.converge()
@@ -1007,7 +1007,7 @@ class RefillingTest(Begun):
         """Nobody waits for that one; but it is told."""
         self.lose(1)
         self.waiting().return_value = 5
-        with mock.patch.object(type(self.b.node.records._inner), 'services',
+        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
             self.converge()
@@ -1184,7 +1184,7 @@ class RefillingTest(Begun):
         """The volume moves again."""
         comparison = self.b.reconciler.comparison
         earlier = dataclasses.replace(
-            self.b.node.records.move_of(self.volume.id), shadow_id='earlier')
+            self.b.node.moves.move_of(self.volume.id), shadow_id='earlier')
         comparison._silent[self.volume.id] = earlier
         with mock.patch.object(self.b.node.peers, 'holes') as asked:
             comparison.ask_ahead(self.volume.id)
@@ -1214,7 +1214,7 @@ class RefillingTest(Begun):
     def test_source_that_answers_when_the_volume_moves_again(self):
         """Nobody would ever ask for that answer."""
         comparison = self.b.reconciler.comparison
-        move = self.b.node.records.move_of(self.volume.id)
+        move = self.b.node.moves.move_of(self.volume.id)
         later = dataclasses.replace(move, shadow_id='later')
 
         def ask(*_args):

@@ -48,7 +48,7 @@ class BlocksTest(move_steps_case.Base):
         node = specs.node()
         node.stack.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
         node.stack.group = 'g'
-        node.records.services.return_value = {move.source: True}
+        node.services.by_host.return_value = {move.source: True}
         node.stack.unmapped.side_effect = ([[0, 2]], [])
         node.peers.holes.return_value = []
         node.stack.refill.return_value = iter([[[0, 2]]])

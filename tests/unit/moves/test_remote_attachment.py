@@ -574,12 +574,12 @@ class EndsTest(Passed):
         self.b.opened.clear()
         self.b.stop(power=True)
         self.b.dead = False
-        move = self.a.node.records.begin(
+        move = self.a.node.moves.begin(
             self.volume, 'b@l#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.b.disk.create(
             move.destination_lv, self.volume.id, [worlds.EMPTY] * 4)
-        self.a.node.records.advance(move, Event.FAILED)
+        self.a.node.moves.advance(move, Event.FAILED)
         with self.b.lock(self.volume.id):
             remote_attachment.begin(self.b.node, self.volume.id,
                                     self.attached.connection_info)

@@ -73,7 +73,7 @@ class SourceTest(move_steps_case.Base):
         nothing(self.a)
         move = self.begun()
         nothing(self.b)
-        self.locked(self.a, lambda node: node.records.commit(move))
+        self.locked(self.a, lambda node: node.moves.commit(move))
         nothing(self.a)
 
     def test_given_up_while_its_destination_is_gone(self):
@@ -95,7 +95,7 @@ class CommitTest(move_steps_case.Base):
         :param swap: whether the identities are swapped
         :param found: what is found of the move then; raises if that fails
         """
-        rows = self.a.node.records._inner
+        rows = self.a.node.moves._inner
         commit, get_move = rows.commit, rows.get_move
 
         def lost(move):

@@ -62,7 +62,7 @@ class HandleTest(move_steps_case.Base):
 
     def test_it_stays_while_it_is_open(self):
         """Nobody may open it by now; who does keeps it, and is told of."""
-        self.first(self.a.node.records._inner, 'commit',
+        self.first(self.a.node.moves._inner, 'commit',
                    lambda: self.a.opened.add(self.handle))
         with mock.patch.object(source, 'LOG') as log:
             self.a.move(self.volume, B)
@@ -257,7 +257,7 @@ class OfferedTest(move_steps_case.Base):
             self.a.node.stack.mark_newborn(self.volume.name)
             for offered in (True, False):
                 with mock.patch.object(
-                        self.a.node.records._inner, 'remains_of',
+                        self.a.node.moves._inner, 'pending_cleanups',
                         return_value=[]):
                     uncommitted.remove(self.a.node, self.volume.id,
                                        self.volume.name)
@@ -358,7 +358,7 @@ class StrayTest(reconcile_case.Base):
         """Its record comes before its device."""
         self.converge()
         with self.a.lock(self.volume_id):
-            move = self.a.node.records.begin(
+            move = self.a.node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
             self.a.node.stack.ensure_source(move)

@@ -22,10 +22,10 @@ class DirectoryTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        records = specs.port('records')
+        services = specs.port('services')
         self.client = specs.port('peers')
-        records.services.return_value = dict(SERVICES)
-        self.directory = directory.Directory('n1@l', records, self.client)
+        services.by_host.return_value = dict(SERVICES)
+        self.directory = directory.Directory('n1@l', services, self.client)
         self.directory.know('n1@l', ['192.0.2.1'])
         self.client.describe.side_effect = self.describe
 
@@ -177,7 +177,7 @@ class DirectoryTest(testtools.TestCase):
         """What it has attached is its own all the same."""
         address = {'host': 'alias', 'ip': '192.0.2.2'}
         self.assertTrue(self.directory.is_at(address, 'n2@l'))
-        self.directory._records.services.return_value = {
+        self.directory._services.by_host.return_value = {
             **SERVICES, 'n2@l': False}
         self.assertTrue(self.directory.is_at(address, 'n2@l'))
         self.assertIsNone(self.directory.find(address))

@@ -71,7 +71,7 @@ class HandlersTest(Base):
         self.assertEqual([{self.volume.id}], held)
 
     def prepared(self):
-        self.a.node.records.begin(
+        self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.a.node.stack._inner.ensure_source(self.move())

@@ -482,7 +482,7 @@ class DeclaringTest(testtools.TestCase):
         super().setUp()
         for each in (methods.METHODS, methods._OF):
             self.enterContext(mock.patch.dict(each))
-        self.node = mock.Mock(spec=['host', 'peers', 'records'], host='a@l')
+        self.node = mock.Mock(spec=['host', 'peers', 'volumes'], host='a@l')
 
     def declare(self, **how):
         @methods.method('act', methods.HOME, **how)
@@ -530,7 +530,7 @@ class DeclaringTest(testtools.TestCase):
         volume = mock.Mock(id='v', host='b@l#p')
         stale = exceptions.StaleMove(volume='v')
         self.node.peers.call.side_effect = [stale, 'done']
-        self.node.records.volume.return_value = mock.Mock(host='c@l#p')
+        self.node.volumes.volume.return_value = mock.Mock(host='c@l#p')
         self.assertEqual('done', methods.at_home(act, self.node, volume, 2))
         self.assertEqual(
             [('b@l', {'volume_id': 'v', 'size': 2}),
@@ -547,7 +547,7 @@ class DeclaringTest(testtools.TestCase):
         self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
         for row in (volume, None):
             self.node.peers.call.reset_mock()
-            self.node.records.volume.return_value = row
+            self.node.volumes.volume.return_value = row
             self.assertRaises(exceptions.StaleMove, methods.at_home, act,
                               self.node, volume)
             self.node.peers.call.assert_called_once()
@@ -555,7 +555,7 @@ class DeclaringTest(testtools.TestCase):
     def test_home_that_became_this_node(self):
         act = self.declare()
         self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
-        self.node.records.volume.return_value = mock.Mock(host='a@l#p')
+        self.node.volumes.volume.return_value = mock.Mock(host='a@l#p')
         self.assertEqual((self.node, 'v', 1, True), methods.at_home(
             act, self.node, mock.Mock(id='v', host='b@l#p')))
 

@@ -527,8 +527,8 @@ class ServedAgainTest(testtools.TestCase):
         self.node = Node(**{
             each.name: mock.MagicMock() for each in dataclasses.fields(
                 Node)} | {'host': HOST, 'exports': self.exports})
-        self.node.records.moves_of.return_value = []
-        self.node.records.move_of.return_value = None
+        self.node.moves.moves_of.return_value = []
+        self.node.moves.move_of.return_value = None
         survey = self.node.stack.survey.return_value
         survey.handle_is_on_lv.return_value = True
         survey.metadata.return_value = None
@@ -543,8 +543,8 @@ class ServedAgainTest(testtools.TestCase):
             volume_attachment=[
                 types.SimpleNamespace(connection_info=connection_info,
                                       connector=connector)])
-        self.node.records.volumes_of.return_value = [found]
-        self.node.records.volume.return_value = found
+        self.node.volumes.volumes_of.return_value = [found]
+        self.node.volumes.volume.return_value = found
 
     def test_by_the_look_at_a_node(self):
         properties = dict(self.connect(), driver_volume_type='iscsi')

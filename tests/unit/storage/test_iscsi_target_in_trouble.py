@@ -52,7 +52,7 @@ class StopServingTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.node = specs.node(host=export_rows.E)
-        self.node.records.move_of.return_value = export_rows.moving(
+        self.node.moves.move_of.return_value = export_rows.moving(
             state.Phase.MIGRATING, True)
         self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports

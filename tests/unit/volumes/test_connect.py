@@ -230,7 +230,7 @@ class ServeTest(Base):
     @ddt.data((ON_A, A), (ON_B, B))
     @ddt.unpack
     def test_after_a_move_that_was_interrupted(self, connector, home):
-        interrupted = self.a.node.records.begin(
+        interrupted = self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.is_local(self.serve(connector))

@@ -16,7 +16,7 @@ from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted
 from tests import world as worlds
 from tests.world import crypt
-from tests.world import images
+from tests.world import records
 from tests.world import stack
 
 A, B = 'a@l', 'b@l'
@@ -206,12 +206,12 @@ class GiveUpTest(Case):
 
     def test_what_is_being_created_here_is_waited_for(self):
         self.leave()
-        newborn = self.a.node.snapshots.newborn
+        newborn = self.a.node.volumes.last_known
 
         def look(volume_id):
             self.assertIn(volume_id, self.a.held)
             return newborn(volume_id)
-        with mock.patch.object(images.SimSnapshotRecords, 'newborn',
+        with mock.patch.object(records.SimVolumes, 'last_known',
                                side_effect=look):
             self.give_up()
         self.assert_nothing()
@@ -252,7 +252,7 @@ class KilledTest(Case):
         """And is restored there, when that boots."""
         self.world.reconcile()
         self.b.write(self.volume.id, 1, 'data')
-        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.b.move(self.b.node.volumes.volume(self.volume.id), A)
         self.world.settle()
         self.assertEqual([''], [
             each.reason for each in boot_plan.plan(self.a.sim_stack.survey())

@@ -148,7 +148,7 @@ class DeletionTest(testtools.TestCase):
             self.assertRaises(exceptions.CommandTimeout, self.delete,
                               self.without_lock(self.a))
         error = exceptions.CommandFailed(command='vgs', code=5, stderr='')
-        for room, name in ((self.a.node.records, 'get_move'),
+        for room, name in ((self.a.node.moves, 'get_move'),
                            (self.a.node.stack, 'survey')):
             with mock.patch.object(room, name, side_effect=error):
                 self.assertRaises(exceptions.CommandFailed, self.delete)
@@ -285,7 +285,7 @@ class DeletionTest(testtools.TestCase):
     def test_a_move_that_was_interrupted(self):
         """It is given up first, and its export of the volume goes."""
         with self.a.lock(self.volume.id):
-            move = self.a.node.records.begin(
+            move = self.a.node.moves.begin(
                 self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
             self.a.node.stack.ensure_source(move)

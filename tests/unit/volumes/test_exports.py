@@ -130,7 +130,7 @@ class SettleTest(Base):
         self.served('in-use')
         left, seen = mock.Mock(cleanup_node=B, volume_id=self.volume_id), []
         with mock.patch.object(
-                self.a.node.records._inner, 'remains_of',
+                self.a.node.moves._inner, 'pending_cleanups',
                 lambda _volume_id: [left]), mock.patch.object(
                     peers.SimPeers, 'converge_soon', lambda *_which: (
                         seen.append(set(self.a.remote)))):
@@ -312,7 +312,7 @@ class StartTest(Base):
         other = self.another()
         left = mock.Mock(cleanup_node=B, volume_id=other.id)
         with mock.patch.object(
-                self.a.node.records._inner, 'remains_of',
+                self.a.node.moves._inner, 'pending_cleanups',
                 lambda volume_id: [left] * (volume_id == other.id)):
             self.start(peers.SimPeers, 'converge_soon')
 
@@ -402,7 +402,7 @@ class SettleAtRestTest(exports_case.Base):
     def test_what_was_offered_a_moment_ago_stays_at_a_source(self):
         """But for that of what has followed its instance."""
         with self.a.lock(self.volume_id):
-            move = self.a.node.records.begin(
+            move = self.a.node.moves.begin(
                 self.volume, B + '#p', state.Event.MOVE_BEGUN,
                 worlds.GEOMETRY, str, 'CHAP u s', 'i')
         self.volume.status = 'attaching'
@@ -607,7 +607,7 @@ class SettleAtRestTest(exports_case.Base):
             followed.assert_called_once()
 
     def test_what_is_left_of_a_move_is_none(self):
-        self.a.node.records.advance(self.a.node.records.begin(
+        self.a.node.moves.advance(self.a.node.moves.begin(
             self.volume, B + '#p', state.Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i'), state.Event.FAILED)
         self.cut()

@@ -559,7 +559,7 @@ class ExtendingTest(testtools.TestCase):
         self.world.reconcile()
         self.b.hydrate(flushed=True)
         move, = self.world.shadows.values()
-        self.b.node.records.advance(move, Event.HYDRATED)
+        self.b.node.moves.advance(move, Event.HYDRATED)
         self.extend()
         self.assertEqual([Phase.RELEASING], self.phase())
         self.assertEqual(self.data + ['zero'] * 4, self.content())
@@ -582,7 +582,7 @@ class ExtendingTest(testtools.TestCase):
 
     def test_move_that_was_interrupted_is_given_up(self):
         """Its service died before the commit; the handle grows here."""
-        interrupted = self.a.node.records.begin(
+        interrupted = self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.extend()
@@ -714,8 +714,7 @@ class ExtendingTest(testtools.TestCase):
                 self.extend(self.a)
             except worlds.Stopped:
                 world.settle()
-                unended.end_dead(self.a.node, self.a.node.records,
-                                 datetime.datetime.max)
+                unended.end_dead(self.a.node, datetime.datetime.max)
             else:
                 break
             shown = self.a.sim_stack.lvs()[volume.name].shown

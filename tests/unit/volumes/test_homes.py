@@ -170,11 +170,11 @@ class HomesTest(attach_case.Base):
 
     def test_moved_meanwhile(self):
         self.committed()
-        volume = self.b.node.records.volume(self.volume.id)
+        volume = self.b.node.volumes.volume(self.volume.id)
         self.volume.host = B + '#p'
         with mock.patch.object(events, 'say') as said:
             homes.correct(self.b.node, volume)
-            self.assertFalse(self.b.node.snapshots.correct_home(volume, B))
+            self.assertFalse(self.b.node.volumes.correct_home(volume, B))
         said.assert_not_called()
         self.is_at(B)
         self.assertIs(state.Phase.MIGRATING, self.move().phase)

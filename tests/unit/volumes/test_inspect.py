@@ -60,9 +60,9 @@ class InspectTest(testtools.TestCase):
                 progress=PROGRESS, remains=()):
         self.node = specs.node(host=B)
         self.node.crypt.backed_up_volumes.return_value = []
-        self.node.records.move_of.return_value = moving
-        self.node.records.remains_of.return_value = list(remains)
-        self.node.records.volume.return_value = (
+        self.node.moves.move_of.return_value = moving
+        self.node.moves.pending_cleanups.return_value = list(remains)
+        self.node.volumes.volume.return_value = (
             types.SimpleNamespace(id=V1, name=NEW, migration_status=None)
             if volume else None)
         self.node.stack.survey.return_value = survey.Survey(

@@ -451,11 +451,11 @@ class UnmanageTest(Base):
 
     def test_a_move_that_was_interrupted(self):
         """Nobody goes on with it: it is given up first."""
-        self.a.node.records.begin(
+        self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: 'l', 'CHAP', 'i')
         callers.unmanage(self.a.node, self.volume.id)
-        self.assertIsNone(self.a.node.records.move_of(self.volume.id))
+        self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
         left = self.a.node.stack.lvs()[self.volume.name]
         self.assertEqual([], names.own_tags(left.tags))
 
@@ -476,11 +476,11 @@ class UnmanageTest(Base):
         self.assertIn(A + ' has still to clean up', self.refused(self.b))
 
     def test_remains_of_a_move_that_failed(self):
-        self.a.node.records.begin(
+        self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: 'l', 'CHAP', 'i')
         move, = self.world.shadows.values()
-        self.a.node.records.advance(move, Event.FAILED)
+        self.a.node.moves.advance(move, Event.FAILED)
         self.assertIn(B + ' has still to clean up', self.refused())
 
     def test_a_copy_without_its_record(self):
@@ -558,7 +558,7 @@ class KnownTest(testtools.TestCase):
     def test_lv_of_a_volume_that_has_moved(self, status):
         """Its name has another id than the volume's, and no tag any more."""
         node = specs.node(host='a@l')
-        node.records.volumes_of.return_value = [types.SimpleNamespace(
+        node.volumes.volumes_of.return_value = [types.SimpleNamespace(
             id='v', name='volume-moved', status=status)]
         known = status in ('in-use', 'unmanaging', 'error_unmanaging')
         self.assertEqual({'volume-moved': 'v'} if known else {},

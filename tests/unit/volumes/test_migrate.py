@@ -25,7 +25,6 @@ from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.db import interrupted
-from cinder_localclone.db import volumes
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
 from tests.helpers import callers
@@ -88,7 +87,7 @@ class WithinTest(Base):
     def test_moved(self):
         def prepared(host, shadow_id, _nonce, _holes):
             self.assertEqual('maintenance', self.volume().status)
-            self.assertEqual((B, self.records.move_of(
+            self.assertEqual((B, self.moves.move_of(
                 self.row.id).shadow_id), (host, shadow_id))
         self.peers.prepare.side_effect = prepared
         self.assertEqual((True, {'host': B + '#p'}), self.migrate())
@@ -96,7 +95,7 @@ class WithinTest(Base):
         self.assertEqual(
             (B + '#p', 'available', 'migrating'),
             (volume.host, volume.status, volume.migration_status))
-        self.assertTrue(self.records.move_of(self.row.id).committed)
+        self.assertTrue(self.moves.move_of(self.row.id).committed)
         self.peers.converge_soon.assert_called_once_with(
             B, self.row.id)
 
@@ -140,7 +139,7 @@ class WithinTest(Base):
         volume = self.volume()
         self.assertEqual((A + '#p', 'available', 'migrating'), (
             volume.host, volume.status, volume.migration_status))
-        self.assertIsNone(self.records.move_of(self.row.id))
+        self.assertIsNone(self.moves.move_of(self.row.id))
 
     def test_while_it_moves(self):
         self.cinder_begins('available', None)
@@ -219,12 +218,12 @@ class WithinTest(Base):
     def test_interrupted_before(self):
         """What a service left that died is given up first."""
         self.cinder_begins('available', None)
-        left = self.records.begin(
+        left = self.moves.begin(
             self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.DRAIN)
         callers.Answers(self.home.service).depart(self.row.id, B)
-        self.assertTrue(self.records.get_move(left.shadow_id).is_over)
+        self.assertTrue(self.moves.get_move(left.shadow_id).is_over)
         self.assertEqual(B + '#p', self.volume().host)
 
 
@@ -267,7 +266,7 @@ class IntoTest(Base):
 
     def create(self, driver=None):
         (driver or self.there).create_volume(
-            self.records.volume(self.copy.id))
+            self.volumes.volume(self.copy.id))
 
     def assert_nothing_created(self):
         self.assertEqual([], [
@@ -292,12 +291,10 @@ class IntoTest(Base):
         """Cinder copies the column; what it then writes is not encrypted."""
         self.copy.provider_id = text
         self.copy.save()
-        self.there.service.node.snapshots.set_encryption.side_effect = (
-            volumes.SnapshotRecords().set_encryption)
         self.create()
         self.stack.create_lv.assert_called_once_with(
             self.copy.name, GIB, self.row.id, covered=True, newborn=True)
-        self.assertIsNone(self.records.volume(self.copy.id).provider_id)
+        self.assertIsNone(self.volumes.volume(self.copy.id).provider_id)
 
     def test_attached_elsewhere_nova_copies(self):
         self.attach('n3')
@@ -339,7 +336,7 @@ class IntoTest(Base):
         self.put(migration_status='migrating')
         self.stack.lvs.return_value = {left.destination_lv: mock.Mock()}
         self.create()
-        self.assertFalse(self.records.is_move(left.shadow_id))
+        self.assertFalse(self.moves.is_move(left.shadow_id))
         self.assertEqual(
             ['remove_lv', 'create_lv'],
             [call[0] for call in self.stack.mock_calls if call[0] in (
@@ -425,7 +422,7 @@ class IntoTest(Base):
                   'TIMEOUT')
 
     def test_an_encrypted_type(self):
-        key = self.records.volume(self.copy.id)
+        key = self.volumes.volume(self.copy.id)
         key.encryption_key_id = fake.ENCRYPTION_KEY_ID
         key.save()
         self.told(self.there, self.create, exceptions.EncryptionUnsupported,
@@ -474,7 +471,7 @@ class IntoTest(Base):
     def test_it_is_served_by_the_volumes_name(self):
         self.copy.update({'status': 'available'})
         self.copy.save()
-        copy = self.records.volume(self.copy.id)
+        copy = self.volumes.volume(self.copy.id)
         self.stack.survey.return_value = survey.Survey({}, {})
         exports = self.there.service.node.exports
         exports.offer_volume.return_value = {'target_iqn': 'i'}
@@ -497,7 +494,7 @@ class IntoTest(Base):
     def test_given_up_it_ends_no_connection_of_the_volume(self, connector):
         """Whoever copied is late: the volume has the handle by now."""
         self.put(host=B + '#p', migration_status='error')
-        copy = self.records.volume(self.copy.id)
+        copy = self.volumes.volume(self.copy.id)
         exports = self.there.service.node.exports
         self.show('9:9')
         self.there.terminate_connection(copy, connector)
@@ -513,11 +510,11 @@ class IntoTest(Base):
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
                 exceptions.NotMovable, self.there.initialize_connection,
-                self.records.volume(self.copy.id), {'host': 'b'})
+                self.volumes.volume(self.copy.id), {'host': 'b'})
 
     def finish(self):
         """As Cinder's manager does."""
-        volume, copy = self.volume(), self.records.volume(self.copy.id)
+        volume, copy = self.volume(), self.volumes.volume(self.copy.id)
         update = self.there.update_migrated_volume(
             self.context, volume, copy, 'available')
         copy.update({key: volume[key] for key in update})
@@ -559,7 +556,7 @@ class IntoTest(Base):
         self.half_finished()
         self.assertRaises(
             exception.VolumeIsBusy, self.there.delete_volume,
-            self.records.volume(self.copy.id))
+            self.volumes.volume(self.copy.id))
         self.assertEqual(0, self.stack.remove_lv.call_count)
         self.assertEqual(0, self.stack.remove_handle.call_count)
         exports = self.there.service.node.exports
@@ -606,7 +603,7 @@ class IntoTest(Base):
         self.copy.update({'status': 'deleting'})
         self.copy.save()
         callers.delete(dataclasses.replace(node, lock=lock),
-                       self.records.volume(self.copy.id))
+                       self.volumes.volume(self.copy.id))
         self.assertEqual([self.copy.id, self.row.id], held)
         self.assertEqual(
             [mock.call.remove_handle(self.row.id),
@@ -626,7 +623,7 @@ class IntoTest(Base):
             else:
                 self.stack.survey.return_value = survey.Survey({}, {})
             self.assertEqual({self.row.id}, delete._others(
-                self.there.service.node, self.records.volume(self.copy.id)))
+                self.there.service.node, self.volumes.volume(self.copy.id)))
 
     def test_late_request_ends_nothing_of_a_copy(self):
         """The host has the copy by a newer attachment."""
@@ -635,7 +632,7 @@ class IntoTest(Base):
             instance_uuid=fake.INSTANCE_ID, attach_status='attached',
             connector={'host': 'n3', 'initiator': 'iqn.n3'}).create()
         self.show('9:1')
-        found, = self.records.volume(self.copy.id).volume_attachment
+        found, = self.volumes.volume(self.copy.id).volume_attachment
         exports = self.there.service.node.exports
         for earlier, ended in (('an earlier one', 0), (found.id, 1)):
             self.there.service.connections.unserve(
@@ -649,7 +646,7 @@ class InterruptedTest(Base):
     """The volume service died while Cinder's manager migrated."""
 
     def end(self, host=A):
-        found = interrupted.MigrationRecords().end_interrupted(host)
+        found = interrupted.Interrupted().end_interrupted(host)
         volume = self.volume()
         return found.get(self.row.id), volume.status, volume.migration_status
 
@@ -660,7 +657,7 @@ class InterruptedTest(Base):
         volume.save()
 
     def begin(self):
-        return self.records.begin(
+        return self.moves.begin(
             self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.MIGRATION)
@@ -677,7 +674,7 @@ class InterruptedTest(Base):
         moving = self.begin()
         ended, status, migration_status = self.end()
         self.assertEqual(('error', 'error'), (ended, migration_status))
-        self.records.advance(moving, Event.FAILED)
+        self.moves.advance(moving, Event.FAILED)
         self.assertEqual('available', self.volume().status)
 
     def test_held_until_the_move_is_given_up(self):
@@ -688,14 +685,14 @@ class InterruptedTest(Base):
     @ddt.data('available', 'maintenance', 'retyping')
     def test_after_the_commit(self, status):
         self.begins(status)
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.assertEqual(('success', 'available', 'success'), self.end())
 
     @ddt.data('available', 'maintenance', 'retyping')
     def test_attached_after_an_earlier_move_from_here(self, status):
         """A retype of what is in use; free, another server would get it."""
         self.begins(status, 'in-use')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         volume = self.volume()
         volume.attach_status = 'attached'
         volume.save()
@@ -706,7 +703,7 @@ class InterruptedTest(Base):
     def test_attached_though_it_was_free_when_cinder_began(self, status):
         """What it was does not count. Another server would get it."""
         self.begins(status, 'available')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         volume = self.volume()
         volume.attach_status = 'attached'
         volume.save()
@@ -715,7 +712,7 @@ class InterruptedTest(Base):
     def test_attached_after_the_commit(self):
         """It has moved, whoever has it by now: else nobody ends that."""
         self.begins('available')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.attach()
         volume = self.volume()
         volume.attach_status = 'attached'
@@ -734,7 +731,7 @@ class InterruptedTest(Base):
     def test_copy_of_another_that_was_left(self):
         """What is being copied is the migration: no other gets far."""
         self.begins('available')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         utils.create_volume(
             self.context, size=1, volume_type_id=None, status='available',
             host=STOCK + '#x', migration_status='target:' + self.row.id)
@@ -743,7 +740,7 @@ class InterruptedTest(Base):
     def test_nova_copies_what_an_attach_has_moved_away(self):
         """That is being copied yet; then it would be extended meanwhile."""
         self.begins('available')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.attach('b')
         volume = self.volume()
         volume.status, volume.attach_status = 'in-use', 'attached'
@@ -775,7 +772,7 @@ class InterruptedTest(Base):
 
     def test_by_the_new_home_it_is_not_known(self):
         self.begins('available')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.assertEqual((None, 'available', 'migrating'), self.end('c@l'))
 
     @ddt.data('starting', 'completing', 'success', None)
@@ -797,9 +794,9 @@ class InterruptedTest(Base):
     def is_migrated_from_b(self, *ends):
         """It came from A, which still has to clean up; B migrates it."""
         self.begins('available')
-        move = self.records.commit(self.begin())
+        move = self.moves.commit(self.begin())
         for event in (Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
+            move = self.moves.advance(move, event)
         self.begins('maintenance')
         for values in ends:
             utils.create_volume(
@@ -813,7 +810,7 @@ class InterruptedTest(Base):
 
     def test_what_is_moved_on_is_not_the_old_ones(self):
         self.is_migrated_from_b()
-        self.records.begin(
+        self.moves.begin(
             self.volume(), 'c@l#p', COLD, cinder_case.GEOMETRY,
             lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
             Asked.MIGRATION)
@@ -821,14 +818,14 @@ class InterruptedTest(Base):
 
     def test_copied_before_the_old_home_is_back(self):
         self.begins('maintenance')
-        move = self.records.commit(self.begin())
+        move = self.moves.commit(self.begin())
         for event in (Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
+            move = self.moves.advance(move, event)
         self.assertEqual(('success', 'available', 'success'), self.end())
 
     def test_the_new_home_starts_before_the_old_one_has_recorded_it(self):
         self.begins('maintenance')
-        self.records.commit(self.begin())
+        self.moves.commit(self.begin())
         self.assertEqual((None, 'maintenance', 'migrating'), self.end(B))
 
     @ddt.data('available', 'retyping')

@@ -21,7 +21,7 @@ OPERATIONS = (operations.abort, operations.go_forward,
 class OperationsTest(reconcile_case.Base):
 
     def begin(self, event=Event.MOVE_BEGUN):
-        return self.a.node.records.begin(
+        return self.a.node.moves.begin(
             self.volume, B + '#p', event, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
 
@@ -31,7 +31,7 @@ class OperationsTest(reconcile_case.Base):
         self.b.hydrate()
         move = self.move()
         for event in (Event.HYDRATED, Event.DRAINED):
-            move = self.a.node.records.advance(move, event)
+            move = self.a.node.moves.advance(move, event)
         self.b.sessions.clear()
         return move
 

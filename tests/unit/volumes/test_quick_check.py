@@ -30,7 +30,7 @@ class Case(reconcile_case.Base):
 
     def served(self):
         return quick_check.served_on(
-            self.a.node, self.a.node.records.moves_of(A))
+            self.a.node, self.a.node.moves.moves_of(A))
 
     def look(self):
         """What the source does at a look: the methods that have an effect."""
@@ -46,7 +46,7 @@ class ServedTest(Case):
     def test_all_is_there(self):
         """Nobody's lock is taken, and no row of a volume is read."""
         self.assertEqual({self.volume_id}, self.served())
-        rows = type(self.a.node.records._inner)
+        rows = type(self.a.node.volumes._inner)
         with mock.patch.object(self.a.reconciler, 'converge_locked') as (
                 converge), mock.patch.object(rows, 'volume') as volume:
             self.assertEqual([], self.look())
@@ -86,7 +86,7 @@ class ServedTest(Case):
             self.source: dataclasses.replace(device, **wrong)}
         node = types.SimpleNamespace(host=A, stack=stack,
                                      exports=self.a.node.exports)
-        moves = self.a.node.records.moves_of(A)
+        moves = self.a.node.moves.moves_of(A)
         self.assertEqual(set(), quick_check.served_on(node, moves))
         stack.devices.return_value = {self.source: device}
         self.assertEqual({self.volume_id}, quick_check.served_on(node, moves))
@@ -102,17 +102,17 @@ class ServedTest(Case):
         self.assertEqual({}, self.world.shadows)
 
     def test_completing(self):
-        self.a.node.records.advance(self.move(), Event.HYDRATED)
+        self.a.node.moves.advance(self.move(), Event.HYDRATED)
         self.assertEqual({self.volume_id}, self.served())
 
     def test_one_that_has_left_something_before(self):
         """Remains and a move of one volume: what is left is taken down."""
-        found = self.a.node.records.moves_of(A)
+        found = self.a.node.moves.moves_of(A)
         self.assertEqual(set(), quick_check.served_on(self.a.node, found * 2))
 
     def test_at_its_destination(self):
         self.assertEqual(set(), quick_check.served_on(
-            self.b.node, self.b.node.records.moves_of(B)))
+            self.b.node, self.b.node.moves.moves_of(B)))
 
     @ddt.data('devices', 'remote', 'offers_source')
     def test_what_cannot_be_looked_at_is_seen_to(self, what):
@@ -140,7 +140,7 @@ class OthersTest(reconcile_case.Base):
 
     def served(self):
         return quick_check.served_on(
-            self.a.node, self.a.node.records.moves_of(A))
+            self.a.node, self.a.node.moves.moves_of(A))
 
     def test_live(self):
         self.a.move(self.volume, B, live=True)
@@ -148,7 +148,7 @@ class OthersTest(reconcile_case.Base):
 
     def test_not_committed(self):
         with self.a.lock(self.volume_id), mock.patch.object(
-                type(self.a.node.records._inner), 'commit',
+                type(self.a.node.moves._inner), 'commit',
                 side_effect=exceptions.StaleMove(volume='x')), (
                     mock.patch.object(source, 'abandon')):
             self.assertRaises(
@@ -164,7 +164,7 @@ class OthersTest(reconcile_case.Base):
             volume_id=each.volume_id, shadow_id=each.shadow_id, source=A,
             committed=True, phase=each.phase, keeps_handle=False,
             follows=True, size_bytes=each.size_bytes, location=each.location)
-            for each in self.a.node.records.moves_of(A)]
+            for each in self.a.node.moves.moves_of(A)]
         self.assertEqual(set(), quick_check.served_on(self.a.node, moves))
         moves[0].follows = False
         self.assertEqual({self.volume_id},

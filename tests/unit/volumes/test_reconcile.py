@@ -223,7 +223,7 @@ class AtRestTest(Base):
 class OperationsTest(Base):
 
     def begin(self):
-        return self.a.node.records.begin(
+        return self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
 
@@ -236,7 +236,7 @@ class OperationsTest(Base):
         self.assertIs(self.a, self.world.home(self.volume))
 
     def test_abort_what_is_rolling_back(self):
-        self.a.node.records.advance(self.begin(), Event.FAILED)
+        self.a.node.moves.advance(self.begin(), Event.FAILED)
         operations.abort(self.b.reconciler, self.volume_id)
         self.assertIsNone(self.move())
 

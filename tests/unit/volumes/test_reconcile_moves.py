@@ -28,8 +28,8 @@ class RemainsTest(Base):
 
     def failed(self):
         """A move to B that failed, with B not knowing."""
-        records = self.a.node.records
-        return records.advance(records.begin(
+        moves = self.a.node.moves
+        return moves.advance(moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
 

@@ -46,7 +46,7 @@ class Case(deferred_case.Case):
         self.served = {(self.guest.id, 'iqn.c')}
 
     def move(self):
-        return self.home.node.records.move_of(self.guest.id)
+        return self.home.node.moves.move_of(self.guest.id)
 
     def converge(self):
         self.home.reconciler.converge(self.guest.id)
@@ -100,10 +100,10 @@ class DestinationTest(Case):
         def fail(*_which):
             before.stop(power=False)
             raise worlds.Stopped(before)
-        with mock.patch.object(records.SimRecords, 'commit', fail):
+        with mock.patch.object(records.SimMoves, 'commit', fail):
             with contextlib.suppress(worlds.Stopped):
                 before.move(volume, B)
-        move = self.home.node.records.move_of(volume.id)
+        move = self.home.node.moves.move_of(volume.id)
         self.assertFalse(move.committed)
         self.assertIn(move.shadow_id, self.home.sessions)
         devices, start = copy.deepcopy(self.home.devices), len(world.done)
@@ -267,7 +267,7 @@ class GivenUpTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.cut_at(self.home, records.SimRecords, 'commit')
+        self.cut_at(self.home, records.SimMoves, 'commit')
         self.assertEqual(set(), self.home.remote)
 
     def test_whatever_its_exports_lack(self):

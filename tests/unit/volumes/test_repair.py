@@ -24,7 +24,7 @@ MOVE = state.Move(
 class Node:
     stack: object
     exports: object
-    records: object
+    moves: object
     sessions: object
 
 
@@ -46,7 +46,7 @@ class RepairTest(testtools.TestCase):
         return repair.repair(self.node, reconciler, V1)
 
     def test_what_was_done_in_order(self):
-        self.node.records.finish.return_value = None
+        self.node.moves.finish.return_value = None
         self.node.exports.offer_source.return_value = True
         self.assertEqual([
             'handle of v now on LV lv',
@@ -58,9 +58,9 @@ class RepairTest(testtools.TestCase):
                 lambda node: node.stack.ensure_handle_on_lv('v', 'lv', 1),
                 lambda node: node.stack.set_hydration('s', True),
                 lambda node: node.exports.offer_source(MOVE),
-                lambda node: node.records.advance(
+                lambda node: node.moves.advance(
                     MOVE, state.Event.HYDRATED),
-                lambda node: node.records.finish(
+                lambda node: node.moves.finish(
                     MOVE, state.Event.SOURCE_REMOVED)))
 
     def test_what_was_right_already_is_not_told(self):
@@ -74,10 +74,10 @@ class RepairTest(testtools.TestCase):
         self.node.sessions.attach.assert_called_once_with(MOVE)
 
     def test_effects_answer_as_ever(self):
-        self.node.records.advance.return_value = 'after'
+        self.node.moves.advance.return_value = 'after'
 
         def step(node):
-            self.assertEqual('after', node.records.advance(
+            self.assertEqual('after', node.moves.advance(
                 MOVE, state.Event.HYDRATED))
         self.repair(step)
 
@@ -108,11 +108,11 @@ class RepairTest(testtools.TestCase):
          'withdrew exports of %s that no attachment names' % V1),
         ('exports.withdraw_strays', [None],
          'withdrew exports of moves that are over'),
-        ('records.advance', [MOVE, state.Event.DRAINED],
+        ('moves.advance', [MOVE, state.Event.DRAINED],
          'move of %s: destination uses nothing of the source' % V1),
-        ('records.roll_back', [MOVE],
+        ('moves.roll_back', [MOVE],
          'rolled the move of %s back to its source' % V1),
-        ('records.finish', [MOVE, state.Event.SOURCE_REMOVED],
+        ('moves.finish', [MOVE, state.Event.SOURCE_REMOVED],
          'move of %s has ended' % V1))
     @ddt.unpack
     def test_what_is_told_of_an_effect(self, effect, arguments, told):
@@ -159,4 +159,4 @@ class RecorderTest(testtools.TestCase):
         for name in repair.DESCRIPTIONS:
             self.assertTrue(any(
                 hasattr(kind, name) for kind in (
-                    stack.Stack, iscsi_target.Exports, moves.Records)), name)
+                    stack.Stack, iscsi_target.Exports, moves.Moves)), name)

@@ -73,7 +73,7 @@ class StopTest(Base):
         except worlds.Stopped:
             world.settle()
             node = world.nodes[A].node
-            interrupted.end_dead(node, node.records, datetime.datetime.max)
+            interrupted.end_dead(node, datetime.datetime.max)
             self.assertEqual('available', volume.status)
         world.settle()
         self.assertIn(self.all_of(world, volume), (old, written))
@@ -179,7 +179,7 @@ class RevertTest(Base):
     def test_row_that_has_changed(self):
         """The change of the row is what decides."""
         world, volume, snapshot, _old, written = self.prepared()
-        rows = world.nodes[A].node.snapshots._inner
+        rows = world.nodes[A].node.volumes._inner
         with mock.patch.object(
                 type(rows), 'replace_body',
                 side_effect=exceptions.StaleMove(volume=volume.id)):
@@ -212,7 +212,7 @@ class RevertTest(Base):
     def test_answer_that_is_lost(self):
         """The row is changed, but who has asked for it gets an error."""
         world, volume, snapshot, old, _written = self.prepared()
-        rows = type(world.nodes[A].node.snapshots._inner)
+        rows = type(world.nodes[A].node.volumes._inner)
         replace = rows.replace_body
 
         def lose_answer(*args):
@@ -278,7 +278,7 @@ class DriverTest(testtools.TestCase):
             self.assertRaises(exceptions.NotReverted,
                               driver.revert_to_snapshot, None, row,
                               types.SimpleNamespace(id='s'))
-        driver.service.node.snapshots.keep.assert_called_once_with('v', 'n')
+        driver.service.node.volumes.keep.assert_called_once_with('v', 'n')
         self.assertEqual(messages.REVERT, api.API().create.call_args.args[1])
 
     def test_no_other_snapshot_is_taken_first(self):

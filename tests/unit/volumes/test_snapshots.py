@@ -189,7 +189,7 @@ class CreateTest(Base):
 
     def test_a_move_that_was_not_committed_is_given_up(self):
         world, volume, expected = self.begin()
-        world.nodes[A].node.records.begin(
+        world.nodes[A].node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         snapshot = self.take(world, volume)

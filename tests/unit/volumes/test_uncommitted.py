@@ -84,7 +84,7 @@ class HeldByMoveTest(Case):
     def test_as_long_as_it_moves(self):
         """The move may know this node by another name."""
         with mock.patch.object(
-                self.a.node.records._inner, 'move_of',
+                self.a.node.moves._inner, 'move_of',
                 return_value=mock.Mock()):
             self.sweep()
             self.assertIn(self.lv, self.a.lvs)
@@ -105,7 +105,7 @@ class HeldByMoveTest(Case):
     @ddt.unpack
     def test_of_one_that_has_failed(self, host, lv, held):
         with mock.patch.object(
-                self.a.node.records._inner, 'remains_of',
+                self.a.node.moves._inner, 'pending_cleanups',
                 return_value=[mock.Mock(cleanup_node=host,
                                         cleanup_lv=lv or self.lv)]):
             self.sweep()
@@ -188,7 +188,7 @@ class ElsewhereTest(Case):
         """The move knows the node by the name that it had."""
         self.taken()
         lv = self.volume.name
-        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         self.volume.status = 'in-use'
         self.a.stop(power=True)
         self.a.gone = True
@@ -414,7 +414,7 @@ class ThickTest(Case):
         self.volume.status = 'available'
         self.b.write(self.volume.id, 0, 'data')
         moved = self.meanwhile(lambda: self.b.move(
-            self.b.node.records.volume(self.volume.id), A))
+            self.b.node.volumes.volume(self.volume.id), A))
         self.sweep()
         self.assertEqual(1, len(moved))
         self.world.settle()
@@ -516,7 +516,7 @@ class ThickTest(Case):
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
         self.create()
-        asked = self.a.node.records.volume(self.volume.id)
+        asked = self.a.node.volumes.volume(self.volume.id)
         asked.host, self.volume.host = None, B + '#p'
         self.clearing(mock.Mock())
         create.give_up(self.a.node, asked)
@@ -542,7 +542,7 @@ class ThickTest(Case):
 
     def test_what_has_moved_away_is_cleared_later(self):
         self.taken()
-        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         self.fail_to_clear()
         self.world.settle()
         self.assertNotIn(self.volume.name, self.a.lvs)
@@ -589,7 +589,7 @@ class ThickTest(Case):
         self.create(B)
         self.volume.status = 'available'
         self.b.write(self.volume.id, 0, 'data')
-        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.b.move(self.b.node.volumes.volume(self.volume.id), A)
         self.sweep()
         self.assertIn(left, self.a.lvs)
         self.world.settle()
@@ -606,7 +606,7 @@ class SecretTest(Case):
 
     def encrypted(self, host=A):
         node = self.world.nodes[host].node
-        create.create_encrypted(node, node.records.volume(self.volume.id),
+        create.create_encrypted(node, node.volumes.volume(self.volume.id),
                                 policy.wanted(node, self.volume))
 
     def test_an_image_that_could_not_be_written(self):
@@ -626,7 +626,7 @@ class SecretTest(Case):
         key, = self.world.secrets.kept
         other = self.world.row(A, status='available')
         other.provider_id = self.volume.provider_id
-        asked = self.a.node.records.volume(self.volume.id)
+        asked = self.a.node.volumes.volume(self.volume.id)
         with self.a.node.lock(self.volume.id), \
                 mock.patch.object(policy.LOG, 'error') as told:
             policy.give_back(self.a.node, asked)
@@ -639,11 +639,11 @@ class SecretTest(Case):
         self.volume.extra_specs['localclone:key'] = 'type:ours'
         self.world.secrets.kept['ours'] = ('ours', bytes(64))
         self.encrypted()
-        asked = self.a.node.records.volume(self.volume.id)
+        asked = self.a.node.volumes.volume(self.volume.id)
         self.world.volumes[self.volume.id].provider_id = None
         asked.provider_id = asked.provider_id.replace('ours', '')
         self.world.destroy(self.volume)
-        with mock.patch.object(type(self.a.node.records._inner), 'volume',
+        with mock.patch.object(type(self.a.node.volumes._inner), 'volume',
                                return_value=None), \
                 self.a.node.lock(self.volume.id):
             policy.give_back(self.a.node, asked)
@@ -654,12 +654,12 @@ class SecretTest(Case):
                           ('volume', '')):
             self.volume.extra_specs['localclone:key'] = spec
             self.assertEqual(key, policy.key_of_type(
-                self.a.node, self.a.node.records.volume(self.volume.id)))
+                self.a.node, self.a.node.volumes.volume(self.volume.id)))
 
     def test_of_what_somebody_creates_by_now(self):
         """Who has read the row needs the secret."""
         self.encrypted()
-        self.volume.host, asked = None, self.a.node.records.volume(
+        self.volume.host, asked = None, self.a.node.volumes.volume(
             self.volume.id)
         self.volume.host = B + '#p'
         create.give_up(self.a.node, asked)
@@ -670,7 +670,7 @@ class SecretTest(Case):
 
     def test_given_back_while_it_is_created_elsewhere(self):
         self.encrypted()
-        asked = self.a.node.records.volume(self.volume.id)
+        asked = self.a.node.volumes.volume(self.volume.id)
         asked.host = self.volume.host = None
         remove = crypt.SimKeys.remove
 
@@ -703,7 +703,7 @@ class SecretTest(Case):
         self.volume.extra_specs['localclone:key'] = 'type:ours'
         self.world.secrets.kept['ours'] = ('ours', bytes(64))
         self.encrypted()
-        asked = self.a.node.records.volume(self.volume.id)
+        asked = self.a.node.volumes.volume(self.volume.id)
         asked.host = self.volume.host = None
         create.give_up(self.a.node, asked)
         self.assertIn('ours', self.world.secrets.kept)
@@ -717,7 +717,7 @@ class SecretTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'test', side_effect=SLOW):
             self.assertRaises(exceptions.CommandFailed, self.encrypted)
         self.volume.status = 'deleting'
-        callers.delete(self.a.node, self.a.node.records.volume(self.volume.id))
+        callers.delete(self.a.node, self.a.node.volumes.volume(self.volume.id))
         self.assertEqual(set(), self.world.secrets.consumers)
 
     def test_what_may_not_be_noted_as_used_is_given_back(self):
@@ -764,9 +764,9 @@ class MovedTest(Case):
 
     def test_there_and_back(self):
         self.taken()
-        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         self.world.settle()
-        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.b.move(self.b.node.volumes.volume(self.volume.id), A)
         self.world.settle()
         self.assertEqual('data', self.a.read(self.volume.id, 0))
         self.assertEqual([''], [each.reason for each in boot_plan.plan(
@@ -775,18 +775,18 @@ class MovedTest(Case):
     def test_live_move_rolled_back(self):
         self.taken()
         self.volume.status = 'in-use'
-        self.a.move(self.a.node.records.volume(self.volume.id), B, live=True)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B, live=True)
         self.sweep()
         with self.b.node.lock(self.volume.id):
             destination.roll_back_live(
-                self.b.node, self.b.node.records.move_of(self.volume.id))
+                self.b.node, self.b.node.moves.move_of(self.volume.id))
         self.world.settle()
         self.assert_data()
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
     def test_source_waits_for_its_end(self):
         self.taken()
-        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         for _look in range(4):
             self.b.reconciler.converge_node()
             self.b.hydrate()
@@ -798,7 +798,7 @@ class MovedTest(Case):
     def test_destination_is_forgotten(self):
         """The source is all there is, whatever the status is set to."""
         self.taken()
-        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         self.forget(B)
         for status in ('error', 'available', 'in-use', 'deleting'):
             self.volume.status = status
@@ -808,7 +808,7 @@ class MovedTest(Case):
     def test_live_destination_is_forgotten(self):
         self.taken()
         self.volume.status = 'in-use'
-        self.a.move(self.a.node.records.volume(self.volume.id), B, live=True)
+        self.a.move(self.a.node.volumes.volume(self.volume.id), B, live=True)
         self.forget(B)
         self.sweep()
         self.a.reconciler.converge_node()

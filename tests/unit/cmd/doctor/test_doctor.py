@@ -25,7 +25,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
-from cinder_localclone.db import interrupted
+from cinder_localclone.db import inventory
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import operator as backend
@@ -89,9 +89,9 @@ class DoctorTest(testtools.TestCase):
         self.stack.pool_transactions.return_value = 7, 7
         self.stack.survey.return_value = survey.Survey({}, {})
         self.patch('storage.privsep.lvm.physical_volumes', return_value=[])
-        self.backend.records.unended.return_value = []
-        self.backend.records.secrets_in_use.return_value = set()
-        self.backend.records.is_encryption_offered.return_value = False
+        self.backend.db.inventory.unended.return_value = []
+        self.backend.db.secrets.secrets_in_use.return_value = set()
+        self.backend.db.inventory.is_encryption_offered.return_value = False
         self.stack.free_space.return_value = lvm_reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -121,7 +121,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.nodes.assert_called_once_with()
 
     def test_encrypted_volumes(self):
-        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.backend.db.secrets.secrets_in_use.return_value = {'k'}
         self.assertEqual({'header backups'}, set(self.rows()))
         self.assertIn('key manager', self.names)
         self.backend.keys().check.side_effect = (
@@ -133,7 +133,7 @@ class DoctorTest(testtools.TestCase):
 
     def test_project_of_the_secrets(self):
         """Whoever has a role in it reads them."""
-        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.backend.db.secrets.secrets_in_use.return_value = {'k'}
         for project, warned in (('service', True), ('services', True),
                                 ('volume-keys', False), ('', False)):
             self.backend.keys().project.return_value = project
@@ -141,7 +141,7 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('secrets without volume', self.names)
 
     def test_directory_that_the_service_refuses(self):
-        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.backend.db.secrets.secrets_in_use.return_value = {'k'}
         self.backend.conf.localclone_header_backup_dir = '/'
         with mock.patch.object(folders, 'problem', return_value='x is a link'):
             row = self.rows()['header backups']
@@ -231,16 +231,16 @@ class DoctorTest(testtools.TestCase):
     @ddt.unpack
     def test_secrets_without_volume(self, used, offered):
         """Also if no encrypted volume is left."""
-        self.backend.records.secrets_in_use.return_value = used
-        self.backend.records.is_encryption_offered.return_value = offered
+        self.backend.db.secrets.secrets_in_use.return_value = used
+        self.backend.db.inventory.is_encryption_offered.return_value = offered
         self.backend.keys().of_volumes.return_value = [('key', 'gone')]
-        self.backend.records.volumes_known.return_value = set(), {'gone'}
-        self.backend.records.secrets_of_all.return_value = set()
+        self.backend.db.inventory.volumes_known.return_value = set(), {'gone'}
+        self.backend.db.inventory.secrets_of_all.return_value = set()
         row = self.rows()['secrets without volume']
         self.assertEqual(checks.WARN, row[1])
         self.assertIn('key (volume gone)', row[2])
         self.assertIn('shred', row[3])
-        self.backend.records.secrets_of_all.return_value = {'key'}
+        self.backend.db.inventory.secrets_of_all.return_value = {'key'}
         self.assertNotIn('secrets without volume', self.rows())
         # Nobody is asked twice who did not answer.
         self.backend.keys().check.side_effect = (
@@ -282,28 +282,28 @@ class DoctorTest(testtools.TestCase):
         def entry(number, **more):
             return copies.Entry(
                 's%d' % number, 'v', A, B, began=number, **more)
-        self.backend.records.copies.return_value = [
+        self.backend.db.queue.copies.return_value = [
             entry(n) for n in range(5)]
         self.assertEqual({}, self.rows())
-        self.backend.records.copies.assert_called_with(A)
+        self.backend.db.queue.copies.assert_called_with(A)
         self.assertIn('copies', self.names)
-        self.backend.records.copies.return_value = [
+        self.backend.db.queue.copies.return_value = [
             entry(1, stalled=5.0), entry(2)]
         self.assertEqual('2 run, 1 make no progress',
                          self.rows()['copies'][2])
-        self.backend.records.copies.side_effect = ValueError('no database')
+        self.backend.db.queue.copies.side_effect = ValueError('no database')
         self.assertIn('no database', self.rows()['copies'][2])
 
     def test_copies_are_counted(self):
         nodes = {A: True, B: True}
-        self.backend.records.copies.return_value = [
+        self.backend.db.queue.copies.return_value = [
             copies.Entry('s%d' % n, 'v', A, B) for n in range(5)]
         found, = doctor._copies(self.backend, nodes)
         self.assertEqual('2 run, 3 wait for their turn', found.details)
         self.backend.conf.localclone_max_copies_in = 1
         found, = doctor._copies(self.backend, nodes)
         self.assertEqual('1 run, 4 wait for their turn', found.details)
-        self.backend.records.copies.return_value.append(
+        self.backend.db.queue.copies.return_value.append(
             copies.Entry('r', 'v', 'c@l', B, attached=True))
         found, = doctor._copies(self.backend, nodes)  # there is no c
         self.assertEqual('1 run, 5 wait for their turn', found.details)
@@ -451,9 +451,9 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('dmsetup resume g-volume--x', found['LV volume-x'][3])
 
     def test_statuses_that_nobody_ends(self):
-        self.backend.records.unended.return_value = [
-            interrupted.Unended(what, 'v-%d' % number, status, A, 3601,
-                                attached)
+        self.backend.db.inventory.unended.return_value = [
+            inventory.Unended(what, 'v-%d' % number, status, A, 3601,
+                              attached)
             for number, (what, status, attached) in enumerate((
                 ('volume', 'extending', True), ('volume', 'reverting', False),
                 ('snapshot', 'restoring', False),
@@ -473,7 +473,8 @@ class DoctorTest(testtools.TestCase):
                 ('move v-5', 'completing', 'cinder-localclone repair v-5')):
             self.assertIn(details, found[name][2])
             self.assertIn(fix, found[name][3])
-        self.backend.records.unended.assert_called_with('l', stuck.PATIENCE)
+        self.backend.db.inventory.unended.assert_called_with(
+            'l', stuck.PATIENCE)
 
     def test_thick(self):
         self.stack.pool = None
@@ -520,7 +521,7 @@ class DoctorTest(testtools.TestCase):
             return state.Move(
                 'v', 's', state.Token(phase, 'n', None), committed, source,
                 destination, 'x', 'y', 1)
-        self.backend.records.moves.return_value = [
+        self.backend.db.moves.readable.return_value = [
             move(Phase.ROLLING_BACK, False, A, 'c@l'),
             move(Phase.RELEASING, True, 'c@l', 'd@l'),
             move(Phase.MIGRATING, True, 'c@l', A),
@@ -539,17 +540,17 @@ class DoctorTest(testtools.TestCase):
             for name, volume in (
                 ('home', 'v1'), ('from', 'v2'), ('to', 'v3'), ('lost', 'v4'),
                 ('unreadable', 'v5'))})
-        records = self.backend.records
-        records.volumes_of.side_effect = {
+        db = self.backend.db
+        db.volumes.volumes_of.side_effect = {
             A: [types.SimpleNamespace(name='home')]}.get
         move = state.Move('v2', 's', state.Token(
             Phase.MIGRATING, 'n', None), True, A, B, 'from', 'to', 1)
-        records.moves_of.side_effect = {A: [move]}.get
+        db.moves.moves_of.side_effect = {A: [move]}.get
 
         def move_of(volume_id):
             if volume_id == 'v5':
                 raise exceptions.InvalidToken(token='t', reason='r')
-        records.move_of.side_effect = move_of
+        db.moves.move_of.side_effect = move_of
         self.assertEqual({'LV lost'}, set(self.rows()))
 
     def test_target_that_hangs(self):

@@ -76,8 +76,8 @@ class CommandsTest(testtools.TestCase):
                               ['encryption', name, *words])
 
     def test_type(self):
-        records = sample._Backend.records
-        with mock.patch.object(records, 'type_id', lambda name: 't1',
+        inventory = sample._Backend.db.inventory
+        with mock.patch.object(inventory, 'type_id', lambda name: 't1',
                                create=True), mock.patch.object(
                 sample.ENCRYPTED_OF[sample.NODE2][0], 'volume_type_id', 't1',
                 create=True), mock.patch.object(

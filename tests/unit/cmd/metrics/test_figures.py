@@ -17,7 +17,6 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
-from cinder_localclone.db import interrupted
 from cinder_localclone.db import inventory
 from tests.helpers.inventory_rows import A
 from tests.helpers.inventory_rows import answers
@@ -151,7 +150,7 @@ class FiguresTest(testtools.TestCase):
                 found['volumes',], found['volumes_bytes',]))
 
     def test_what_nobody_ends(self):
-        found = collected(database=database(unended=[interrupted.Unended(
+        found = collected(database=database(unended=[inventory.Unended(
             'snapshot', 's', 'restoring', B, 9999)]))
         self.assertEqual((1, 0), (found['unended', 'snapshot'],
                                   found['unended', 'move']))

@@ -136,7 +136,7 @@ class ReadingTest(testtools.TestCase):
     def test_one_that_fails_hides_no_other(self):
         backend = mock.Mock(host=A)
         backend.name = 'l'
-        backend.records.all_moves.side_effect = OSError('no database')
+        backend.db.inventory.all_moves.side_effect = OSError('no database')
         backend.call.return_value = {'events': {}}
         backend.stack.side_effect = OSError('no LVM')
         with mock.patch.object(sources, 'doctor', return_value=[]):

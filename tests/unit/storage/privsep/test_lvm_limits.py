@@ -51,7 +51,7 @@ class BlockSizeTest(testtools.TestCase):
         self.assertIn('its disks have sectors of %d bytes, the volume has '
                       'sectors of %d bytes' % (there, here), str(error))
         self.assertEqual([], self.world.effects(B, start))
-        self.assertIsNone(self.a.node.records.move_of(self.volume.id))
+        self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
 
     def test_the_destination_looks_at_the_disk_itself(self):
         """Its group has got other disks since its service described it."""
@@ -61,7 +61,7 @@ class BlockSizeTest(testtools.TestCase):
             self.a.node.peers, 'describe',
             lambda *what: dict(describe(*what), block=512)))
         self.assertRaises(exceptions.NotReady, self.a.move, self.volume, B)
-        self.assertIsNone(self.a.node.records.move_of(self.volume.id))
+        self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
 
     def test_of_the_same_size_it_moves(self):
         self.a.block = self.b.block = 4096
@@ -242,7 +242,7 @@ class ChangesTest(commands.Case):
             volume_id='v', source=A, destination=B, display_phase=phase,
             size_gib=1, is_over=False, committed=True, phase=phase)
         asked = mock.Mock()
-        asked.records.moves.return_value = [move]
+        asked.db.moves.readable.return_value = [move]
         asked.ask.return_value = {'problems': ['LVM is full']}, ''
         row, = moves.progress(asked)
         self.assertEqual('LVM is full', row['Remark'])

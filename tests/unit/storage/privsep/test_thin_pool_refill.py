@@ -89,7 +89,7 @@ class PoolTest(commands.Case):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
         node = specs.node(host='b@l', compare_wait=60, stack=stacks.Stack(
             'g', 'g-pool', 'fast', 30, host='b@l'))
-        node.records.services.return_value = {move.source: True}
+        node.services.by_host.return_value = {move.source: True}
         node.sessions.attach.return_value = '/dev/sda'
         has = {number for start, count in missing
                for number in range(start, start + count)}

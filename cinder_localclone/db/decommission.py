@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node leaves in Cinder's database that is drained, or lost."""
+
+from cinder.common import constants
+from cinder import exception as cinder_exception
+from cinder import objects
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import records
+from cinder_localclone.core import objects as core_objects
+from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.db import base
+
+
+class Decommission(records.Decommission):
+
+    def snapshots_on(self, host: str) -> dict[str, str]:
+        with base.reader() as session:
+            return {row.id: row.volume_id for row in session.query(
+                base.models.Snapshot).filter_by(
+                    deleted=False,
+                    provider_location=volume_rows.location(host))}
+
+    @base.retried
+    def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
+        snapshot = base.models.Snapshot
+        with base.writer() as session:
+            session.query(snapshot).filter_by(
+                id=snapshot_id, deleted=False,
+                provider_location=volume_rows.location(host)).filter(
+                    snapshot.status != 'deleting').update(
+                        {'status': 'error'}, synchronize_session=False)
+
+    @base.retried
+    def give_up(self, volume: core_objects.Volume, new_home: str) -> None:
+        with base.writer() as session:
+            row = base.volume_row(session, volume.id, lock=True)
+            if (row is None or row.host != volume.host
+                    or row.name_id != volume.name_id
+                    or _is_begun(session, row)):
+                raise exceptions.StaleMove(volume=volume.id)
+            base.give_home(session, row, new_home)
+            row.status = 'error'
+
+    @base.retried
+    def forget_service(self, host: str) -> bool:
+        try:
+            objects.Service.get_by_args(
+                base.admin(), host, constants.VOLUME_BINARY).destroy()
+        except cinder_exception.ServiceNotFound:
+            return False
+        return True
+
+
+def _is_begun(session: base.Session, row: base.Row) -> bool:
+    """Whether a move's source would be lost with the volume's home."""
+    moves = [base.to_move(shadow, row)
+             for shadow in base.records_of(session, row.id)]
+    return any(not (move.is_over or move.committed) for move in moves)
