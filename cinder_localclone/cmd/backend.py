@@ -22,9 +22,11 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.db.inventory
     import cinder_localclone.encryption.key_manager
     import cinder_localclone.service.rpc
-    import cinder_localclone.storage.clone
+    import cinder_localclone.storage.clones
     import cinder_localclone.storage.cryptsetup
+    import cinder_localclone.storage.handles
     import cinder_localclone.storage.iscsi_initiator
+    import cinder_localclone.storage.logical_volumes
 
 #: Seconds for a peer's work.
 TIMEOUT = 50
@@ -132,15 +134,25 @@ class Backend:
 
     # -- this node
 
-    def stack(self) -> 'cinder_localclone.storage.clone.Stack':
-        """The block stack of this node."""
-        from cinder_localclone.storage import clone
+    def lvm(self) -> 'cinder_localclone.storage.logical_volumes.Lvm':
+        """Return the logical volumes of this node."""
+        from cinder_localclone.storage import logical_volumes
         group = self.conf.volume_group
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
-        return clone.Stack(
+        return logical_volumes.Lvm(
             group, pool, self.conf.localclone_metadata_volume_group or group,
             self.conf.localclone_command_timeout,
             stripes=self.conf.localclone_thick_stripes)
+
+    def handles(self) -> 'cinder_localclone.storage.handles.Handles':
+        """Return the handles of this node."""
+        from cinder_localclone.storage import handles
+        return handles.Handles(self.lvm())
+
+    def clones(self) -> 'cinder_localclone.storage.clones.Clones':
+        """Return the dm-clone devices of this node."""
+        from cinder_localclone.storage import clones
+        return clones.Clones(self.lvm(), self.handles())
 
     def sessions(self) -> 'cinder_localclone.storage.iscsi_initiator.Sessions':
         """The iSCSI sessions of this node."""

@@ -28,7 +28,9 @@ class Restore(base.Command):
         from cinder_localclone.service import restore
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = restore.restore(backend.stack(), backend.sessions())
+        outcome = restore.restore(
+            backend.lvm(), backend.handles(), backend.clones(),
+            backend.sessions())
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (
@@ -69,8 +71,8 @@ class Unlock(base.Command):
         passed = unlock.noted_of(
             crypt, backend.sessions().recorded_passes())
         outcome = unlock.unlock(
-            backend.stack(), passed, crypt, backend.keys(), parsed_args.wait,
-            parsed_args.volume)
+            backend.lvm(), backend.handles(), passed, crypt, backend.keys(),
+            parsed_args.wait, parsed_args.volume)
         locked = [each for each in outcome if each.problem]
         self.app.exit_code = int(
             len(locked) == len(outcome) and bool(locked))

@@ -98,7 +98,7 @@ def status(node: Node, volume_id: str) -> Status:
     volume = _volume(node, volume_id)
     header = node.crypt.header(volume_id)
     recorded = rows.recorded(volume)
-    device = node.stack.survey().crypt(volume_id)
+    device = node.handles.survey().crypt(volume_id)
     return {
         'cipher': header.cipher, 'key_bits': header.key_bits,
         'sector_size': header.sector_size,
@@ -198,7 +198,7 @@ def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
 def _wrong_with_tags(node: Node, volume: objects.Volume
                      ) -> Iterator[str]:
     """Those that there are say what is true; after a move there are few."""
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     facts = names.facts(lv.tags) if lv else {}
     if lv is None:
         yield 'there is no LV %s' % volume.name
@@ -299,7 +299,7 @@ def restore(node: Node, volume_id: str, backup: str = '') -> Restored:
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
         before = _recorded(volume).key
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         # A key that was changed since says so, too.
         is_older = token.key != before or rotate.is_outdated(lv)
         slots = [slot for slot in saved.all_keyslots
@@ -412,7 +412,7 @@ def _record(node: Node, volume: objects.Volume, key: str) -> None:
         node.keys.consume(key, 'volumes', volume.id)
         node.secrets.record(volume.id, dataclasses.replace(
             recorded, key=key), recorded)
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv:
         devices.name_secret(node, lv, key, luks=volume.id)
 

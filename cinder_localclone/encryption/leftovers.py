@@ -149,7 +149,7 @@ def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
 
 def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
     """Those that are open on this node, or that a boot would open."""
-    present = node.stack.survey()
+    present = node.handles.survey()
     opened = unlock.known(present, node.crypt.passed())
     return {volume_id for volume_id in volume_ids
             if volume_id in opened or present.crypt(volume_id)}

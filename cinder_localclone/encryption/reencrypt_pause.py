@@ -87,7 +87,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     """What ran a moment ago runs again, unless an operator has paused it."""
     volume_id = volume.id
     try:
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         if (lv is None or names.PAUSED in lv.tags
                 or node.runner.is_running(volume_id)):
             return
@@ -107,7 +107,7 @@ def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
 
     It does not run. Most of the time only devices that are left tell.
     """
-    present = survey.Survey({}, node.stack.devices(
+    present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     crypt = present.crypt(volume_id)
     found = header.reencryption
@@ -126,7 +126,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
         closed or written then
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
-    present = survey.Survey({}, node.stack.devices(
+    present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
     pinning.check(volume_id, header, pinning.of_row(recorded))
@@ -141,7 +141,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
             raise encryption_exceptions.Interrupted(
                 volume=volume_id, host=node.host, count=1,
                 device=names.crypt(volume_id))
-        node.stack.close_top(volume_id)
+        node.handles.close_top(volume_id)
     activate.open_volume(
         node.crypt, node.keys, volume_id, pinning.of_row(recorded),
         discards=activate.takes_discards(node, volume))
@@ -158,7 +158,7 @@ def check_none(node: Node, volume: objects.Volume, what: str) -> None:
     """
     volume_id = rows.handle_id(volume)
     handle = names.handle(volume_id)
-    if rows.recorded(volume) and handle in node.stack.devices([handle]):
+    if rows.recorded(volume) and handle in node.handles.devices([handle]):
         # One that can't be read keeps nobody from having more room.
         with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             header = node.crypt.header(volume_id)

@@ -69,7 +69,7 @@ def _open(node: Node, volume_id: str) -> unlock.Outcome:
     if volume is None or problem:
         return unlock.Outcome(volume_id, '', unlock.LOCKED, problem)
     lv = volume.name if rows.is_home(volume, node.host) else ''
-    present = node.stack.survey()
+    present = node.handles.survey()
     if present.crypt(rows.handle_id(volume)):
         return unlock.Outcome(volume_id, lv, unlock.OPEN)
     if present.handle(rows.handle_id(volume)) is None:

@@ -17,7 +17,7 @@ class MarkHydrated(flow.Step):
     def execute(self, move: state.Move) -> state.Move:
         if move.phase is state.Phase.COMPLETING:
             return move
-        self._node.stack.flush_handle(move.volume_id)
+        self._node.handles.flush_handle(move.volume_id)
         return self._node.records.advance(move, state.Event.HYDRATED)
 
 
@@ -25,19 +25,19 @@ class CutOver(flow.Step):
     """The handle maps to the LV again; the clone is used by nothing."""
 
     def execute(self, completing: state.Move) -> None:
-        self._node.stack.ensure_handle_on_lv(
+        self._node.handles.ensure_handle_on_lv(
             completing.volume_id, completing.destination_lv,
             completing.volume_bytes)
-        self._node.stack.flush_lv(completing.destination_lv)
+        self._node.lvm.flush_lv(completing.destination_lv)
 
 
 class RemoveClone(flow.Step):
     """Clone, session and metadata go; then the source may."""
 
     def execute(self, completing: state.Move) -> None:
-        self._node.stack.remove_clone(completing.shadow_id)
+        self._node.clones.remove_clone(completing.shadow_id)
         self._node.sessions.detach(completing)
-        self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
+        self._node.lvm.remove_lv(names.metadata_lv(completing.shadow_id))
         self._node.records.advance(completing, state.Event.DRAINED)
 
 

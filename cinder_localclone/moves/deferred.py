@@ -39,7 +39,7 @@ class CheckPassedOnly(flow.Step):
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         devices.close_if_idle(self._node, volume.id)
-        opened = survey.Survey({}, self._node.stack.devices(
+        opened = survey.Survey({}, self._node.handles.devices(
             survey.names_of(volume.id))).users(volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
         named = {each.iqn for each in attachments.connections(volume)}

@@ -78,21 +78,21 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     for earlier in cleanup.here(node, volume_id):
         cleanup.take_down(node, earlier)
     _withdraw_earlier(node, volume)
-    present = node.stack.survey()
+    present = node.handles.survey()
     handle = present.handle(volume_id)
     if handle and handle.opened and not (
             present.is_handle_foreign(volume_id)
             and nodes.connection_to(node, volume, node.host)):
         devices.ensure_closed(node, volume_id)
-    for lv in present.left_of(volume_id, node.stack.group):
+    for lv in present.left_of(volume_id, node.lvm.group):
         if names.AWAY not in lv.tags:
-            node.stack.mark(lv.name, names.AWAY)
+            node.lvm.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
         volume_id, rows.body_bytes(volume, size_gib), properties,
         bool(present.users(volume_id)))
-    if node.stack.ensure_handle_on_disk(volume_id, disk):
-        node.stack.read_head(volume_id)
+    if node.handles.ensure_handle_on_disk(volume_id, disk):
+        node.handles.read_head(volume_id)
     if rows.is_encrypted_by_nova(volume):
         devices.open_for_guest(node, volume_id)
     elif rows.recorded(volume):
@@ -134,11 +134,11 @@ def end(node: Node, volume_id: str) -> None:
 
     :raises SourceBusy: if something has the handle open
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     foreign = present.is_handle_foreign(volume_id)
     if foreign:
         devices.ensure_closed(node, volume_id)
-        node.stack.remove_handle(volume_id)
+        node.handles.remove_handle(volume_id)
     if foreign or not present.handle(volume_id):  # a boot has made none
         node.crypt.forget_passed(volume_id)
         node.crypt.forget_sealed(volume_id)
@@ -151,7 +151,7 @@ def end_after_swap(node: Node, volume_id: str) -> None:
     The home of before may stop serving it once the attachment says so. As
     long as there is no handle, a boot needs that, and the initiator's record.
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
         node.attachments.end_passing(volume_id, node.host)
         node.sessions.end_passed(volume_id)
@@ -170,7 +170,7 @@ def look(node: Node, present: survey.Survey | None = None) -> bool:
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
     if present is None:
-        present = survey.Survey({}, node.stack.devices())
+        present = survey.Survey({}, node.handles.devices())
     noted = node.crypt.passed(present.lvs)
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *_recorded(node), *noted,

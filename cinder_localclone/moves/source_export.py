@@ -42,7 +42,7 @@ def offer(node: Node, move: state.Move) -> None:
     :raises LocalCloneError: if it has no device; trouble with its export is
         told
     """
-    node.stack.ensure_source(move)
+    node.handles.ensure_source(move)
     with trouble_is_told(move.volume_id):
         export(node, move)
 
@@ -64,7 +64,7 @@ def export(node: Node, move: state.Move) -> None:
 def withdraw(node: Node, shadow_id: str) -> None:
     """Offer the source of a move no more; what is gone is done."""
     node.exports.withdraw_source(shadow_id)
-    node.stack.remove_source(shadow_id)
+    node.handles.remove_source(shadow_id)
 
 
 def withdraw_above(node: Node, lv: str) -> None:
@@ -73,7 +73,7 @@ def withdraw_above(node: Node, lv: str) -> None:
     For a caller that knows that nothing reads it as a source any more: moves
     that failed, and those that are over, may have left theirs.
     """
-    for shadow_id in node.stack.survey().sources_above(lv):
+    for shadow_id in node.handles.survey().sources_above(lv):
         withdraw(node, shadow_id)
 
 
@@ -93,12 +93,12 @@ def withdraw_strays(node: Node, present: survey.Survey,
     strays = [shadow_id for shadow_id in present.sources()
               if not is_move(shadow_id)]
     try:
-        devices = node.stack.devices() if strays else {}
+        devices = node.handles.devices() if strays else {}
         for shadow_id in strays:
             device = devices.get(names.source(shadow_id))
             # Else its export could not be withdrawn now.
             if device and not device.opened:
-                node.stack.remove_source(shadow_id)
+                node.handles.remove_source(shadow_id)
     except exceptions.LocalCloneError as exc:
         LOG.error('Source devices of ended moves could not be removed; the '
                   'next periodic check tries again: %s', exc)

@@ -27,7 +27,7 @@ from cinder_localclone.core import header_notes
 from cinder_localclone.core.interfaces import crypt
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
-from cinder_localclone.storage import handles
+from cinder_localclone.storage import devices
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import cryptsetup
 from cinder_localclone.storage.privsep import cryptsetup_keys
@@ -372,7 +372,7 @@ class Cryptsetup(HeaderFiles):
         :returns: None if it is not open
         """
         name = names.crypt(volume_id)
-        return handles.own_devices(self.timeout, [name]).get(name)
+        return devices.own(self.timeout, [name]).get(name)
 
     def drop_half(self, volume_id: str) -> None:
         """Remove what is left of an authenticated volume that is not open."""

@@ -74,7 +74,7 @@ def _end_dead(node: Node, rows: records.StatusRecords, volume_id: str
               ) -> None:
     if volume_id not in node.asked:
         status = rows.end_dead(
-            volume_id, node.host, _shown(node.stack.lvs()))
+            volume_id, node.host, _shown(node.lvm.lvs()))
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id, status=status)
 

@@ -25,10 +25,10 @@ class _Room:
 
 def node(simulated: worlds.SimNode, volume_id: str,
          free: tuple[str, ...] = ()):
-    """The node whose stack, exports and records want a volume's lock.
+    """The node whose storage, exports and records want a volume's lock.
 
     :param free: what may be asked for without
     """
     return dataclasses.replace(simulated.node, **{
         room: _Room(getattr(simulated.node, room), simulated, volume_id, free)
-        for room in ('stack', 'exports', 'records')})
+        for room in ('lvm', 'handles', 'clones', 'exports', 'records')})

@@ -473,7 +473,7 @@ class SimCrypt:
 
     def opened(self, volume_id):
         name = names.crypt(volume_id)
-        return self.node.node.stack.devices([name]).get(name)
+        return self.node.node.handles.devices([name]).get(name)
 
     def _open_authenticated(self, volume_id, otherwise):
         """Two devices; to open it writes to it, so nobody else may have it."""

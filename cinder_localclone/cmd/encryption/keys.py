@@ -206,7 +206,7 @@ def node(backend: backends.Backend) -> 'cinder_localclone.core.node.Node':
         driver.volume_opts + lvm.volume_opts + options.localclone_opts,
         config_group=backend.name)
     found = assembly.assemble(
-        conf, backend.host, backend.name, backend.stack().pool).node
+        conf, backend.host, backend.name, backend.lvm().pool).node
     owner = owner_of_locks(cfg.CONF.coordination.backend_url)
     with acting_as(owner):
         coordination.COORDINATOR.start()

@@ -234,7 +234,7 @@ class Run(base.VolumeCommand):
         if header.reencryption is None:
             raise errors.CommandError(
                 'Volume %s is not being re-encrypted.' % volume_id)
-        present = backend.stack().survey()
+        present = backend.handles().survey()
         luks, secret = unlock.noted_on_body(present, volume_id)
         zone = unlock.facts_on_body(present, volume_id).get(names.ZONE, '')
         # The service has compared the header with the row, and noted the

@@ -150,9 +150,9 @@ class Database:
 def storage(backend: backends.Backend) -> Storage:
     """Ask LVM and device-mapper."""
     from cinder_localclone.storage.privsep import reencrypt_process
-    stack = backend.stack()
-    present = stack.survey()
-    free, capacity = stack.space(present.lvs)
+    lvm, handles = backend.lvm(), backend.handles()
+    present = handles.survey()
+    free, capacity = lvm.space(present.lvs)
     reencrypted = {
         names.facts(lv.tags).get('volume', '')
         for lv in present.lvs.values() if names.REENCRYPTED in lv.tags}
@@ -161,8 +161,8 @@ def storage(backend: backends.Backend) -> Storage:
             reencrypt_process.said(volume_id)) for volume_id in reencrypted
         if names.is_id(volume_id)}
     return Storage(
-        present, free, capacity, stack.group, stack.pool,
-        stack.clone_statuses() if any(
+        present, free, capacity, lvm.group, lvm.pool,
+        backend.clones().clone_statuses() if any(
             map(names.shadow_of_clone, present.devices)) else {},
         frozenset(reencrypt_process.running()) if reencrypted else frozenset(),
         {volume_id: each for volume_id, each in said.items() if each})

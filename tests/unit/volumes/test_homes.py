@@ -135,7 +135,7 @@ class HomesTest(attach_case.Base):
         """Cinder has not taken the LV: a creation decides what it is."""
         self.committed()
         with self.b.node.lock(self.volume.id):
-            self.b.node.stack.mark_newborn(self.volume.name)
+            self.b.node.lvm.mark_newborn(self.volume.name)
         homes.correct(self.b.node, self.volume)
         self.assertEqual(A + '#p', self.volume.host)
 
@@ -173,7 +173,7 @@ class HomesTest(attach_case.Base):
         self.committed()
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
-            self.b.node.stack.remove_handle(self.volume.id)
+            self.b.node.handles.remove_handle(self.volume.id)
         self.b.reconciler.converge_node()
         self.is_at(B)
 
@@ -189,7 +189,7 @@ class HomesTest(attach_case.Base):
         self.copied()
         self.volume.status = 'reverting'
         with self.a.lock(self.volume.id):
-            self.a.node.stack.mark_newborn(self.volume.name)
+            self.a.node.lvm.mark_newborn(self.volume.name)
         self.world.reconcile()
         self.is_at(A)
 
