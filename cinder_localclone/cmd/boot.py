@@ -27,7 +27,9 @@ class Restore(base.Command):
         from cinder_localclone.service import restore
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = restore.restore(backend.stack(), backend.sessions())
+        outcome = restore.restore(
+            backend.lvm(), backend.handles(), backend.clones(),
+            backend.sessions())
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (

@@ -71,7 +71,7 @@ VOLUME = Tag(
     'volume', On.BODY_OR_METADATA,
     'Volume whose data is in the LV, or whose move the metadata is of. A boot '
     'makes the handle, or the clone, by it.',
-    ('storage.logical_volumes', 'storage.clone', 'volumes.manage'),
+    ('storage.logical_volumes', 'storage.clones', 'volumes.manage'),
     ('storage.logical_volumes',), 'volume id')
 SNAPSHOT = Tag(
     'snapshot', On.SNAPSHOT, 'Snapshot whose data is in the LV.',
@@ -96,7 +96,7 @@ EXTRA = Tag(
     'extra', On.BODY_OR_METADATA,
     'By how much the volume\'s backing device is longer than the volume: the '
     'header of its encryption.',
-    ('storage.logical_volumes', 'storage.clone'),
+    ('storage.logical_volumes', 'storage.clones'),
     ('storage.logical_volumes',), 'bytes')
 SHOWN = Tag(
     'shown', On.VOLUME,
@@ -120,14 +120,14 @@ GUARDED = Tag(
 
 GEOMETRY = Tag(
     'geometry', On.METADATA, 'With what the clone was created.',
-    ('storage.clone',), (), 'region size in sectors, threshold, batch')
+    ('storage.clones',), (), 'region size in sectors, threshold, batch')
 SOURCE = Tag(
     'source', On.METADATA, 'Name under which the source is exported.',
-    ('storage.clone',), (), 'iSCSI name')
+    ('storage.clones',), (), 'iSCSI name')
 COPIED = Tag(
     'copied', On.METADATA,
     'How much of the volume is copied; it may have been extended since.',
-    ('storage.clone',), (), 'GiB')
+    ('storage.clones',), (), 'GiB')
 
 # -- facts of a header
 
@@ -174,17 +174,17 @@ FOLLOWS = Tag(
     'follows', On.METADATA,
     'The volume is used through its old home: until the commit nothing may '
     'be written to the clone, and no boot uses it.',
-    ('storage.clone',), ('storage.clone',))
+    ('storage.clones',), ('storage.clones',))
 SWAPPING = Tag(
     'swapping', On.METADATA,
     'Such a move is committed, but the handle is not on the clone yet, or '
     'what was written at the old home is not stable there.',
-    ('storage.clone',), ('storage.clone',))
+    ('storage.clones',), ('storage.clones',))
 UNMAPPED = Tag(
     'unmapped', On.METADATA,
     'Nobody has looked for what was never written of the source: a guest '
     'used it when the clone was built.',
-    ('storage.clone',), ('moves.holes',))
+    ('storage.clones',), ('moves.holes',))
 LACKING = Tag(
     'lacking', On.VOLUME,
     'The copy may lack data that its source has: the source is kept.',

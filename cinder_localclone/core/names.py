@@ -98,6 +98,14 @@ def zone_tag(mib: int | str) -> str:
     return tags(**{ZONE: mib})[0]
 
 
+def guard_tag(header: int) -> str:
+    """Return the tag of an LV whose volume has a guard, also after a boot.
+
+    :param header: sectors of the volume's header
+    """
+    return tags(**{GUARDED: header})[0]
+
+
 def facts(tags: Iterable[str]) -> dict[lvm_tags.Fact, str]:
     """The facts in an LV's tags."""
     pairs = [tag.removeprefix(lvm_tags.PREFIX).partition('=') for tag in tags

@@ -17,6 +17,7 @@ from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
+from cinder_localclone.core.interfaces import iscsi
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
@@ -110,12 +111,14 @@ class Node:
     services: records.Services
     queue: records.Queue
     interrupted: records.Interrupted
-    stack: storage.Stack
+    lvm: storage.Lvm
+    handles: storage.Handles
+    clones: storage.Clones
     crypt: crypt_interfaces.Crypt
     keys: crypt_interfaces.Keys
     runner: crypt_interfaces.Runner
-    exports: storage.Exports
-    sessions: storage.Sessions
+    exports: iscsi.Exports
+    sessions: iscsi.Sessions
     peers: rpc.Calls
     geometry: state.Geometry
     lock: Callable[[str], contextlib.AbstractContextManager[None]]
@@ -134,7 +137,7 @@ class Node:
     @functools.cached_property
     def listing(self) -> Listing:
         """The LVs of this node, for those who check its free space."""
-        return Listing(lambda: self.stack.lvs())
+        return Listing(lambda: self.lvm.lvs())
 
     @contextlib.contextmanager
     def allocation_lock(self) -> Iterator[None]:
@@ -212,7 +215,7 @@ def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
     """
     size_gib = size_gib or volume.size
     body = rows.body_bytes(volume, size_gib)
-    found = node.stack.shown_bytes(volume.id, volume.name, body)
+    found = node.handles.shown_bytes(volume.id, volume.name, body)
     # LVM rounds up to whole extents, by less than that unless a tag says so.
     if found - body >= state.GIB:
         raise exceptions.LongerThanRecorded(

@@ -459,7 +459,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         look = self.service.look()
         if look.outage:
             events.say(events.OUTAGE, problem=look.outage)
-        thin = bool(self.service.stack.pool)
+        thin = bool(self.service.lvm.pool)
         self._stats = stats.stats(
             self.backend_name, self.VERSION, thin, stats.pool(
                 self.backend_name, 'LocalCloneDriver:%s:%s' % (

@@ -68,7 +68,7 @@ def wanted(node: Node, volume: objects.Volume
     if reason:
         raise exceptions.EncryptionUnsupported(
             volume=volume.id, reason=reason)
-    if not node.stack.can_guard():
+    if not node.handles.can_guard():
         raise exceptions.NotReady(
             host=node.host, reason='its kernel has no dm-flakey '
             '(CONFIG_DM_FLAKEY), or the module is missing')

@@ -30,12 +30,12 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
             volume=volume_id, reason='its status is "%s"' % found.status)
     if (node.moves.move_of(volume_id)
             or rows.is_migrated_by_cinder(found)
-            or node.stack.survey().metadata(found.name_id)
+            or node.handles.survey().metadata(found.name_id)
             or volume_id in node.exports.remote()
             or any(nodes.passed_from(node, found))):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
-    node.stack.ensure_handle_on_lv(volume_id, found.name,
-                                   rows.body_bytes(found))
+    node.handles.ensure_handle_on_lv(volume_id, found.name,
+                                     rows.body_bytes(found))
     return found
 
 

@@ -70,7 +70,7 @@ def served_path(node: Node, volume: objects.Volume) -> str:
     volume_id = rows.handle_id(volume)
     if not has_one(volume):
         return names.handle_path(volume_id)
-    node.stack.ensure_served(volume_id)
+    node.handles.ensure_served(volume_id)
     return names.served_path(volume_id)
 
 
@@ -86,7 +86,7 @@ def users(node: Node, volume_id: str) -> int:
 
 def _devices_of(node: Node, volume_id: str) -> survey.Survey:
     """A survey of one volume, without LVM."""
-    return survey.Survey({}, node.stack.devices(
+    return survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
 
 
@@ -112,7 +112,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
     if not count and present.tops(volume_id):
         # Only now: an idle one keeps the handle open.
         try:
-            node.stack.close_top(volume_id)
+            node.handles.close_top(volume_id)
         except exceptions.CommandFailed:
             if not users(node, volume_id):
                 raise
@@ -175,27 +175,27 @@ def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
     What it writes to the header would not get through a guard that is left.
     """
     volume_id = rows.handle_id(volume)
-    if node.stack.survey().guard(volume_id):
+    if node.handles.survey().guard(volume_id):
         if volume.status in statuses.WRITTEN_BY_CINDER:
             ensure_unopened(node, volume_id)
         elif not close_if_idle(node, volume_id):
             return  # a header can be read through it
-    node.stack.ensure_link(volume_id, names.handle(volume_id))
+    node.handles.ensure_link(volume_id, names.handle(volume_id))
 
 
 def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
     """The same for a volume that Nova encrypts, and is about to use."""
-    present = node.stack.survey()
+    present = node.handles.survey()
     header = present.header_guarded(volume_id)
     if not header:
         # One that is too short keeps what it is known to have.
-        header = node.stack.header_sectors(volume_id)
+        header = node.handles.header_sectors(volume_id)
     found = present.lvs.get(lv)
     if found and names.guarded(found.tags) != header:
-        node.stack.note_guarded(lv, header)
-    if node.stack.ensure_guard(volume_id, header):
-        node.stack.read_guarded(volume_id, header)
-    node.stack.ensure_link(volume_id, names.guard(volume_id))
+        node.lvm.mark(lv, names.guard_tag(header))
+    if node.handles.ensure_guard(volume_id, header):
+        node.handles.read_guarded(volume_id, header)
+    node.handles.ensure_link(volume_id, names.guard(volume_id))
 
 
 def grow(node: Node, volume: objects.Volume) -> None:
@@ -207,7 +207,7 @@ def grow(node: Node, volume: objects.Volume) -> None:
     present = _devices_of(node, volume_id)
     guard = present.guard(volume_id)
     if guard and not present.header_guarded(volume_id):
-        node.stack.ensure_guard(volume_id, guard.segments[0].sectors)
+        node.handles.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = rows.recorded(volume)
     if recorded and is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id,
@@ -221,7 +221,7 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
 
     :returns: whether there is none afterwards
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     if any(top.opened for top in present.tops(volume_id)):
         return False
     if present.crypt(volume_id):
@@ -232,8 +232,8 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
     for lv in present.lvs.values():
         header = names.guarded(lv.tags)
         if header and names.facts(lv.tags).get('volume') == volume_id:
-            node.stack.forget_guarded(lv.name, header)
-    node.stack.close_top(volume_id)
+            node.lvm.unmark(lv.name, names.guard_tag(header))
+    node.handles.close_top(volume_id)
     forget(node, present, volume_id)
     return True
 
@@ -327,8 +327,8 @@ def look(node: Node, present: survey.Survey,
 
 
 def _remove_link(node: Node, volume_id: str) -> None:
-    if not node.stack.survey().handle(volume_id):
-        node.stack.remove_link(volume_id)
+    if not node.handles.survey().handle(volume_id):
+        node.handles.remove_link(volume_id)
 
 
 def _tell_of_link(volume_id: str, error: Exception) -> None:
@@ -348,7 +348,7 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     :raises LocalCloneError: if it can't be opened
     """
     volume_id = rows.handle_id(volume)
-    present = node.stack.survey()
+    present = node.handles.survey()
     recorded = rows.recorded(volume)
     key = recorded.key if recorded else ''
     # What follows to here is passed through until its handle is swapped.
@@ -461,7 +461,7 @@ def settle_note(node: Node, volume: objects.Volume, wanted: bool | None,
     :param wanted: as of :func:`differs`
     :param luks: the UUID of its header, as it was noted
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     lv = present.lvs.get(volume.name)
     if (lv is None or not present.handle(volume.id)
             or present.is_handle_foreign(volume.id)):
@@ -508,7 +508,7 @@ def note_used(node: Node, volume: objects.Volume) -> None:
     :param volume: its row; its home is here
     """
     if rows.recorded(volume):
-        _note_used(node, node.stack.survey(), volume.name)
+        _note_used(node, node.handles.survey(), volume.name)
 
 
 def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
@@ -529,7 +529,7 @@ def mend(node: Node, volume: objects.Volume) -> None:
     :raises HeaderDamaged: if it can't be read; nothing moves then
     """
     if rows.recorded(volume) and _is_at_rest(node, volume):
-        node.stack.ensure_handle_on_lv(
+        node.handles.ensure_handle_on_lv(
             volume.id, volume.name, rows.body_bytes(volume))
         node.crypt.header(rows.handle_id(volume), mend=True)
 
@@ -553,7 +553,7 @@ def forget_left(node: Node, volume_id: str, lv: str) -> None:
     was done before.
     """
     forget_unless_passed(node, volume_id)
-    found = node.stack.lvs().get(lv)
+    found = node.lvm.lvs().get(lv)
     if found and names.OPENED in found.tags:
         node.crypt.unmark(lv, names.OPENED)
 
@@ -648,7 +648,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     """What ran a moment ago runs again, unless an operator has paused it."""
     volume_id = volume.id
     try:
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         if (lv is None or names.PAUSED in lv.tags
                 or node.runner.is_running(volume_id)):
             return
@@ -668,7 +668,7 @@ def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
 
     It does not run. Most of the time only devices that are left tell.
     """
-    present = survey.Survey({}, node.stack.devices(
+    present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     crypt = present.crypt(volume_id)
     found = header.reencryption
@@ -687,7 +687,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
         closed or written then
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
-    present = survey.Survey({}, node.stack.devices(
+    present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
     pinning.check(volume_id, header, pinning.of_row(recorded))
@@ -702,7 +702,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
             raise encryption_exceptions.Interrupted(
                 volume=volume_id, host=node.host, count=1,
                 device=names.crypt(volume_id))
-        node.stack.close_top(volume_id)
+        node.handles.close_top(volume_id)
     activate.open_volume(
         node.crypt, node.keys, volume_id, pinning.of_row(recorded),
         discards=takes_discards(node, volume))
@@ -720,7 +720,7 @@ def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
     """
     volume_id = rows.handle_id(volume)
     handle = names.handle(volume_id)
-    if rows.recorded(volume) and handle in node.stack.devices([handle]):
+    if rows.recorded(volume) and handle in node.handles.devices([handle]):
         # One that can't be read keeps nobody from having more room.
         with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             header = node.crypt.header(volume_id)

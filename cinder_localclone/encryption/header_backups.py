@@ -70,7 +70,7 @@ class Look:
                 if _is_encrypted(volume)}
         for volume_id in sorted(home.keys() - there):
             _attempt(node, volume_id, self._make)
-        lvs = node.stack.lvs() if home else {}
+        lvs = node.lvm.lvs() if home else {}
         for volume_id in self._next(
                 (volume for volume_id, volume in home.items()
                  if volume_id in there), lvs):
@@ -112,7 +112,7 @@ class Look:
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
-        if (rotate.is_outdated(node.stack.lvs().get(volume.name))
+        if (rotate.is_outdated(node.lvm.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(
@@ -175,7 +175,7 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
             and volume.status not in statuses.WITHOUT_HEADER
             and node.moves.move_of(volume_id) is None
             and not rows.visible_id(volume)
-            and node.stack.survey().handle(volume_id)):
+            and node.handles.survey().handle(volume_id)):
         return volume
     return None
 

@@ -81,7 +81,7 @@ def status(node: Node, volume_id: str) -> Status:
     volume = _volume(node, volume_id)
     header = node.crypt.header(volume_id)
     recorded = rows.recorded(volume)
-    device = node.stack.survey().crypt(volume_id)
+    device = node.handles.survey().crypt(volume_id)
     return {
         'cipher': header.cipher, 'key_bits': header.key_bits,
         'sector_size': header.sector_size,
@@ -181,7 +181,7 @@ def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
 def _wrong_with_tags(node: Node, volume: objects.Volume
                      ) -> Iterator[str]:
     """Those that there are say what is true; after a move there are few."""
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     facts = names.facts(lv.tags) if lv else {}
     if lv is None:
         yield 'there is no LV %s' % volume.name

@@ -386,7 +386,7 @@ def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
         before = headers.record_of(volume).key
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         # A key that was changed since says so, too.
         is_older = token.key != before or rotate.is_outdated(lv)
         slots = [slot for slot in saved.all_keyslots
@@ -501,7 +501,7 @@ def _record(node: Node, volume: objects.Volume, key: str) -> None:
         node.keys.consume(key, 'volumes', volume.id)
         node.secrets.record(volume.id, dataclasses.replace(
             recorded, key=key), recorded)
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv:
         devices.name_secret(node, lv, key, luks=volume.id)
 

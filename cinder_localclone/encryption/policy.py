@@ -100,7 +100,7 @@ def check_not_fresh(node: Node, volume: objects.Volume,
     if (volume.status not in statuses.RESTORED
             or rows.recorded(volume) is None):
         return
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv and names.FRESH in lv.tags:
         raise encryption_exceptions.WouldReadNoise(
             volume=volume.id, host=host, reason='ranges of it that were never '

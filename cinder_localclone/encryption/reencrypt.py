@@ -109,7 +109,7 @@ def state(node: Node, volume: objects.Volume) -> State:
     volume_id, recorded = rows.handle_id(volume), _recorded(volume)
     running = node.runner.is_running(volume_id)
     header = node.crypt.header(volume_id)
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     total = rows.body_bytes(volume) - recorded.header_bytes
     status = judge(bool(header.reencryption), not running
                    and devices.is_interrupted(node, volume_id, header),
@@ -139,7 +139,7 @@ def _at_rest(node: Node, volume: objects.Volume) -> bool:
         and volume.status in statuses.ONLY_A_GUEST
         and not rows.visible_id(volume)
         and node.moves.move_of(volume.id) is None
-        and not node.stack.survey().metadata(volume.name_id)
+        and not node.handles.survey().metadata(volume.name_id)
         and all(node.is_at(each.connector, node.host)
                 for each in volume.volume_attachment if each.connector)
         and not node.exports.remote().get(volume_id))
@@ -159,8 +159,8 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
             'authenticated volumes')
     if not _at_rest(node, volume):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
-    node.stack.ensure_handle_on_lv(volume_id, volume.name,
-                                   rows.body_bytes(volume))
+    node.handles.ensure_handle_on_lv(volume_id, volume.name,
+                                     rows.body_bytes(volume))
     return volume
 
 
@@ -279,14 +279,14 @@ def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
 
 def _check_room(node: Node, volume: objects.Volume) -> None:
     """What is written becomes the volume's own, all of it."""
-    lvs = node.stack.lvs()
+    lvs = node.lvm.lvs()
     lv = lvs[volume.name]
     if not lv.thin:
         return
     shared = bool(lv.origin) or any(
         each.origin == lv.name for each in lvs.values())
     needed = lv.size - (0 if shared else lv.allocated)
-    free = node.stack.free_space(lvs).volumes
+    free = node.lvm.free_space(lvs).volumes
     if free < needed:
         raise encryption_exceptions.NoRoomToReencrypt(
             volume=volume.id, host=node.host, needed=needed // units.Mi,
@@ -323,13 +323,13 @@ def resume(node: Node, volume_id: str) -> State:
 
 
 def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv and tag in lv.tags:
         node.crypt.unmark(lv.name, tag)
 
 
 def _forget_zone(node: Node, volume: objects.Volume) -> None:
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     value = names.facts(lv.tags).get(names.ZONE) if lv else None
     if value is not None:
         _take_off(node, volume, names.zone_tag(value))
@@ -337,7 +337,7 @@ def _forget_zone(node: Node, volume: objects.Volume) -> None:
 
 def _ensure_open(node: Node, volume: objects.Volume) -> None:
     """Unlike for a guest: nobody is given its path, no boot opens it."""
-    if not node.stack.survey().crypt(volume.id):
+    if not node.handles.survey().crypt(volume.id):
         activate.open_volume(
             node.crypt, node.keys, volume.id,
             pinning.of_row(_recorded(volume)),
@@ -353,7 +353,7 @@ def _take_room(node: Node, volume: objects.Volume) -> None:
     :raises NoRoomToReencrypt: if there is none; the next check tries again
     """
     with node.allocation_lock():
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         if lv and names.REENCRYPTED not in lv.tags:
             _check_room(node, volume)
             node.crypt.mark(lv.name, names.REENCRYPTED)
@@ -373,7 +373,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     volume = _pin_new_key(node, volume)
     _take_room(node, volume)
     _ensure_open(node, volume)
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv:
         devices.note_key(node, lv, volume.id, _recorded(volume).key)
     node.runner.start(volume.id)
@@ -423,7 +423,7 @@ class Look:
         volume = node.volumes.volume(volume_id)
         if volume is None or not _at_rest(node, volume):
             return
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         header = node.crypt.header(volume_id)
         if lv is None or node.runner.is_running(volume_id):
             return

@@ -357,7 +357,7 @@ class Change:
 
     def _keep(self, token: luks_header.Token) -> None:
         """What a node keeps of a key is that of the volume's row."""
-        present = self.node.stack.survey()
+        present = self.node.handles.survey()
         lv = present.lvs.get(self.volume.name)
         opened = lv is not None and names.OPENED in lv.tags
         if lv and not opened and present.crypt(self.volume.id):
@@ -469,7 +469,7 @@ def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
     if not node.crypt.keeps_backups():
         return
     copy_header(node, volume, key)
-    if is_outdated(node.stack.lvs().get(volume.name)):
+    if is_outdated(node.lvm.lvs().get(volume.name)):
         node.crypt.unmark(volume.name, names.OUTDATED)
 
 
@@ -486,7 +486,7 @@ def note_key(node: Node, volume: objects.Volume, key: str) -> None:
 
     :param key: its reference
     """
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv is not None:
         devices.name_secret(node, lv, key)
 
@@ -567,13 +567,13 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
     if node.crypt.uuid(volume.id) != volume.id:
         if volume.volume_attachment:
             return
-        present = node.stack.survey()
+        present = node.handles.survey()
         if present.crypt(volume.id):
             if present.users(volume.id):
                 return
-            node.stack.close_top(volume.id)
+            node.handles.close_top(volume.id)
         node.crypt.set_uuid(volume.id, volume.id)
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     recorded = rows.recorded(volume)
     if lv and recorded:
         devices.name_secret(node, lv, recorded.key, luks=volume.id)

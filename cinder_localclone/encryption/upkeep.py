@@ -99,7 +99,7 @@ def facts_on_body(present: survey.Survey, volume_id: str
     return {}
 
 
-def unlock(stack: storage.Stack, passed: boot_plan.Known,
+def unlock(lvm: storage.Lvm, handles: storage.Handles, passed: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
            seconds: float, only: str | None = None) -> list[boot_plan.Outcome]:
     """Open all that can be; one that fails does not stop the others.
@@ -113,7 +113,7 @@ def unlock(stack: storage.Stack, passed: boot_plan.Known,
     :param seconds: after which the others are left to the volume service
     :param only: id of the only volume that is wanted
     """
-    present = stack.survey()
+    present = handles.survey()
     wanted = [local for local in boot_plan.encrypted(present, passed)
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, passed)
@@ -121,21 +121,21 @@ def unlock(stack: storage.Stack, passed: boot_plan.Known,
     def act(local: boot_plan.Local, again: bool) -> boot_plan.Outcome:
         # The volume service has not waited: it may have opened it, or made
         # another handle.
-        found = stack.survey() if again else present
+        found = handles.survey() if again else present
         notes = known(found, passed) if again else noted
-        return _unlock(stack, found, crypt, keys, local,
+        return _unlock(lvm, found, crypt, keys, local,
                        notes.get(local.volume_id, ('', '')))
     return _side_by_side(act, wanted, deadline)
 
 
-def locked(stack: storage.Stack, passed: boot_plan.Known,
+def locked(handles: storage.Handles, passed: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys
            ) -> list[boot_plan.Outcome]:
     """What :func:`unlock` would open now, and what keeps it from that.
 
     Nothing is opened. The first ones only are looked into, one by one.
     """
-    present = stack.survey()
+    present = handles.survey()
     noted = known(present, passed)
     return [_look_into(present, crypt, keys, local,
                        noted.get(local.volume_id, ('', '')), number)
@@ -217,7 +217,7 @@ def _locked(local: boot_plan.Local, problem: str, passing: bool = False
         local.volume_id, local.lv, LOCKED, problem, passing)
 
 
-def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
+def _check_noted(lvm: storage.Lvm, local: boot_plan.Local) -> None:
     """A volume is still to be open here, after whatever was waited for.
 
     The volume service does not wait. It may have the volume closed, or
@@ -225,7 +225,7 @@ def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
 
     :raises NotPossible: if it is not
     """
-    lv = stack.lvs().get(local.lv)
+    lv = lvm.lvs().get(local.lv)
     if local.lv and not (lv and names.OPENED in lv.tags
                          and names.AWAY not in lv.tags):
         raise exceptions.NotPossible(
@@ -233,7 +233,7 @@ def _check_noted(stack: storage.Stack, local: boot_plan.Local) -> None:
             'that the volume has to be open.')
 
 
-def _unlock(stack: storage.Stack, present: survey.Survey,
+def _unlock(lvm: storage.Lvm, present: survey.Survey,
             crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
             local: boot_plan.Local, noted: tuple[str, str]
             ) -> boot_plan.Outcome:
@@ -248,7 +248,7 @@ def _unlock(stack: storage.Stack, present: survey.Survey,
                              _expected(key),
                              keep_header=True, luks=luks,
                              recovers=not local.passed,
-                             check=lambda: _check_noted(stack, local))
+                             check=lambda: _check_noted(lvm, local))
         return boot_plan.Outcome(local.volume_id, local.lv, OPENED)
     except exceptions.LocalCloneError as exc:
         return _locked(local, str(exc), _is_passing(exc))
@@ -317,7 +317,7 @@ def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
     if volume is None or problem:
         return boot_plan.Outcome(volume_id, '', LOCKED, problem)
     lv = volume.name if rows.is_home(volume, node.host) else ''
-    present = node.stack.survey()
+    present = node.handles.survey()
     if present.crypt(rows.handle_id(volume)):
         return boot_plan.Outcome(volume_id, lv, OPEN)
     if present.handle(rows.handle_id(volume)) is None:
@@ -376,7 +376,7 @@ def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
 
 def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
     """Those that are open on this node, or that a boot would open."""
-    present = node.stack.survey()
+    present = node.handles.survey()
     opened = known(present, node.crypt.passed())
     return {volume_id for volume_id in volume_ids
             if volume_id in opened or present.crypt(volume_id)}

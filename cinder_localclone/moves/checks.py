@@ -52,11 +52,11 @@ def check_room(node: Node, move: state.Move,
     :param lvs: all that there are
     :raises NoFreeSpace: if it does not fit
     """
-    usage = node.stack.pool_usage(lvs)
+    usage = node.lvm.pool_usage(lvs)
     if usage.is_full:
         raise exceptions.NoFreeSpace(
             host=node.host, size=move.size_gib, reason=str(usage))
-    check_free_space(node.host, node.stack.free_space(lvs), move.size_bytes,
+    check_free_space(node.host, node.lvm.free_space(lvs), move.size_bytes,
                      move.geometry)
 
 

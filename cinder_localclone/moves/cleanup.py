@@ -63,7 +63,7 @@ def stop_serving(node: Node, volume_id: str, initiator: str | None
             node.sessions.end_if_down(move)
     finally:
         node.exports.withdraw_volume(volume_id, initiator)
-        node.stack.remove_served(volume_id)
+        node.handles.remove_served(volume_id)
 
 
 def tear_down(node: Node, move: state.Move) -> None:
@@ -79,10 +79,10 @@ def tear_down(node: Node, move: state.Move) -> None:
 def remove_stack(node: Node, move: state.Move) -> None:
     """The same, of a move whose session has ended."""
     gone = remove_handle(node, move, move.destination_lv)
-    node.stack.remove_clone(move.shadow_id)
+    node.clones.remove_clone(move.shadow_id)
     # The metadata LV goes last: without it the LV would count as complete.
     discard_lv(node, move.destination_lv)
-    node.stack.remove_lv(names.metadata_lv(move.shadow_id))
+    node.lvm.remove_lv(names.metadata_lv(move.shadow_id))
     if gone and move.extra_bytes:  # it is encrypted
         devices.forget_unless_passed(node, move.volume_id)
 
@@ -104,7 +104,7 @@ def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
     :param lv: the LV that the move has here
     :returns: whether there is none any more
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     own = {body.number for body in (
         present.clone(move.shadow_id), present.lvs.get(lv)) if body}
     handle = present.handle(move.volume_id)
@@ -115,7 +115,7 @@ def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
         node.exports.withdraw_unnamed(
             move.volume_id, node.exports.remote().get(move.volume_id, set()),
             at_once=True)
-        node.stack.remove_handle(move.volume_id)
+        node.handles.remove_handle(move.volume_id)
     return True
 
 
@@ -126,10 +126,10 @@ def discard_lv(node: Node, name: str) -> None:
     may come here meanwhile, and others wait for this node: so all that is done
     now is to take it from its volume. It has another name then.
     """
-    lv = node.stack.lvs().get(name)
+    lv = node.lvm.lvs().get(name)
     if lv and not _has_data(lv):
-        node.stack.remove_lv(name)
-    elif lv and not node.stack.disown(
+        node.lvm.remove_lv(name)
+    elif lv and not node.lvm.disown(
             name, names.doomed(node.host, uuid.uuid4().hex[-12:])):
         remove_volume_lv(node, name)  # it has no tags
 
@@ -157,9 +157,9 @@ def remove_stray_metadata(node: Node, seen: survey.Survey,
 
 
 def _remove_metadata(node: Node, shadow_id: str, lv: str) -> None:
-    if (shadow_id in node.stack.survey().stray_metadata()
+    if (shadow_id in node.handles.survey().stray_metadata()
             and not node.moves.is_move(shadow_id)):
-        node.stack.remove_lv(lv)
+        node.lvm.remove_lv(lv)
 
 
 def _tell_of_metadata(lv: str, error: Exception) -> None:
@@ -180,7 +180,7 @@ def remove_doomed(node: Node, seen: survey.Survey | None = None
     """
     if seen and not _doomed(node, seen.lvs):
         return
-    for lv in _doomed(node, node.stack.lvs()):
+    for lv in _doomed(node, node.lvm.lvs()):
         try:
             _take_off_its_tags(node, lv)
             if not lv.opened:  # else doctor says so
@@ -195,7 +195,7 @@ def remove_doomed(node: Node, seen: survey.Survey | None = None
 
 def _doomed(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
             ) -> list[lvm_reports.LogicalVolume]:
-    return [lv for lv in lvs.values() if lv.group == node.stack.group
+    return [lv for lv in lvs.values() if lv.group == node.lvm.group
             and names.is_doomed(lv.name, node.host)]
 
 
@@ -209,7 +209,7 @@ def _take_off_its_tags(node: Node, lv: lvm_reports.LogicalVolume) -> None:
     volume_id = names.facts(lv.tags).get('volume')
     if volume_id:
         with node.try_lock(volume_id):
-            node.stack.disown(lv.name, lv.name)
+            node.lvm.disown(lv.name, lv.name)
 
 
 def remove_volume_lv(node: Node, name: str) -> None:
@@ -217,11 +217,11 @@ def remove_volume_lv(node: Node, name: str) -> None:
 
     A thin pool zeroes blocks before it hands them out again.
     """
-    lv = node.stack.lvs().get(name)
+    lv = node.lvm.lvs().get(name)
     if lv:
         if _has_data(lv):
             node.clear(name, lv.size)
-        node.stack.remove_lv(name)
+        node.lvm.remove_lv(name)
 
 
 def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
@@ -238,7 +238,7 @@ def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
 def withdraw_source(node: Node, shadow_id: str) -> None:
     """Offer the source of a move no more; what is gone is done."""
     node.exports.withdraw_source(shadow_id)
-    node.stack.remove_source(shadow_id)
+    node.handles.remove_source(shadow_id)
 
 
 def withdraw_above(node: Node, lv: str) -> None:
@@ -247,7 +247,7 @@ def withdraw_above(node: Node, lv: str) -> None:
     For a caller that knows that nothing reads it as a source any more: moves
     that failed, and those that are over, may have left theirs.
     """
-    for shadow_id in node.stack.survey().sources_above(lv):
+    for shadow_id in node.handles.survey().sources_above(lv):
         withdraw_source(node, shadow_id)
 
 
@@ -267,12 +267,12 @@ def withdraw_strays(node: Node, present: survey.Survey,
     strays = [shadow_id for shadow_id in present.sources()
               if not is_move(shadow_id)]
     try:
-        found = node.stack.devices() if strays else {}
+        found = node.handles.devices() if strays else {}
         for shadow_id in strays:
             device = found.get(names.source(shadow_id))
             # Else its export could not be withdrawn now.
             if device and not device.opened:
-                node.stack.remove_source(shadow_id)
+                node.handles.remove_source(shadow_id)
     except exceptions.LocalCloneError as exc:
         LOG.error('Source devices of ended moves could not be removed; the '
                   'next periodic check tries again: %s', exc)
@@ -284,7 +284,7 @@ def end_after_swap(node: Node, volume_id: str) -> None:
     The home of before may stop serving it once the attachment says so. As
     long as there is no handle, a boot needs that, and the initiator's record.
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
         node.attachments.end_passing(volume_id, node.host)
         node.sessions.end_passed(volume_id)

@@ -48,7 +48,7 @@ class Copies:
         self._turns: dict[str, copies_module.Turn] = {}
         self._running: set[str] = set()
         self._some_ended = False
-        self.waker = Waker(node.stack.seen, node.stack.wake_hydration,
+        self.waker = Waker(node.clones.seen, node.clones.wake_hydration,
                            node.pacing)
 
     def progress(self, shadow_id: str) -> copies_module.Progress | None:
@@ -146,17 +146,17 @@ class Copies:
         if not self.comparison.resume(move):
             self.hindered(move)
             return False
-        status = self._node.stack.clone_status(move.shadow_id)
+        status = self._node.clones.clone_status(move.shadow_id)
         turn = None if status.finished else self._turn(move.shadow_id)
         place = turn.place if turn else int(not status.finished)
         if status.mode == 'rw' and not (
                 place or status.enabled or status.finished):
             holes.leave_out(self._node, move)
-            status = self._node.stack.clone_status(move.shadow_id)
+            status = self._node.clones.clone_status(move.shadow_id)
         copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
         before = copy.place
         progress = copy.update(
-            status, self._node.stack.completed_reads(disk), timeutils.now(),
+            status, self._node.clones.completed_reads(disk), timeutils.now(),
             place)
         if not place or place != before:
             events.say(events.COPYING, volume=move.volume_id,
@@ -165,14 +165,14 @@ class Copies:
             events.say(events.CLONE_FAILED, volume=move.volume_id,
                        mode=status.mode)
         runs = not (place or progress.pause)
-        if status.enabled != runs and self._node.stack.set_hydration(
+        if status.enabled != runs and self._node.clones.set_hydration(
                 move.shadow_id, runs) and progress.pause:
             events.say(events.COPYING_FAILS, volume=move.volume_id,
                        seconds=progress.pause)
         if runs and not status.finished:
             self.waker.watch(move.shadow_id, move.geometry,
                              turn.entry.pace if turn else '',
-                             self._node.stack.counters(move),
+                             self._node.clones.counters(move),
                              bool(turn and turn.entry.migrating))
         else:
             self.waker.forget(move.shadow_id)
@@ -202,8 +202,8 @@ class Copies:
         if not (turn and turn.runs):
             self._forget(move.shadow_id)
             clone = names.clone(move.shadow_id)
-            if clone in self._node.stack.devices([clone]):
-                self._node.stack.set_hydration(move.shadow_id, False)
+            if clone in self._node.handles.devices([clone]):
+                self._node.clones.set_hydration(move.shadow_id, False)
         else:
             copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
             copy.hinder()
@@ -259,7 +259,7 @@ class Waker:
 
     A message says how many regions may be in flight, too: that is how a
     copy is slowed. It never lets the kernel copy what is held back, which is
-    another message; see :meth:`.storage.Stack.set_hydration`.
+    another message; see :meth:`.storage.Clones.set_hydration`.
 
     :param look: ``look({shadow id: counters})`` says what of them the kernel
         has counted; what can't be seen is left out

@@ -57,8 +57,8 @@ class Allocate(flow.Step):
             if move.destination_lv not in lvs:
                 checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
-            self._node.stack.create_metadata(move, lvs)
-            created = self._node.stack.create_lv(
+            self._node.clones.create_metadata(move, lvs)
+            created = self._node.lvm.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone
                 extra_bytes=move.extra_bytes, lvs=lvs)
@@ -67,18 +67,18 @@ class Allocate(flow.Step):
                 # here, when this node was its home before.
                 self._node.crypt.mark(move.destination_lv, names.OUTDATED)
             # None is created in a pool that does not zero.
-            return created and self._node.stack.pool is not None
+            return created and self._node.lvm.pool is not None
 
     def _activate(self, move: state.Move) -> None:
-        stack = self._node.stack
+        lvm = self._node.lvm
         for what, name in (
                 ('The logical volume', move.destination_lv),
                 ('The move metadata', names.metadata_lv(move.shadow_id))):
-            if not stack.number_of(name) and name not in stack.lvs():
+            if not lvm.number_of(name) and name not in lvm.lvs():
                 raise exceptions.MissingData(
                     what=what, volume=move.volume_id,
                     host=self._node.host)
-            stack.activate(name)
+            lvm.activate(name)
 
 
 class AttachSource(flow.Step):
@@ -89,9 +89,8 @@ class AttachSource(flow.Step):
     def execute(self, move: state.Move) -> str:
         disk = self._node.sessions.attach(move)
         if not move.committed:  # afterwards there is no way back
-            stack = self._node.stack
-            checks.check_block(self._node.host, stack.own_block(),
-                               stack.logical_block(disk))
+            checks.check_block(self._node.host, self._node.lvm.own_block(),
+                               self._node.lvm.logical_block(disk))
         return disk
 
 
@@ -103,7 +102,7 @@ class Clone(flow.Step):
 
     def execute(self, move: state.Move, disk: str, blank: bool,
                 holes: thin_map.Holes) -> None:
-        self._node.stack.ensure_clone(move, disk, holes if blank else ())
+        self._node.clones.ensure_clone(move, disk, holes if blank else ())
 
 
 class Handle(flow.Step):
@@ -115,9 +114,9 @@ class Handle(flow.Step):
 
     def execute(self, move: state.Move, disk: str) -> None:
         if move.follows and not move.committed:
-            self._node.stack.read_clone(move.shadow_id)
+            self._node.clones.read_clone(move.shadow_id)
         elif _put_on_clone(self._node, move, disk):
-            self._node.stack.read_head(move.volume_id)
+            self._node.handles.read_head(move.volume_id)
 
 
 def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
@@ -128,27 +127,27 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
     :raises SourceUnreachable: if what is at the source should be flushed
         first, and that does not answer
     """
-    if not (move.follows and node.stack.begin_swap(move)):
-        return node.stack.ensure_handle_on_clone(move)
+    if not (move.follows and node.clones.begin_swap(move)):
+        return node.handles.ensure_handle_on_clone(move)
     if (source and node.sessions.is_away(move)
             and not _can_do_without_home(node, move)):
         raise exceptions.SourceUnreachable(
             portal=move.location, reason='data that this node wrote can\'t be '
             'flushed')
-    changed = node.stack.survey().is_handle_foreign(move.volume_id)
+    changed = node.handles.survey().is_handle_foreign(move.volume_id)
     if changed:
         _check_writable(node, move)
         if not source:  # what waits for its home fails: it is given up
             node.sessions.end_passed(move.volume_id)
-        node.stack.follow_onto_clone(move, source)
+        node.handles.follow_onto_clone(move, source)
     else:
         # Nobody has used it since: this node was rebooted.
         if source:
-            node.stack.flush_disk(move, source)
-        changed = node.stack.ensure_handle_on_clone(move)
+            node.clones.flush_disk(move, source)
+        changed = node.handles.ensure_handle_on_clone(move)
     if _is_noted(node, move):
         cleanup.end_after_swap(node, move.volume_id)
-        node.stack.end_swap(move)
+        node.clones.end_swap(move)
     return changed
 
 
@@ -179,7 +178,7 @@ def _check_writable(node: Node, move: state.Move) -> int:
         clone that fails afterwards reports none
     :raises CloneFailed: if a guest would get errors of it
     """
-    status = node.stack.clone_status(move.shadow_id)
+    status = node.clones.clone_status(move.shadow_id)
     if status.mode != 'rw':
         raise exceptions.CloneFailed(volume=move.volume_id, host=node.host,
                                      mode=status.mode)
@@ -238,11 +237,11 @@ def is_complete_alone(node: Node, move: state.Move) -> bool:
     Otherwise nobody gets to read the clone. :func:`build` has been tried, so
     the LVs are active.
     """
-    node.stack.ensure_clone_alone(move)
-    if not node.stack.clone_status(move.shadow_id).finished:
+    node.clones.ensure_clone_alone(move)
+    if not node.clones.clone_status(move.shadow_id).finished:
         return False
     if _put_on_clone(node, move, ''):
-        node.stack.read_head(move.volume_id)
+        node.handles.read_head(move.volume_id)
     return True
 
 
@@ -251,7 +250,7 @@ def open_alone(node: Node, move: state.Move) -> None:
 
     As for :func:`is_complete_alone`, the LVs are active.
     """
-    node.stack.ensure_clone_alone(move)
+    node.clones.ensure_clone_alone(move)
     _put_on_clone(node, move, '')
 
 
@@ -315,8 +314,8 @@ def _check_handle(node: Node, move: state.Move) -> None:
     :raises SourceBusy: if the handle is open on anything else
     :raises NotPossible: if it is longer than what is to be copied
     """
-    present = node.stack.survey() if move.follows else survey.Survey(
-        {}, node.stack.devices(survey.names_of(
+    present = node.handles.survey() if move.follows else survey.Survey(
+        {}, node.handles.devices(survey.names_of(
             move.volume_id, move.shadow_id)))
     handle, clone = present.handle(move.volume_id), present.clone(
         move.shadow_id)
@@ -362,7 +361,7 @@ def written_regions(node: Node, move: state.Move) -> int:
     :raises CloneFailed: if the kernel cannot tell any more
     """
     clone = names.clone(move.shadow_id)
-    if clone not in node.stack.devices([clone]):
+    if clone not in node.handles.devices([clone]):
         build(node, move, create=False)
     return _check_writable(node, move)
 
@@ -375,7 +374,7 @@ class MarkHydrated(flow.Step):
     def execute(self, move: state.Move) -> state.Move:
         if move.phase is state.Phase.COMPLETING:
             return move
-        self._node.stack.flush_handle(move.volume_id)
+        self._node.handles.flush_handle(move.volume_id)
         return self._node.moves.advance(move, state.Event.HYDRATED)
 
 
@@ -383,19 +382,19 @@ class CutOver(flow.Step):
     """The handle maps to the LV again; the clone is used by nothing."""
 
     def execute(self, completing: state.Move) -> None:
-        self._node.stack.ensure_handle_on_lv(
+        self._node.handles.ensure_handle_on_lv(
             completing.volume_id, completing.destination_lv,
             completing.volume_bytes)
-        self._node.stack.flush_lv(completing.destination_lv)
+        self._node.lvm.flush_lv(completing.destination_lv)
 
 
 class RemoveClone(flow.Step):
     """Clone, session and metadata go; then the source may."""
 
     def execute(self, completing: state.Move) -> None:
-        self._node.stack.remove_clone(completing.shadow_id)
+        self._node.clones.remove_clone(completing.shadow_id)
         self._node.sessions.detach(completing)
-        self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
+        self._node.lvm.remove_lv(names.metadata_lv(completing.shadow_id))
         self._node.moves.advance(completing, state.Event.DRAINED)
 
 

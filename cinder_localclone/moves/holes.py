@@ -29,14 +29,14 @@ def leave_out(node: Node, move: state.Move) -> None:
     :param move: whose handle is on the clone, which does not hydrate
     :raises CommandTimeout: if the kernel hangs; nothing may be copied now
     """
-    if not node.stack.is_unmapped(move):
+    if not node.clones.is_unmapped(move):
         return
     holes: thin_map.Holes = ()
     with _unless_it_fails(move):
-        node.stack.note_mapped(move)
+        node.clones.note_mapped(move)
         holes = _in_both(node, move)
     with _unless_it_fails(move, exceptions.CommandTimeout):
-        node.stack.leave_out(move, holes)
+        node.clones.leave_out(move, holes)
 
 
 @contextlib.contextmanager
@@ -61,12 +61,12 @@ def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
     The destination in so far as nothing was written to the clone there: the
     kernel knows.
     """
-    if not (node.stack.reads_zeros(move.destination_lv)
+    if not (node.lvm.reads_zeros(move.destination_lv)
             and node.services.by_host().get(move.source)):
         return ()
     found = rpc.at(move.source, of_source, node, move.shadow_id,
                    move.token.nonce)
-    return found and thin_map.common(found, node.stack.holes(
+    return found and thin_map.common(found, node.lvm.holes(
         move.destination_lv, move.size_bytes, move.geometry))
 
 
@@ -87,5 +87,5 @@ def of_source(node: Node, shadow_id: str, nonce: str
             and move.phase is state.Phase.MIGRATING):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'of move record ' + shadow_id)
-    return node.stack.holes(move.source_lv, move.size_bytes, move.geometry,
-                            patient=True)
+    return node.lvm.holes(move.source_lv, move.size_bytes, move.geometry,
+                          patient=True)

@@ -144,9 +144,9 @@ class Comparison:
             return True
         try:
             # It maps blocks all the time. Whoever drives it goes on.
-            self._node.stack.set_hydration(move.shadow_id, False)
+            self._node.clones.set_hydration(move.shadow_id, False)
             # What was local then was mapped then, whoever has mapped it.
-            local = self._node.stack.recorded_as_local(move)
+            local = self._node.clones.recorded_as_local(move)
             here = self._look(move)
             lost = self._missing(move, thin_map.common(
                 thin_map.scaled(local, self._factor(move)), here))
@@ -244,7 +244,7 @@ class Comparison:
         What was copied again, and is mapped, is lost no more. What is missing
         stays lost, whoever maps it later: that may be a part of it.
         """
-        here = self._node.stack.unmapped(move, self._factor(move))
+        here = self._node.clones.unmapped(move, self._factor(move))
         known = self.memory.known
         found = thin_map.without(
             self.memory.copied.pop(move.shadow_id, ()), here)
@@ -325,7 +325,7 @@ class Comparison:
         self.memory.read.add(move.shadow_id)
         try:
             disk = self._node.sessions.attach(move)
-            for part in self._node.stack.refill(
+            for part in self._node.clones.refill(
                     move, disk, missing, self._factor(move)):
                 copied[move.shadow_id] = thin_map.union(
                     copied.get(move.shadow_id, ()), part)
@@ -352,21 +352,21 @@ class Comparison:
     def _forget_read(self, move: state.Move) -> None:
         """Whoever has read zeros reads again."""
         if move.shadow_id in self.memory.read:
-            self._node.stack.forget_read(move.volume_id)
+            self._node.handles.forget_read(move.volume_id)
             self.memory.read.remove(move.shadow_id)
 
     def _mark(self, move: state.Move) -> None:
         """Whatever comes now, its source stays."""
-        self._node.stack.mark(move.destination_lv, names.LACKING)
+        self._node.lvm.mark(move.destination_lv, names.LACKING)
 
     def _unmark(self, move: state.Move) -> None:
         """If all that was known to be lost was seen to be there."""
         if not self.memory.known.get(move.shadow_id, True):
-            self._node.stack.unmark(move.destination_lv, names.LACKING)
+            self._node.lvm.unmark(move.destination_lv, names.LACKING)
             del self.memory.known[move.shadow_id]
 
     def _tags(self, move: state.Move) -> frozenset[str]:
-        lv = self._node.stack.lvs().get(move.destination_lv)
+        lv = self._node.lvm.lvs().get(move.destination_lv)
         if lv is None:
             raise exceptions.MissingData(
                 what='The data', volume=move.volume_id, host=self._node.host)
@@ -385,7 +385,7 @@ class Comparison:
 
     def _end(self, move: state.Move) -> str:
         return 'lvchange --addtag %s %s' % (names.ACCEPTED, names.lv_path(
-            self._node.stack.group, move.destination_lv))
+            self._node.lvm.group, move.destination_lv))
 
     # -- what can't be seen
 
@@ -395,7 +395,7 @@ class Comparison:
         :raises PoolFails: if it does
         """
         try:
-            self._node.stack.check_pool(move)
+            self._node.clones.check_pool(move)
         except exceptions.PoolFails:
             self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
             raise

@@ -89,21 +89,21 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     for earlier in cleanup.here(node, volume_id):
         cleanup.take_down(node, earlier)
     _withdraw_earlier(node, volume)
-    present = node.stack.survey()
+    present = node.handles.survey()
     handle = present.handle(volume_id)
     if handle and handle.opened and not (
             present.is_handle_foreign(volume_id)
             and nodes.connection_to(node, volume, node.host)):
         devices.ensure_closed(node, volume_id)
-    for lv in present.left_of(volume_id, node.stack.group):
+    for lv in present.left_of(volume_id, node.lvm.group):
         if names.AWAY not in lv.tags:
-            node.stack.mark(lv.name, names.AWAY)
+            node.lvm.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
         volume_id, rows.body_bytes(volume, size_gib), properties,
         bool(present.users(volume_id)))
-    if node.stack.ensure_handle_on_disk(volume_id, disk):
-        node.stack.read_head(volume_id)
+    if node.handles.ensure_handle_on_disk(volume_id, disk):
+        node.handles.read_head(volume_id)
     if rows.is_encrypted_by_nova(volume):
         devices.open_for_guest(node, volume_id)
     elif rows.recorded(volume):
@@ -145,11 +145,11 @@ def end(node: Node, volume_id: str) -> None:
 
     :raises SourceBusy: if something has the handle open
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     foreign = present.is_handle_foreign(volume_id)
     if foreign:
         devices.ensure_closed(node, volume_id)
-        node.stack.remove_handle(volume_id)
+        node.handles.remove_handle(volume_id)
     if foreign or not present.handle(volume_id):  # a boot has made none
         node.crypt.forget_passed(volume_id)
         node.crypt.forget_sealed(volume_id)
@@ -169,7 +169,7 @@ def look(node: Node, present: survey.Survey | None = None) -> bool:
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
     if present is None:
-        present = survey.Survey({}, node.stack.devices())
+        present = survey.Survey({}, node.handles.devices())
     noted = node.crypt.passed(present.lvs)
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *_recorded(node), *noted,
@@ -259,7 +259,7 @@ class CheckPassedOnly(flow.Step):
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         devices.close_if_idle(self._node, volume.id)
-        opened = survey.Survey({}, self._node.stack.devices(
+        opened = survey.Survey({}, self._node.handles.devices(
             survey.names_of(volume.id))).users(volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
         named = {each.iqn for each in volume_attachments.connections(volume)}

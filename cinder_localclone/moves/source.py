@@ -61,7 +61,7 @@ class EnsureHandle(flow.Step):
 
     def execute(self, volume: objects.Volume) -> None:
         nodes.check_length(self._node, volume)
-        self._node.stack.ensure_handle_on_lv(
+        self._node.handles.ensure_handle_on_lv(
             volume.id, volume.name, rows.body_bytes(volume))
 
 
@@ -71,7 +71,7 @@ class CheckBlock(flow.Step):
     def execute(self, volume: objects.Volume, peer: str,
                 destination: dict[str, typing.Any]) -> None:
         checks.check_block(
-            peer, destination['block'], self._node.stack.logical_block(
+            peer, destination['block'], self._node.lvm.logical_block(
                 names.handle_path(volume.id)))
 
 
@@ -90,7 +90,7 @@ class CheckClosed(flow.Step):
         if rows.is_authenticated(volume):
             # A boot that opened it again would write to what is copied.
             devices.forget(
-                self._node, self._node.stack.survey(), volume.id)
+                self._node, self._node.handles.survey(), volume.id)
 
 
 class Flush(flow.Step):
@@ -100,7 +100,7 @@ class Flush(flow.Step):
     """
 
     def execute(self, volume: objects.Volume) -> None:
-        self._node.stack.flush_handle(volume.id)
+        self._node.handles.flush_handle(volume.id)
 
 
 class MapHoles(flow.Step):
@@ -117,11 +117,11 @@ class MapHoles(flow.Step):
                 ) -> tuple[thin_map.Holes, int]:
         if not destination['sparse']:
             return [], 0
-        stack = self._node.stack
         try:
-            written = stack.written(volume.id)
-            return stack.holes(volume.name, rows.body_bytes(volume),
-                               self._node.geometry), written
+            written = self._node.handles.written(volume.id)
+            return self._node.lvm.holes(
+                volume.name, rows.body_bytes(volume),
+                self._node.geometry), written
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             LOG.warning('Holes of volume %(volume)s are copied, too: '
                         '%(error)s',
@@ -136,8 +136,8 @@ class CheckUnwritten(flow.Step):
                 written: int) -> None:
         if not holes:
             return
-        self._node.stack.flush_handle(volume.id)
-        if self._node.stack.written(volume.id) != written:
+        self._node.handles.flush_handle(volume.id)
+        if self._node.handles.written(volume.id) != written:
             raise exceptions.SourceWritten(
                 volume=volume.id, host=self._node.host)
 
@@ -176,7 +176,7 @@ class Offer(flow.Step):
     """Serve the source to the destination's initiator, read-only."""
 
     def execute(self, move: state.Move) -> None:
-        self._node.stack.ensure_source(move)
+        self._node.handles.ensure_source(move)
         self._node.exports.offer_source(move)
 
 
@@ -273,20 +273,20 @@ def drop_handle(node: Node, move: state.Move) -> None:
     """
     name = names.handle(move.volume_id)
     try:
-        if name not in node.stack.devices([name]):
+        if name not in node.handles.devices([name]):
             return  # each look comes here, mostly in vain
         # Without LVM: the owner of the volume waits.
-        present = survey.Survey({}, node.stack.devices(
+        present = survey.Survey({}, node.handles.devices(
             survey.names_of(move.volume_id)))
         handle = present.handle(move.volume_id)
-        body = node.stack.number_of(move.source_lv)
+        body = node.lvm.number_of(move.source_lv)
         if not body:  # unless udev has lost its path
-            lv = node.stack.lvs().get(move.source_lv)
+            lv = node.lvm.lvs().get(move.source_lv)
             body = lv.number if lv else ''
         if not (handle and body and {body}.issuperset(handle.uses())):
             return
         # First: without a handle, later calls return above.
-        node.stack.mark(move.source_lv, names.AWAY)
+        node.lvm.mark(move.source_lv, names.AWAY)
         if present.users(move.volume_id):
             LOG.warning('%(device)s stays on this node, although its volume '
                         'is on %(host)s: a process has it open. The device '
@@ -295,7 +295,7 @@ def drop_handle(node: Node, move: state.Move) -> None:
         else:
             if move.extra_bytes:
                 devices.forget_left(node, move.volume_id, move.source_lv)
-            node.stack.remove_handle(move.volume_id)
+            node.handles.remove_handle(move.volume_id)
     except Exception as exc:  # also of privsep, or of the message bus
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
@@ -343,9 +343,9 @@ def source_released(node: Node, move: state.Move) -> None:
     """
     devices.ensure_closed(node, move.volume_id)
     # A reboot may have removed the handle, by which it is flushed.
-    node.stack.ensure_handle_on_lv(
+    node.handles.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)
-    node.stack.flush_handle(move.volume_id)
+    node.handles.flush_handle(move.volume_id)
     released = node.moves.advance(move, state.Event.SOURCE_DETACHED)
     rpc.cast(move.destination, peers.converge, node, move.volume_id)
     drop_handle(node, released)
@@ -357,7 +357,7 @@ def export_again(node: Node, move: state.Move) -> None:
     :raises LocalCloneError: if it has no device; trouble with its export is
         told
     """
-    node.stack.ensure_source(move)
+    node.handles.ensure_source(move)
     with events.failure_logged(
             events.EXPORTS_DIFFER, volume=move.volume_id):
         export(node, move)

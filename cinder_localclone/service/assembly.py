@@ -40,10 +40,12 @@ from cinder_localclone.service import key_manager
 from cinder_localclone.service import notifications
 from cinder_localclone.service import options
 from cinder_localclone.service import rpc
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
 from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import handles
 from cinder_localclone.storage import iscsi_initiator
 from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import interrupted
@@ -82,7 +84,7 @@ class Look:
 class Service:
     """The rooms of one backend on this node.
 
-    :param stack: the node's, with what only the scheduler asks
+    :param lvm: the node's, with what only the scheduler asks
     :param addresses: at which connectors of this node may name it
     :param initiator: this node's iSCSI initiator name; '' if it has none
     :param problems: why this node can't be the destination of a move, as
@@ -93,7 +95,7 @@ class Service:
 
     backend_name: str
     node: Node
-    stack: clone.Stack
+    lvm: logical_volumes.Lvm
     reconciler: reconcile.Reconciler
     connections: connect.Connections
     addresses: list[str]
@@ -106,15 +108,15 @@ class Service:
         """See what this node can do, for itself and for its peers."""
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
-        for problem in self.problems + self._pool_problems(self.stack.lvs()):
+        for problem in self.problems + self._pool_problems(self.lvm.lvs()):
             events.say(events.NOT_READY, problem=problem)
         self._note_directories()
         try:
-            self.stack.release_map()
+            self.lvm.release_map()
         except Exception as exc:
             LOG.warning('A metadata snapshot of thin pool %(pool)s may be '
                         'left; the next move from this node releases it: '
-                        '%(error)s', {'pool': self.stack.pool,
+                        '%(error)s', {'pool': self.lvm.pool,
                                       'error': exc})
 
     def _note_directories(self) -> None:
@@ -152,19 +154,19 @@ class Service:
     def look(self) -> Look:
         """Ask LVM and device-mapper, once each."""
         try:
-            self.stack.devices()
+            self.node.handles.devices()
             lvs = self.node.listing.ask(time.monotonic())
-            if self.stack.pool and self.stack.pool not in lvs:
+            if self.lvm.pool and self.lvm.pool not in lvs:
                 return Look(outage='there is no thin pool %s/%s' % (
-                    self.stack.group, self.stack.pool))
-            return Look(lvs, *self.stack.space(lvs), self._outage(lvs))
+                    self.lvm.group, self.lvm.pool))
+            return Look(lvs, *self.lvm.space(lvs), self._outage(lvs))
         except Exception as exc:  # whatever it is, nothing works without
             return Look(outage=str(exc) or repr(exc))
 
     def _outage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> str:
         """Why LVM can change nothing; what is there can be used."""
         try:
-            self.stack.check_groups(lvs)
+            self.lvm.check_groups(lvs)
         except (exceptions.DiskMissing, exceptions.NoArchive) as exc:
             return str(exc)
         return ''
@@ -182,7 +184,7 @@ class Service:
             'doomed': doomed,
             'block': self.block,
             'time': time.time(),
-            'sparse': self.node.stack.pool is not None,
+            'sparse': self.node.lvm.pool is not None,
         }
 
     @methods.method('figures', prompt=True)
@@ -207,13 +209,13 @@ class Service:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be checked: %s' % exc
-        usage = lvm_reports.pool_usage(self.look().lvs, self.stack.pool)
+        usage = lvm_reports.pool_usage(self.look().lvs, self.lvm.pool)
         full = 'its thin pool is full: %s' % usage if usage.is_full else ''
         return [each for each in (problem, full) if each] + serving
 
     def _find_problems(self) -> list[str]:
         problems = []
-        targets = dmsetup.targets(self.stack.timeout)
+        targets = dmsetup.targets(self.lvm.timeout)
         if not any(line.split()[:1] == ['clone']
                    for line in targets.splitlines()):
             problems.append('its kernel has no dm-clone '
@@ -222,19 +224,19 @@ class Service:
             problems.append('it has no iSCSI initiator name '
                             '(/etc/iscsi/initiatorname.iscsi)')
         try:
-            self.block = self.stack.own_block()
+            self.block = self.lvm.own_block()
         except exceptions.LocalCloneError as exc:
             problems.append(str(exc).removesuffix('.'))
         return problems
 
     def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                        ) -> list[str]:
-        if self.stack.pool and not lvm_reports.zeroes(lvs, self.stack.pool):
+        if self.lvm.pool and not lvm_reports.zeroes(lvs, self.lvm.pool):
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
-                        self.stack.group, self.stack.pool)]
+                        self.lvm.group, self.lvm.pool)]
         try:
-            self.stack.check_disks()
+            self.lvm.check_disks()
         except exceptions.TooFewDisks as exc:
             return ['its volume group has %(disks)s disks, and '
                     'localclone_thick_stripes is %(stripes)s' % exc.kwargs]
@@ -293,17 +295,20 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         *conf.localclone_addresses) if address]
     directory = directories.Directory(host, db.services, peers)
     directory.know(host, addresses)
-    stack = clone.Stack(
+    lvm = logical_volumes.Lvm(
         conf.volume_group, pool,
         conf.localclone_metadata_volume_group or conf.volume_group,
         conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
+    own_handles = handles.Handles(lvm)
     node = Node(
         host=host, moves=db.moves, volumes=db.volumes,
         snapshots=db.snapshots,
         attachments=attachments.Attachments(directory.is_at),
         secrets=db.secrets, services=db.services, queue=db.queue,
         interrupted=db.interrupted,
-        stack=stack, crypt=cryptsetup.Cryptsetup(
+        lvm=lvm, handles=own_handles,
+        clones=clones.Clones(lvm, own_handles),
+        crypt=cryptsetup.Cryptsetup(
             conf.volume_group, conf.localclone_command_timeout,
             conf.localclone_header_backup_dir or '', options.sealed_keys(conf),
             conf.localclone_key_cache_dir, names.backend_of(host)),
@@ -317,14 +322,14 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                 conf.localclone_source_timeout, host), peers=peers,
         geometry=geometry, lock=Lock(host, LOCK_TIMEOUT),
         try_lock=Lock(host, 0), is_at=directory.is_at,
-        clear=clearing(conf, stack), limits=options.limits(conf),
+        clear=clearing(conf, lvm), limits=options.limits(conf),
         pacing=options.pacing(conf),
         compare_wait=conf.localclone_verify_timeout,
         authenticates=conf.localclone_enable_integrity,
         tell=notifications.Notices(host, db.volumes).tell)
     reconciler = reconcile.Reconciler(node)
     return Service(
-        backend_name=backend_name, node=node, stack=stack,
+        backend_name=backend_name, node=node, lvm=lvm,
         reconciler=reconciler,
         connections=connect.Connections(reconciler, directory.find),
         addresses=addresses)
@@ -365,7 +370,7 @@ class Lock:
             lock.release()
 
 
-def clearing(conf: Configuration, stack: clone.Stack
+def clearing(conf: Configuration, lvm: logical_volumes.Lvm
              ) -> Callable[[str, int], None]:
     """How a thick LV is overwritten: as Cinder's ``volume_clear`` says.
 
@@ -377,7 +382,7 @@ def clearing(conf: Configuration, stack: clone.Stack
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
         volume_utils.clear_volume(
-            size_bytes // units.Mi, stack.device_of(lv),
+            size_bytes // units.Mi, lvm.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -33,9 +33,11 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.db.database
     import cinder_localclone.service.key_manager
     import cinder_localclone.service.rpc
-    import cinder_localclone.storage.clone
+    import cinder_localclone.storage.clones
     import cinder_localclone.storage.cryptsetup
+    import cinder_localclone.storage.handles
     import cinder_localclone.storage.iscsi_initiator
+    import cinder_localclone.storage.logical_volumes
 
 #: Seconds for a peer's work.
 TIMEOUT = 50
@@ -145,15 +147,25 @@ class Backend:
 
     # -- this node
 
-    def stack(self) -> 'cinder_localclone.storage.clone.Stack':
-        """The block stack of this node."""
-        from cinder_localclone.storage import clone
+    def lvm(self) -> 'cinder_localclone.storage.logical_volumes.Lvm':
+        """Return the logical volumes of this node."""
+        from cinder_localclone.storage import logical_volumes
         group = self.conf.volume_group
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
-        return clone.Stack(
+        return logical_volumes.Lvm(
             group, pool, self.conf.localclone_metadata_volume_group or group,
             self.conf.localclone_command_timeout,
             stripes=self.conf.localclone_thick_stripes)
+
+    def handles(self) -> 'cinder_localclone.storage.handles.Handles':
+        """Return the handles of this node."""
+        from cinder_localclone.storage import handles
+        return handles.Handles(self.lvm())
+
+    def clones(self) -> 'cinder_localclone.storage.clones.Clones':
+        """Return the dm-clone devices of this node."""
+        from cinder_localclone.storage import clones
+        return clones.Clones(self.lvm(), self.handles())
 
     def sessions(self) -> 'cinder_localclone.storage.iscsi_initiator.Sessions':
         """The iSCSI sessions of this node."""
@@ -347,7 +359,7 @@ def node(backend: Backend) -> 'cinder_localclone.core.node.Node':
         driver.volume_opts + lvm.volume_opts + options.localclone_opts,
         config_group=backend.name)
     found = assembly.assemble(
-        conf, backend.host, backend.name, backend.stack().pool).node
+        conf, backend.host, backend.name, backend.lvm().pool).node
     owner = owner_of_locks(cfg.CONF.coordination.backend_url)
     with acting_as(owner):
         coordination.COORDINATOR.start()
@@ -410,7 +422,8 @@ def unlock(backend: Backend, seconds: float, only: str | None = None
     crypt = backend.crypt()
     passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
     return upkeep.unlock(
-        backend.stack(), passed, crypt, backend.keys(), seconds, only)
+        backend.lvm(), backend.handles(), passed, crypt, backend.keys(),
+        seconds, only)
 
 
 def locked(backend: Backend
@@ -419,7 +432,7 @@ def locked(backend: Backend
     from cinder_localclone.encryption import upkeep
     crypt = backend.crypt()
     passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
-    return upkeep.locked(backend.stack(), passed, crypt, backend.keys())
+    return upkeep.locked(backend.handles(), passed, crypt, backend.keys())
 
 
 def open_wanted(backend: Backend, volume_ids: Collection[str] = ()
@@ -446,7 +459,7 @@ def reencrypt(backend: Backend, volume_id: str) -> None:
         raise errors.CommandError(
             'Volume %s is not being re-encrypted.' % volume_id)
     key, zone = operator.key_to_reencrypt(
-        crypt, backend.keys(), backend.stack().survey(), volume_id, header)
+        crypt, backend.keys(), backend.handles().survey(), volume_id, header)
     reencrypt_process.become_cryptsetup(
         volume_id, key, header.reencryption.resilience,
         cryptsetup_cli.zone(zone))

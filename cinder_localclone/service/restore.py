@@ -16,14 +16,15 @@ from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
-from cinder_localclone.storage import clone
 from cinder_localclone.storage import iscsi_initiator
 
 LOG = logging.getLogger(__name__)
 
 
-def restore(stack_: clone.Stack, sessions_: iscsi_initiator.Sessions
+def restore(lvm: storage.Lvm, handles: storage.Handles,
+            clones: storage.Clones, sessions_: iscsi_initiator.Sessions
             ) -> list[tuple[boot_plan.Local, str]]:
     """Restore all that can be; one that fails does not stop the others.
 
@@ -34,7 +35,7 @@ def restore(stack_: clone.Stack, sessions_: iscsi_initiator.Sessions
     :returns: each volume with what is wrong with it, '' if nothing is; none
         that is newborn
     """
-    present = stack_.survey()
+    present = handles.survey()
     here = [local for local in boot_plan.plan(present) if local.reason
             != boot_plan.NEWBORN]
     here += _passed(sessions_, {local.volume_id for local in here})
@@ -45,8 +46,9 @@ def restore(stack_: clone.Stack, sessions_: iscsi_initiator.Sessions
         if not problem and (local.header or not has_handle):
             try:
                 if not has_handle:
-                    _restore(stack_, sessions_, local, present.lvs)
-                _guard(stack_, local)
+                    _restore(lvm, handles, clones, sessions_, local,
+                             present.lvs)
+                _guard(handles, local)
             except exceptions.LocalCloneError as exc:
                 problem = str(exc)
             except Exception as exc:
@@ -73,27 +75,28 @@ def _passed(sessions_: iscsi_initiator.Sessions, here: Collection[str]
             if volume_id not in here]
 
 
-def _restore(stack_: clone.Stack, sessions_: iscsi_initiator.Sessions,
+def _restore(lvm: storage.Lvm, handles: storage.Handles,
+             clones: storage.Clones, sessions_: iscsi_initiator.Sessions,
              local: boot_plan.Local,
              lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
     move = local.move
     if local.passed:
-        stack_.ensure_handle_on_disk(
+        handles.ensure_handle_on_disk(
             local.volume_id, sessions_.pass_from_records(
                 local.volume_id, local.passed), swaps=False)
         return
     if move is None:
-        stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size,
-                                   lvs, swaps=False)
+        handles.ensure_handle_on_lv(local.volume_id, local.lv, local.size,
+                                    lvs, swaps=False)
         return
     for lv in (local.lv, names.metadata_lv(move.shadow_id)):
-        stack_.activate(lv)
+        lvm.activate(lv)
     disk = sessions_.login_from_records(move)
-    stack_.ensure_clone(move, disk)
-    stack_.ensure_handle_on_clone(move, swaps=False)
+    clones.ensure_clone(move, disk)
+    handles.ensure_handle_on_clone(move, swaps=False)
 
 
-def _guard(stack_: clone.Stack, local: boot_plan.Local) -> None:
+def _guard(handles: storage.Handles, local: boot_plan.Local) -> None:
     """What a guest gets of a volume that Nova encrypts.
 
     Of what is passed through here only its own first sectors tell. What
@@ -103,9 +106,9 @@ def _guard(stack_: clone.Stack, local: boot_plan.Local) -> None:
     header = local.header
     if local.passed:
         try:
-            header = stack_.header_sectors(local.volume_id)
+            header = handles.header_sectors(local.volume_id)
         except (encryption_exceptions.HeaderDamaged, FileNotFoundError):
             return  # without cryptsetup nothing here was ever encrypted
     if header:
-        stack_.ensure_guard(local.volume_id, header)
-        stack_.ensure_link(local.volume_id, names.guard(local.volume_id))
+        handles.ensure_guard(local.volume_id, header)
+        handles.ensure_link(local.volume_id, names.guard(local.volume_id))

@@ -27,7 +27,7 @@ from cinder_localclone.core import header_notes
 from cinder_localclone.core.interfaces import crypt
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
-from cinder_localclone.storage import handles
+from cinder_localclone.storage import devices
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import cryptsetup
 from cinder_localclone.storage.privsep import cryptsetup_keys
@@ -58,12 +58,6 @@ class HeaderFiles:
         self.backend = backend
 
     def back_up(self, volume_id: str, what: str = '1') -> None:
-        """Copy a volume's header to where backups of headers are.
-
-        A volume without one works as well: what fails is only logged.
-
-        :param what: by which it is told from others of the same volume
-        """
         if not self.backups:
             return
         try:
@@ -78,21 +72,6 @@ class HeaderFiles:
 
     def renew_backup(self, volume_id: str, header: luks_header.Header,
                      key: bytes) -> None:
-        """Copy a volume's header; remove the older copies once it is proven.
-
-        The older ones would be opened by keys that open the volume no more,
-        or show what it was before it was re-encrypted as noise. But somebody
-        who can write to the disk may change the header at any moment, and
-        its key slots without a trace: the new copy itself is looked at.
-
-        :param header: what the volume's header must say
-        :param key: what opens it; b'' if older copies are of no use in any
-            case
-        :raises ForeignHeader: if it says something else
-        :raises WrongKey: if the key does not open it
-        :raises LocalCloneError: if no copy was made. The older ones stay, as
-            after the other errors
-        """
         if not self.backups:
             return
         with self._saying_where(volume_id):
@@ -113,15 +92,10 @@ class HeaderFiles:
             header_backups.keep_only(self.backend, volume_id, name)
 
     def backup_names(self, volume_id: str) -> list[str]:
-        """The backups of a volume's header, the oldest first."""
         return header_backups.listed(
             self.backend, volume_id) if self.backups else []
 
     def backed_up(self, volume_id: str, name: str) -> luks_header.Header:
-        """What a backup of a volume's header says.
-
-        :raises HeaderDamaged: if it can't be read, or not be understood
-        """
         try:
             return luks_header.parse(header_backups.dump(
                 self.backend, volume_id, name, self.timeout))
@@ -131,16 +105,10 @@ class HeaderFiles:
 
     def test_backup(self, volume_id: str, name: str, key: bytes,
                     slot: str | None = None) -> None:
-        """Prove that a key opens what a backup was made of.
-
-        :param slot: which slot it has to open; None: any
-        :raises WrongKey: if it does not
-        """
         cryptsetup_keys.test_backup(self.backend, volume_id, name, key,
                                     self.timeout, slot)
 
     def save(self, volume_id: str) -> None:
-        """Copy what a volume has instead of its header into a file."""
         with self._saying_where(volume_id):
             header_backups.save_beginning(
                 names.handle_path(volume_id), self.backend,
@@ -148,11 +116,6 @@ class HeaderFiles:
 
     def restore(self, volume_id: str, name: str, drop: Sequence[str]
                 ) -> None:
-        """Write a backup over a volume's header.
-
-        :param drop: key slots of the backup that the header is not to have.
-            Its LUKS UUID is the volume's id, whatever the backup's is
-        """
         header_backups.restore(names.handle_path(volume_id), self.backend,
                                name, drop, self.timeout)
 
@@ -165,14 +128,9 @@ class HeaderFiles:
                 volume=volume_id, directory=self.backups, reason=exc)
 
     def keeps_backups(self) -> bool:
-        """Whether this node keeps backups of headers at all."""
         return bool(self.backups)
 
     def place_of_backups(self) -> tuple[int, int] | None:
-        """Device and inode of the directory that they are in.
-
-        It is another one when a disk is mounted there, or not any more.
-        """
         try:
             found = os.stat(self.backups)
         except OSError:
@@ -180,16 +138,14 @@ class HeaderFiles:
         return found.st_dev, found.st_ino
 
     def backed_up_volumes(self) -> list[str]:
-        """The ids of the volumes of whose headers this node has backups."""
         return header_backups.volumes(self.backend) if self.backups else []
 
     def drop_backups(self, volume_id: str) -> None:
-        """Remove all of them."""
         if self.backups:
             header_backups.drop(self.backend, volume_id)
 
 
-class Cryptsetup(HeaderFiles):
+class Cryptsetup(HeaderFiles, crypt.Crypt):
     """cryptsetup on this node.
 
     :param group: volume group of the volumes
@@ -212,12 +168,6 @@ class Cryptsetup(HeaderFiles):
     # -- headers
 
     def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
-        """What the header of a volume says; its handle is here.
-
-        :param mend: whether one damaged copy is to be mended by the other:
-            only where nobody else may have it open
-        :raises HeaderDamaged: if it can't be read, or not be understood
-        """
         path = names.handle_path(volume_id)
         try:
             return luks_header.parse(cryptsetup.dump(path, self.timeout, mend))
@@ -225,92 +175,55 @@ class Cryptsetup(HeaderFiles):
             raise encryption_exceptions.HeaderDamaged(path=path, reason=exc)
 
     def uuid(self, volume_id: str) -> str:
-        """The LUKS UUID of a volume."""
         return cryptsetup.luks_uuid(names.handle_path(volume_id), self.timeout)
 
     def set_uuid(self, volume_id: str, uuid: str) -> None:
-        """Give a volume another LUKS UUID."""
         cryptsetup.set_uuid(names.handle_path(volume_id), uuid, self.timeout)
 
     def damaged_copies(self, volume_id: str) -> list[str]:
-        """What is wrong with the copies of a volume's header, in words."""
         return cryptsetup.damaged_copies(names.handle_path(volume_id),
                                          self.timeout)
 
     def format(self, volume_id: str, wanted: cryptsetup_cli.NewHeader,
                key: bytes) -> None:
-        """Make the header of a volume whose LV was created just now.
-
-        :raises NotBlank: if it was not
-        """
         cryptsetup_keys.format_luks2(names.handle_path(volume_id), wanted, key,
                                      self.timeout)
 
     def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
                      key: bytes) -> None:
-        """Make the header of a volume that Nova encrypts, in the same way.
-
-        :raises NotBlank: if its LV was not created just now
-        """
         cryptsetup_keys.format_luks1(names.handle_path(volume_id), cipher,
                                      key_bits, key, self.timeout)
 
     def write_token(self, volume_id: str, number: str, token: str,
                     replace: bool = False) -> None:
-        """Write a token into a header."""
         cryptsetup.import_token(names.handle_path(volume_id), token, number,
                                 replace, self.timeout)
 
     def remove_token(self, volume_id: str, number: str) -> None:
-        """Remove a token from a header."""
         cryptsetup.remove_token(
             names.handle_path(volume_id), number, self.timeout)
 
     def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
                 derivation: cryptsetup_cli.Derivation) -> None:
-        """Have another key open a volume.
-
-        :param key: one that opens it
-        :param slot: which is free
-        :param derivation: how long each guess of it takes
-        :raises WrongKey: if the first one does not open it
-        """
         cryptsetup_keys.add_key(names.handle_path(volume_id), key, new_key,
                                 slot, derivation, self.timeout)
 
     def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
-        """Drop a key slot.
-
-        :param key: of another slot, which stays
-        :raises LastKey: if no other slot of the driver's opens the volume
-        """
         cryptsetup_keys.kill_slot(names.handle_path(volume_id), slot, key,
                                   self.timeout)
 
     def test(self, volume_id: str, key: bytes, slot: str | None = None
              ) -> None:
-        """Prove that a key opens a volume.
-
-        :raises WrongKey: if it does not
-        """
         cryptsetup_keys.test(
             names.handle_path(volume_id), key, self.timeout, slot)
 
     def erase(self, volume_id: str) -> None:
-        """Empty all key slots of a volume: no key opens it any more.
-
-        Others may have turned the path of its handle to another device.
-        """
+        # Others may have turned the path of its handle to another device.
         dmsetup.mend_path(names.handle(volume_id))
         cryptsetup.erase(names.handle_path(volume_id), self.timeout)
 
     def check_reencrypts(self, volume_id: str) -> None:
-        """Check that this node's cryptsetup can re-encrypt a volume.
-
-        An older one begins, and never goes on.
-
-        :raises CannotReencrypt: if it can't
-        """
+        # An older one begins, and never goes on.
         found, new_enough = cryptsetup_cli.version(
             cryptsetup.version(self.timeout))
         if not new_enough:
@@ -322,32 +235,15 @@ class Cryptsetup(HeaderFiles):
     def begin_reencryption(self, volume_id: str, slot: str,
                            wanted: cryptsetup_cli.Reencryption, key: bytes
                            ) -> None:
-        """Write into a header that its volume is to be encrypted anew.
-
-        The volume is open.
-
-        :param slot: which its key opens; all others are gone in the end
-        """
         cryptsetup_keys.begin_reencryption(
             names.handle_path(volume_id), names.crypt(volume_id), slot,
             wanted, key, self.timeout)
 
     def end_reencryption(self, volume_id: str, key: bytes) -> None:
-        """Write into a header that its re-encryption, complete, is over.
-
-        :raises HeaderInUse: if others write to it
-        :raises WrongKey: if the key would not open it then
-        :raises NotEnded: if more than that is missing
-        """
         cryptsetup_keys.end_reencryption(names.handle_path(volume_id), key,
                                          self.timeout)
 
     def test_ended(self, volume_id: str, key: bytes) -> None:
-        """Prove that a key would open a volume then.
-
-        :raises WrongKey: if it would not
-        :raises NotEnded: as :meth:`end_reencryption`
-        """
         cryptsetup_keys.test_ended(
             names.handle_path(volume_id), key, self.timeout)
 
@@ -355,44 +251,25 @@ class Cryptsetup(HeaderFiles):
 
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,
              discards: bool = False, readonly: bool = False) -> None:
-        """Have a volume decrypted.
-
-        :param keep_header: write nothing to its header, not even to mend it
-        :param discards: whether the disk may know what was deleted
-        :raises WrongKey: if the key does not open it
-        :raises HeaderDamaged: if its header can't be read
-        """
         cryptsetup_keys.open_device(
             names.handle_path(volume_id), names.crypt(volume_id), key,
             self.timeout, readonly, keep_header, discards)
 
     def opened(self, volume_id: str) -> dm_tables.Device | None:
-        """Return the device that decrypts a volume, as the kernel has it.
-
-        :returns: None if it is not open
-        """
         name = names.crypt(volume_id)
-        return handles.own_devices(self.timeout, [name]).get(name)
+        return devices.own(self.timeout, [name]).get(name)
 
     def drop_half(self, volume_id: str) -> None:
-        """Remove what is left of an authenticated volume that is not open."""
         with contextlib.suppress(exceptions.CommandFailed):  # it is in use
             cryptsetup.remove_integrity(
                 names.integrity(volume_id), self.timeout)
 
     def size(self, volume_id: str) -> int:
-        """The bytes that a volume has which is decrypted."""
         return block.size(names.crypt_path(volume_id))
 
     # -- keys that are kept on this node
 
     def seal(self, volume_id: str, recorded: str, key: bytes) -> None:
-        """Keep the key of a volume, if this node keeps any.
-
-        What fails is only logged: the key manager has it.
-
-        :param recorded: reference of its secret
-        """
         try:
             if self.sealed:
                 sealed_keys.seal(self.backend, volume_id, recorded, key,
@@ -410,30 +287,16 @@ class Cryptsetup(HeaderFiles):
     def open_sealed(self, volume_id: str, recorded: str,
                     keep_header: bool = False, discards: bool = False,
                     readonly: bool = False) -> None:
-        """Have a volume decrypted with the key that is kept of it.
-
-        :param recorded: reference of its secret; the others as :meth:`open`
-        :raises NotSealed: if there is none that could be used
-        :raises WrongKey: if it does not open the volume
-        """
         sealed_keys.open_device(
             names.handle_path(volume_id), names.crypt(volume_id),
             self._keeper(), recorded, self.timeout, readonly, keep_header,
             discards)
 
     def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
-        """As :meth:`end_reencryption`, with the key that is kept.
-
-        :raises NotSealed: as :meth:`open_sealed`
-        """
         sealed_keys.end_reencryption(names.handle_path(volume_id),
                                      self._keeper(), recorded, self.timeout)
 
     def resize_sealed(self, volume_id: str, recorded: str) -> None:
-        """As :meth:`resize`, with the key that is kept of the volume.
-
-        :raises NotSealed: as :meth:`open_sealed`; WrongKey, too
-        """
         sealed_keys.resize(names.crypt(volume_id), self._keeper(), recorded,
                            self.timeout)
 
@@ -448,10 +311,6 @@ class Cryptsetup(HeaderFiles):
         return self.backend
 
     def forget_sealed(self, volume_id: str) -> None:
-        """Keep it no more, nor what was kept before.
-
-        :raises CommandFailed: if it can't be removed
-        """
         if self.sealed or os.path.isdir(self.before):
             try:
                 sealed_keys.forget(self.backend, volume_id)
@@ -461,10 +320,6 @@ class Cryptsetup(HeaderFiles):
                     % volume_id, code=exc.errno, stderr=exc) from exc
 
     def sealed_volumes(self) -> set[str]:
-        """The ids of the volumes whose keys this node keeps, or has kept.
-
-        :raises CommandFailed: if the directory can't be read
-        """
         directory = self.sealed or self.before
         try:
             return (set(sealed_keys.volumes(self.backend))
@@ -475,22 +330,12 @@ class Cryptsetup(HeaderFiles):
                 stderr=exc) from exc
 
     def close(self, volume_id: str) -> bool:
-        """Have it decrypted no more.
-
-        :returns: False if it was not
-        :raises CommandFailed: if something has it open
-        """
         return cryptsetup.close(names.crypt(volume_id), self.timeout)
 
     def resize(self, volume_id: str, key: bytes) -> None:
-        """What decrypts a volume is as long as its handle lets it be."""
         cryptsetup_keys.resize(names.crypt(volume_id), key, self.timeout)
 
     def zero(self, lv: str, volume_id: str, slow: bool = False) -> None:
-        """Write zeros all over a volume that nobody was given yet.
-
-        :param slow: whether all is written twice, with a tag for each sector
-        """
         size = self.size(volume_id)
         part = ZEROED_AT_ONCE // 4 if slow else ZEROED_AT_ONCE
         for start in range(0, size, part):
@@ -507,21 +352,11 @@ class Cryptsetup(HeaderFiles):
 
     def note(self, lv: str, outdated: Iterable[str] = (), **facts: str
              ) -> None:
-        """Tags that say what is true of a volume's header.
-
-        :param outdated: tags that say what is true no more
-        """
         lvm.retag(self.group, lv, names.tags(**facts), list(outdated),
                   self.timeout)
 
     def passed(self, lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None
                ) -> dict[str, tuple[str, str]]:
-        """What is noted of the headers of volumes passed through here.
-
-        :param lvs: as they were listed not long ago: LVM is not asked again
-            if the group was then as when it was last asked
-        :returns: their UUIDs, and references of the secrets, by volume id
-        """
         changes = {lv.group_changes for lv in (lvs or {}).values()
                    if lv.group == self.group}
         known = self._tags  # other threads ask, too
@@ -530,12 +365,10 @@ class Cryptsetup(HeaderFiles):
         return header_notes.known_of_passed(known[1])
 
     def note_passed(self, volume_id: str, luks: str, key: str) -> None:
-        """Note it on the volume group: there is no LV of it."""
         self._note_passed(
             volume_id, {header_notes.passed(volume_id, luks, key)})
 
     def forget_passed(self, volume_id: str) -> None:
-        """Note it no more."""
         self._note_passed(volume_id, set())
 
     def _note_passed(self, volume_id: str, wanted: set[str]) -> None:
@@ -546,10 +379,6 @@ class Cryptsetup(HeaderFiles):
                             sorted(tags - wanted), self.timeout)
 
     def note_directories(self) -> list[str]:
-        """Note on the volume group where this node keeps what opens volumes.
-
-        :returns: as :meth:`former_directories`
-        """
         noted, former = self._directories()
         wanted = header_notes.directories(
             self.backend, {*former, self.backups, self.sealed})
@@ -560,12 +389,6 @@ class Cryptsetup(HeaderFiles):
         return former
 
     def former_directories(self) -> list[str]:
-        """Return where this node has kept backups of headers, or keys, before.
-
-        Nothing there follows what becomes of the volumes: keys that were
-        removed since still open what is there. One that does not exist any
-        more is left out.
-        """
         return self._directories()[1]
 
     def _directories(self) -> tuple[set[str], list[str]]:
@@ -576,15 +399,13 @@ class Cryptsetup(HeaderFiles):
             if os.path.isdir(path))
 
     def mark(self, lv: str, tag: str) -> None:
-        """Tag an LV."""
         lvm.add_tag(self.group, lv, tag, self.timeout)
 
     def unmark(self, lv: str, tag: str) -> None:
-        """Take a tag off an LV."""
         lvm.remove_tag(self.group, lv, tag, self.timeout)
 
 
-class Runner:
+class Runner(crypt.Runner):
     """:class:`.crypt.Runner`, in processes that outlive this one.
 
     :param backend: section of the backend
@@ -597,29 +418,17 @@ class Runner:
         self._ends = False
 
     def obstacle(self) -> str:
-        """Say why nothing can be re-encrypted on this node; '' if it can."""
         return reencrypt_process.obstacle()
 
     def start(self, volume_id: str) -> None:
-        """Have a volume re-encrypted; its header says how.
-
-        Not while the service ends: its next start has it go on.
-
-        :raises CannotReencrypt: if the end of the service would kill it
-        """
         if self._ends:
             return
         reencrypt_process.start(volume_id, self.backend, self.timeout)
 
     def stop(self, volume_id: str) -> bool:
-        """Have that pause; whether it has, within a limited time."""
         return reencrypt_process.stop(volume_id, crypt.STOPPING)
 
     def end(self) -> None:
-        """Have all pause that may be killed when the service has ended.
-
-        Where systemd runs the node they are units, which outlive it.
-        """
         self._ends = True
         for volume_id in reencrypt_process.stop_sessions(crypt.STOPPING):
             LOG.error('The re-encryption of volume %(volume)s has not paused '
@@ -628,9 +437,7 @@ class Runner:
                           'volume': volume_id, 'seconds': crypt.STOPPING})
 
     def is_running(self, volume_id: str) -> bool:
-        """Whether a volume is being re-encrypted, or is about to be."""
         return reencrypt_process.is_running(volume_id)
 
     def progress(self, volume_id: str) -> cryptsetup_cli.Progress | None:
-        """What was said last of how far it is."""
         return cryptsetup_cli.last_progress(reencrypt_process.said(volume_id))

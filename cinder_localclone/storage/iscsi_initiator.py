@@ -12,6 +12,7 @@ from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import iscsi as interfaces
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import state
 from cinder_localclone.storage.privsep import block
@@ -36,7 +37,7 @@ _RETRYING = tenacity.Retrying(
     reraise=True)
 
 
-class Sessions:
+class Sessions(interfaces.Sessions):
     """What this node attaches from its peers.
 
     :param command_timeout: limit of a command, seconds
@@ -64,30 +65,13 @@ class Sessions:
         self._silent: dict[str, tuple[OSError, float]] = {}
 
     def initiator(self) -> str:
-        """This node's iSCSI initiator name; '' if it has none.
-
-        Not by os-brick, which starts a privileged daemon of its own for it.
-        """
+        """Read it by itself: os-brick would start a daemon of its own."""
         return iscsiadm.initiator_name()
 
     def disk(self, move: state.Move) -> str | None:
-        """The path of a move's source disk if a session has it."""
         return _disk_of(move.source_iqn)
 
     def attach(self, move: state.Move) -> str:
-        """Log in to a move's source; verify that it is that source.
-
-        A session that exists is used, but verified as well. One that is down,
-        with a portal that the source has left, is ended first: what waits
-        for it fails.
-
-        :returns: path of the disk
-        :raises WrongSource: if its size or serial number differs; what this
-            call has logged in to is logged out again
-        :raises SourceUnreachable: if its portal does not answer
-        :raises LoginFailed: if no disk appears, or it does not say yet what
-            it is
-        """
         path = self.disk(move)
         if path and self._has_left(move.source_iqn, iscsi.portal_of(
                 move.location)):
@@ -102,10 +86,6 @@ class Sessions:
     # -- what is passed through
 
     def passed(self) -> dict[str, str]:
-        """The disks of volumes that are passed through here.
-
-        :returns: paths by volume id; '' for a session without a disk
-        """
         return {volume_id: (paths or [''])[0]
                 for iqn, paths in json.loads(iscsiadm.disks()).items()
                 if (volume_id := iscsi.volume_of_pass_iqn(
@@ -113,20 +93,6 @@ class Sessions:
 
     def attach_passed(self, volume_id: str, size_bytes: int,
                       properties: Mapping[str, Any], in_use: bool) -> str:
-        """Log in to a volume's home to pass the volume through.
-
-        A session that exists is used: iscsid comes back by itself. One that
-        cannot come back is logged out first, unless it is in use; then only
-        if the home has left the portal that it is with, and is at another.
-
-        :param size_bytes: which the volume has at least
-        :param properties: what the home has offered
-        :param in_use: whether something has the handle open
-        :returns: path of the disk
-        :raises WrongSource: if it is another disk
-        :raises SourceUnreachable: if the home's portal does not answer
-        :raises LoginFailed: if no disk appears
-        """
         iqn, auth = properties['target_iqn'], iscsi.auth(properties)
         path = _disk_of(iqn)
         if path and not in_use and (
@@ -149,17 +115,9 @@ class Sessions:
         return path
 
     def may_be_passed_by(self, volume_id: str, user: str) -> bool:
-        """Return whether a volume may be passed through by a CHAP user.
-
-        A service that has started since then does not know: it may.
-        """
         return self._users.get(volume_id, user) == user
 
     def has_begun(self, volume_id: str) -> bool:
-        """Return whether a volume was attached here a moment ago.
-
-        Its attachment may not say so yet.
-        """
         since = time.monotonic() - RECORDED
         return self._attached.get(volume_id, since) > since
 
@@ -187,10 +145,6 @@ class Sessions:
         return True
 
     def end_other_passes(self, volume_id: str, iqn: str) -> None:
-        """Log out of the homes that a volume had before.
-
-        :param iqn: what its home serves now
-        """
         for other in sorted(self._passes_of(volume_id) - {iqn}):
             iscsiadm.end_session(other, self.command_timeout)
 
@@ -201,18 +155,10 @@ class Sessions:
                 if iscsi.volume_of_pass_iqn(iqn, self.host) == volume_id}
 
     def is_away(self, move: state.Move) -> bool:
-        """Whether a source, or whoever passes it through, does not answer.
-
-        What has to wait for it is not begun then.
-        """
         return any(iscsiadm.is_down(iqn) for iqn in sorted(
             {move.source_iqn, *self._passes_of(move.volume_id)}))
 
     def recorded_passes(self) -> dict[str, str]:
-        """What this node's own iSCSI records say it passes through.
-
-        :returns: iSCSI names by volume id
-        """
         return {volume_id: iqn for iqn in iscsiadm.recorded(
             self.command_timeout)
             if (volume_id := iscsi.volume_of_pass_iqn(iqn, self.host))}
@@ -231,10 +177,6 @@ class Sessions:
         return path
 
     def end_passed(self, volume_id: str) -> bool:
-        """Log out of a volume's home, whatever still uses the disk.
-
-        :returns: whether there was a session, or a record of one
-        """
         iqns = self._passes_of(volume_id)
         for iqn in sorted(iqns):
             iscsiadm.end_session(iqn, self.command_timeout)
@@ -243,7 +185,6 @@ class Sessions:
         return bool(iqns)
 
     def end_passed_if_down(self, volume_id: str) -> bool:
-        """The same if its home does not answer: what waits for it fails."""
         return any(iscsiadm.is_down(iqn) for iqn in sorted(
             self._passes_of(volume_id))) and self.end_passed(volume_id)
 
@@ -344,19 +285,12 @@ class Sessions:
         return self._disk_once_logged_in(iqn, portal)
 
     def end_if_down(self, move: state.Move) -> bool:
-        """Log out of a source that does not answer: what waits for it fails.
-
-        The next :meth:`attach` that reaches it logs in again.
-
-        :returns: whether it was so
-        """
         if not iscsiadm.is_down(move.source_iqn):
             return False
         self.detach(move)
         return True
 
     def detach(self, move: state.Move) -> None:
-        """Log out, whatever still uses the disk; nothing on it is dirty."""
         iscsiadm.end_session(move.source_iqn, self.command_timeout)
 
 
@@ -411,6 +345,7 @@ def _identify(volume_id: str, iqn: str, path: str) -> int:
     :raises LoginFailed: if it does not say
     """
     # A disk that has just appeared is asked for both by the kernel first.
+    size: int
     size, serial = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda found: not all(found)),
         stop=tenacity.stop_after_delay(IDENTITY_TIMEOUT),

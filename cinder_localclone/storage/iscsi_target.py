@@ -23,6 +23,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import iscsi as interfaces
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import state
@@ -72,7 +73,7 @@ class Recent:
         return self._noted.get(what, since) > since
 
 
-class Exports:
+class Exports(interfaces.Exports):
     """What this node serves, through the kernel's own target (LIO).
 
     :param prefix: Cinder's ``target_prefix``
@@ -104,50 +105,26 @@ class Exports:
         self._ended = Recent(ENDING)
 
     def source_location(self, shadow_id: str) -> str:
-        """Where the source of a move is served: a provider_location."""
         return iscsi.location(
             self.address, self.port,
             iscsi.move_iqn(self.prefix, shadow_id))
 
     def portal_for(self, portal: str) -> str:
-        """Return the portal where this node exports what was told another.
-
-        :param portal: which an initiator was told. It stays as long as this
-            node has its address; otherwise it is this node's own
-        """
         return self.portal if (
             not self.has_portal(portal)
             # Otherwise its network is not up yet.
             and self._has_address(self.address)) else portal
 
     def has_portal(self, portal: str) -> bool:
-        """Return whether this node can export at a portal."""
         return portal == self.portal or self._has_address(
             _parts(portal)[0])
 
     def location_for(self, move: state.Move) -> str:
-        """Return where this node exports the source of a move.
-
-        :returns: a provider_location: that of its record, unless this node
-            does not have the address any more
-        """
         portal = iscsi.portal_of(move.location)
         return iscsi.location(
             *_parts(self.portal_for(portal)), move.source_iqn)
 
     def offer_source(self, move: state.Move) -> bool:
-        """Serve a move's source, read-only, to its destination.
-
-        Under the name and the portal that its record has.
-
-        Who may log in is in the record, with the CHAP secret: so the same
-        export is there again after this node was down, and the
-        destination's initiator comes back by itself.
-
-        :returns: whether it was not served as it should be
-        :raises ExportFailed: if the record does not say to whom, or with
-            which secret
-        """
         if not (move.initiator and move.auth):
             raise exceptions.ExportFailed(
                 reason='the record of the move of volume %s names no '
@@ -155,7 +132,6 @@ class Exports:
         return lio.export(*self._asked_of(move))
 
     def offers_source(self, move: state.Move) -> bool:
-        """Whether that is so already; nothing is changed."""
         return bool(move.initiator and move.auth
                     and self.location_for(move) == move.location
                     and lio.is_exported(*self._asked_of(move)))
@@ -167,7 +143,6 @@ class Exports:
             iscsi.portal_of(move.location))
 
     def withdraw_source(self, shadow_id: str) -> bool:
-        """Stop serving a move's source; returns whether it was served."""
         name = names.source(shadow_id)
         iqns = {iqn for iqn in self.offered()
                 if iscsi.shadow_of_move_iqn(iqn) == shadow_id}
@@ -176,12 +151,10 @@ class Exports:
         return name in _unused() and lio.unexport('', name)
 
     def serves(self, volume_id: str) -> bool:
-        """Whether a volume's handle is served to anybody."""
         return self._serves(names.handle_path(volume_id),
                             names.served_path(volume_id))
 
     def serves_source(self, shadow_id: str) -> bool:
-        """Whether the source of a move is served."""
         return self._serves(names.source_path(shadow_id))
 
     def _serves(self, *devices: str) -> bool:
@@ -189,14 +162,9 @@ class Exports:
                    for target in self._targets() for device in devices)
 
     def opens_in_vain(self, volume_id: str) -> bool:
-        """Whether a handle is kept open, but served to nobody.
-
-        By a process that was killed while it made or removed an export.
-        """
         return names.handle(volume_id) in _unused()
 
     def problem(self) -> str:
-        """Why this node's target can't be changed; '' if it can."""
         hanging = [*filter(iscsi.is_iqn,
                            lio_configfs.hanging(PROBE_TIMEOUT))]
         return hanging and (
@@ -206,15 +174,6 @@ class Exports:
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
                      readonly: bool = False, passed: bool = False,
                      device: str = '') -> dict[str, Any]:
-        """Serve a volume, or a snapshot, to another host.
-
-        :param initiator: that host's iSCSI name
-        :param auth: a provider_auth
-        :param readonly: whether it can only be read
-        :param passed: whether that host passes it through
-        :param device: path of what it is served; '' for the handle
-        :returns: connection properties for that host
-        """
         iqn = iscsi.pass_iqn(
             self.prefix, volume_id, initiator, self.host
         ) if passed else iscsi.remote_iqn(
@@ -229,27 +188,13 @@ class Exports:
             volume_id=volume_id)
 
     def note_offered(self, snapshot_id: str) -> None:
-        """A snapshot is about to be offered to somebody."""
         self._lent.note(snapshot_id)
 
     def was_offered(self, snapshot_id: str) -> bool:
-        """Whether that was a moment ago: it may not have been opened yet."""
         return snapshot_id in self._lent
 
     def offer_again(self, volume_id: str, initiator: str,
                     properties: Mapping[str, Any], device: str = '') -> bool:
-        """Serve a volume as before: a reboot forgets all exports.
-
-        Under the name and the portal that the properties have. Not if the
-        connection was ended here: Cinder deletes its attachment only
-        afterwards.
-
-        :param properties: what :meth:`offer_volume` gave
-        :param device: as there
-        :returns: whether it was to be served and was not
-        :raises NotPossible: if the name is not that of the volume's export
-            to this initiator
-        """
         iqn = properties['target_iqn']
         if self._has_ended(volume_id, initiator):
             return False
@@ -272,14 +217,9 @@ class Exports:
         return set(json.loads(lio_configfs.targets()))
 
     def unfinished(self) -> set[str]:
-        """Those of them that whoever made them did not live to finish."""
         return set(json.loads(lio_configfs.unfinished()))
 
     def remote(self) -> dict[str, set[str]]:
-        """What is served to hosts without this backend.
-
-        :returns: iSCSI names of targets by volume id
-        """
         found: dict[str, set[str]] = {}
         for iqn in self.offered():
             volume_id = iscsi.volume_of_remote_iqn(iqn)
@@ -289,20 +229,11 @@ class Exports:
 
     def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
                          at_once: bool = False) -> bool:
-        """Stop serving a volume under names that no attachment has.
-
-        Not what was offered a moment ago: an attachment gets its connector
-        only after the host was told where the export is.
-
-        :param at_once: even then
-        :returns: whether anything was withdrawn
-        """
         return _withdraw_each(
             self._unexport, names.handle(volume_id),
             {iqn for iqn in unnamed if at_once or iqn not in self._offered})
 
     def is_last(self, volume_id: str, initiator: str | None) -> bool:
-        """Whether no other initiator has what is about to be withdrawn."""
         served = self.remote().get(volume_id, set())
         return bool(served) and (
             initiator is None or all(
@@ -310,10 +241,6 @@ class Exports:
                 for iqn in served))
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
-        """Stop serving a volume to one initiator, or (None) to all.
-
-        :returns: whether it was served
-        """
         self._ended.note((volume_id, initiator))
         iqns = {iqn for iqn in self.offered() if (
             iscsi.is_remote_to(iqn, volume_id, initiator) if initiator
@@ -326,16 +253,6 @@ class Exports:
         return name in _unused() and lio.unexport('', name)
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Stop serving the sources of moves that are over.
-
-        And what a process left that was killed while it made or removed an
-        export: backstores that nothing serves, seen twice, because another
-        service's may be just being made. What fails is logged, and stops
-        neither the others nor what the caller wants.
-
-        :param wanted: ``wanted(shadow_id)``: whether it is still a move
-        :returns: the shadow ids that were served in vain
-        """
         strays: list[str] = []
         try:
             for target in self._targets():

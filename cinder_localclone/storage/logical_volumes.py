@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LVM has on this node: volumes, move metadata, room for more.
+"""The logical volumes of this node, its thin pool and its free space.
 
-Every effect returns whether it did anything; "there already" is no error.
-Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
+The module is not called lvm: most modules that use it import the privileged
+functions of that name, too.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from oslo_utils import units
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.storage.privsep import block
@@ -30,7 +31,7 @@ ZEROED_AT_ONCE = 1 << 28
 ARCHIVE = units.Mi
 
 
-class LogicalVolumes:
+class Lvm(storage.Lvm):
     """The logical volumes of one backend on this node.
 
     :param group: volume group of the volumes
@@ -56,16 +57,11 @@ class LogicalVolumes:
     # -- what there is
 
     def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
-        """All LVs of the backend's groups, by name."""
         return lvm_reports.parse_volumes(
             lvm.volumes(self._groups, self.timeout))
 
     def free_space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                    | None = None) -> lvm_reports.FreeSpace:
-        """What this node can take in.
-
-        :param lvs: if they have just been listed; else that is done here
-        """
         if lvs is None and self.pool:
             lvs = self.lvs()
         return self._free_space(self._free_of_groups(lvs or {}), lvs or {})
@@ -121,13 +117,6 @@ class LogicalVolumes:
             lvs, self.group, groups[self.group], self.pool)
 
     def own_block(self) -> int:
-        """The logical block size of this node's disks, in bytes.
-
-        LVs, thin ones too, and what is above them have that of the disks
-        below. LVM refuses a group whose disks have several.
-
-        :raises OddDisks: if it can't be told
-        """
         if not self._block:
             self._block = max((block.logical_block(path) for path in
                                lvm.physical_volumes(self.group, self.timeout)
@@ -138,15 +127,10 @@ class LogicalVolumes:
 
     @staticmethod
     def logical_block(path: str) -> int:
-        """The logical block size of a device, in bytes; 0: there is none."""
         return block.logical_block(path)
 
     def pool_usage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                    | None = None) -> lvm_reports.Usage:
-        """How full the thin pool is; there may be none.
-
-        :param lvs: if they have just been listed; else that is done here
-        """
         if lvs is None and self.pool:
             lvs = self.lvs()
         return lvm_reports.pool_usage(lvs or {}, self.pool)
@@ -162,14 +146,6 @@ class LogicalVolumes:
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
               patient: bool = False) -> thin_map.Holes:
-        """What nothing was ever written to of an LV that nothing writes to.
-
-        :param size_bytes: of the volume that it has
-        :param geometry: of the clone that copies it
-        :param patient: it may take as long as any command
-        :returns: regions; none if it is not thin
-        :raises OddMap: if the pool does not say it clearly
-        """
         return thin_pool.holes(
             self.group, lv, size_bytes, geometry.region_sectors * state.SECTOR,
             self.timeout if patient else min(self.timeout, thin_pool.LIMIT))
@@ -180,7 +156,6 @@ class LogicalVolumes:
             self.group, self.pool, self.timeout)
 
     def reads_zeros(self, name: str) -> bool:
-        """Whether what is not written of a new LV reads as zeros, for good."""
         lvs = self.lvs()
         return name in lvs and lvs[name].thin and lvm_reports.zeroes(
             lvs, lvs[name].pool)
@@ -191,22 +166,6 @@ class LogicalVolumes:
                   covered: bool = False, extra_bytes: int = 0,
                   lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
                   newborn: bool = False) -> bool:
-        """Create the LV of a volume, thin or thick as configured.
-
-        It is tagged with the volume's id, for :mod:`.restore`. Once this
-        returns, the LV is active; it and all that was created before outlive
-        a power cut.
-
-        :param covered: nobody reads what was not written to it before. Else
-            it reads as zeros: a thick one is overwritten, and tagged until
-            that is done, which a later call brings to its end. What LVM
-            rounds up to is overwritten in any case
-        :param extra_bytes: by how much it is longer than the volume
-        :param lvs: if they have just been listed; else that is done here
-        :param newborn: nobody was given it yet
-        :raises PoolDoesNotZero: if it would show what others have deleted
-        :raises TooFewDisks: if it could not be striped as configured
-        """
         self._check_pool_zeroes(lvs)
         self.check_disks()
         tags = [*names.volume_tags(volume_id, extra_bytes),
@@ -253,10 +212,6 @@ class LogicalVolumes:
 
     def create_snapshot(self, snapshot_id: str, origin: str,
                         volume_id: str) -> None:
-        """Take a snapshot of a volume's LV, at this moment.
-
-        It is read-only, and not active until somebody reads it.
-        """
         self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
                        [*names.tags(snapshot=snapshot_id, of=volume_id),
                         names.on(self.host)])
@@ -264,17 +219,6 @@ class LogicalVolumes:
     def create_copy(self, name: str, image: str, image_bytes: int,
                     size_bytes: int, volume_id: str,
                     extra_bytes: int = 0) -> None:
-        """Create the LV of a volume with the data of another LV.
-
-        As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
-
-        :param image: the LV whose data it gets
-        :param image_bytes: how much of it: that LV is longer if extending it
-            has failed, and nobody sees what it has there. More is zeros, and
-            so is what the volume gets when it is extended one day
-        :param extra_bytes: by how much the LV is longer than the volume
-        :raises PoolDoesNotZero: if it would show what others have deleted
-        """
         lvs = self.lvs()
         self._check_pool_zeroes(lvs)
         tags = [*names.volume_tags(volume_id, extra_bytes),
@@ -305,7 +249,6 @@ class LogicalVolumes:
             raise
 
     def resume(self, name: str) -> bool:
-        """Resume an LV that an LVM command has left suspended."""
         lv = self.lvs().get(name)
         if lv is None or not (lv.suspended and lv.number):
             return False
@@ -313,42 +256,28 @@ class LogicalVolumes:
         return True
 
     def mark_newborn(self, name: str) -> None:
-        """An LV is newborn again: unless its row names it, it goes."""
         lvm.retag(self.group, name, names.newborn(self.host), [],
                   self.timeout)
 
     def accept(self, name: str) -> None:
-        """An LV is not newborn any more."""
         lvm.retag(self.group, name, [], names.newborn(self.host),
                   self.timeout)
 
     def mark(self, name: str, tag: str) -> None:
-        """Tag an LV with a tag of :mod:`.names` that needs no other."""
         lvm.add_tag(self.group, name, tag, self.timeout)
 
     def unmark(self, name: str, tag: str) -> None:
-        """Take such a tag off an LV."""
         lvm.remove_tag(self.group, name, tag, self.timeout)
 
     # -- what somebody else has created
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
-        """Make an LV the driver's own; what it has stays as it is.
-
-        :param tags: by which it is found before it has its name
-        :raises PoolDoesNotZero: if it could show what others have deleted
-        """
         self._check_pool_zeroes()
         lvm.retag(self.group, name, list(tags), [], self.timeout)
         if name != own_name:
             lvm.rename(self.group, name, own_name, self.timeout)
 
     def disown(self, name: str, new_name: str) -> bool:
-        """Leave an LV to whoever wants it, with all that it has.
-
-        :param new_name: what it is called then, unless another has the name
-        :returns: False if there is no such LV, or it is not the driver's
-        """
         lvs = self.lvs()
         lv = lvs.get(name)
         tags = names.own_tags(lv.tags) if lv else []
@@ -366,25 +295,15 @@ class LogicalVolumes:
         return True
 
     def protect(self, name: str) -> None:
-        """Make an LV what a snapshot is: read-only, and not active."""
         if not self.lvs()[name].readonly:
             lvm.protect(self.group, name, self.timeout)
         lvm.skip_activation(self.group, name, self.timeout)
         lvm.deactivate(self.group, name, self.timeout)
 
     def deactivate(self, name: str) -> None:
-        """Deactivate an LV that nothing has open."""
         lvm.deactivate(self.group, name, self.timeout)
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Make the LV of a volume longer. Nothing more of it is shown yet.
-
-        :func:`zero_part` and :func:`show_lv` come next, in this order.
-
-        :param size_bytes: the length that it has at least afterwards
-        :returns: whether it was shorter
-        :raises CommandFailed: if there is no such LV, or no free extents
-        """
         lv = self.lvs().get(name)
         enough = lv is not None and lv.size >= size_bytes
         if lv and not (enough and lv.zeroed == lv.size):
@@ -405,17 +324,6 @@ class LogicalVolumes:
 
     def zero_part(self, name: str, start: int = 0, seconds: float = 0
                   ) -> int:
-        """Overwrite a part of what an LV may have of others' deleted data.
-
-        LVM lists the LV once; each command looks at its tag again.
-
-        :param start: bytes; where the last call has ended
-        :param seconds: after which this one ends, with the command that is
-            running then
-        :returns: where this one has ended, in bytes: the next one goes on
-            there; 0 once nothing is left, also after a power cut
-        :raises CommandFailed: if there is no such LV, or it can't be written
-        """
         lv, until = self._located(name), time.monotonic() + seconds
         start = self._zero(lv, start)
         while start and time.monotonic() < until:
@@ -438,10 +346,6 @@ class LogicalVolumes:
         return 0
 
     def note_zeroed(self, name: str, end: int) -> None:
-        """Note where :func:`zero_part` has ended: the next one begins there.
-
-        :param end: bytes from the LV's beginning, all zeroed by now
-        """
         self.flush_lv(name)
         lv = self.lvs()[name]
         if lv.zeroed < min(end, lv.size):
@@ -449,13 +353,6 @@ class LogicalVolumes:
                         [names.shown(lv.zeroed)])
 
     def show_lv(self, name: str, size_bytes: int) -> None:
-        """Let users see an LV up to a length, all of which is zeroed.
-
-        Once this returns, a boot gives out that much.
-
-        :param size_bytes: of the volume's body
-        :raises NotPossible: if it is not zeroed so far
-        """
         lv = self.lvs()[name]
         if lv.zeroed < min(size_bytes, lv.size):
             raise exceptions.NotPossible(
@@ -480,21 +377,19 @@ class LogicalVolumes:
         return zeroed
 
     def number_of(self, name: str) -> str:
-        """The ``major:minor`` of an LV, '' unless it is active.
-
-        By the kernel, which has it while it is in use. It answers at once.
-        """
         return block.lv_number(self._group_of(name), name)
 
-    def activate(self, name: str) -> bool:
-        """Activate an LV, so that it has a device.
-
-        :returns: False also if there is no such LV
-        """
-        if self.number_of(name):
+    def activate(self, name: str, lvs: Mapping[
+            str, lvm_reports.LogicalVolume] | None = None) -> bool:
+        if lvs is None:
+            if self.number_of(name):
+                return False
+            lvs = self.lvs()
+        lv = lvs.get(name)
+        if lv is None or lv.number:
             return False
-        lv = self.lvs().get(name)
-        return lv is not None and self._activate(lv)
+        lvm.activate(lv.group, lv.name, self.timeout)
+        return True
 
     def device_of(self, name: str) -> str:
         """The path of an LV of a volume, which is active afterwards.
@@ -515,14 +410,7 @@ class LogicalVolumes:
                 path=path, found=number or 'nothing')
         return lv
 
-    def _activate(self, lv: lvm_reports.LogicalVolume) -> bool:
-        if lv.number:
-            return False
-        lvm.activate(lv.group, lv.name, self.timeout)
-        return True
-
     def remove_lv(self, name: str) -> bool:
-        """Remove an LV, so that it does not come back after a power cut."""
         return lvm.remove(self._group_of(name), name, self.timeout)
 
     def _group_of(self, name: str) -> str:
@@ -530,5 +418,4 @@ class LogicalVolumes:
                 else self.group)
 
     def flush_lv(self, lv: str) -> None:
-        """Everything written to an LV so far is on stable storage then."""
         block.flush(names.lv_path(self.group, lv), self.timeout)

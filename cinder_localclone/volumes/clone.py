@@ -277,9 +277,9 @@ def _make(node: Node, volume: objects.Volume, image: str,
     if rows.recorded(volume) != encryption:
         volume = node.volumes.set_encryption(volume, encryption)
     body = rows.body_bytes(volume)
-    node.stack.create_copy(volume.name, image, image_bytes, body, volume.id,
-                           rows.extra_bytes(volume))
-    node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
+    node.lvm.create_copy(volume.name, image, image_bytes, body, volume.id,
+                         rows.extra_bytes(volume))
+    node.handles.ensure_handle_on_lv(volume.id, volume.name, body)
     if body > image_bytes:
         # The header that it has says how long its data is until that ends.
         devices.check_not_reencrypted(node, volume, 'larger than its source')

@@ -227,7 +227,7 @@ class Connections:
         handle_id = rows.handle_id(volume)
         try:
             self._node.exports.withdraw_volume(handle_id, initiator)
-            self._node.stack.remove_served(handle_id)
+            self._node.handles.remove_served(handle_id)
         except Exception:  # must not hide why it was in vain
             LOG.exception('Volume %s is still exported, although its '
                           'connection failed; the next periodic check ends '

@@ -38,8 +38,8 @@ def create(node: Node, volume: objects.Volume) -> None:
         row = uncommitted.being_created(node, volume.id)
         try:
             uncommitted.make(node, row)
-            node.stack.ensure_handle_on_lv(row.id, row.name,
-                                           rows.body_bytes(row))
+            node.handles.ensure_handle_on_lv(row.id, row.name,
+                                             rows.body_bytes(row))
         except Exception:
             uncommitted.remove_failed(node, row)
             raise
@@ -143,7 +143,7 @@ def _check_room(node: Node, volume: objects.Volume) -> None:
 
     :raises NoFreeSpace: if there is no room for that
     """
-    lack = node.stack.free_space().lacks(rows.body_bytes(volume), 0)
+    lack = node.lvm.free_space().lacks(rows.body_bytes(volume), 0)
     if lack:
         raise exceptions.NoFreeSpace(
             host=node.host, size=volume.size, reason=lack)
@@ -153,7 +153,7 @@ def _create_header(node: Node, volume: objects.Volume,
                    encryption: encryption_types.Encryption, key: bytes
                    ) -> None:
     """The only place where one is made."""
-    node.stack.ensure_handle_on_lv(
+    node.handles.ensure_handle_on_lv(
         volume.id, volume.name, rows.body_bytes(volume))
     node.crypt.format(
         volume.id, cryptsetup_cli.new_header(
@@ -217,11 +217,11 @@ def create_for_nova(node: Node, volume: objects.Volume,
         row = uncommitted.being_created(node, volume.id)
         try:
             uncommitted.make(node, row)
-            node.stack.ensure_handle_on_lv(row.id, row.name,
-                                           rows.body_bytes(row))
+            node.handles.ensure_handle_on_lv(row.id, row.name,
+                                             rows.body_bytes(row))
             node.crypt.format_luks1(
                 row.id, header.cipher, header.key_bits, key)
-            node.stack.flush_handle(row.id)
+            node.handles.flush_handle(row.id)
         except Exception:
             uncommitted.remove_failed(node, row)
             raise

@@ -121,7 +121,7 @@ def _is_whole(node: Node, volume_id: str) -> bool:
     volume = node.volumes.volume(volume_id)
     if volume is None or not rows.is_home(volume, node.host):
         return True  # nothing that was here
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     return lv is not None and names.DELETING not in lv.tags
 
 
@@ -134,9 +134,9 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
     move = _move(node, volume)
     others = {move.volume_id} if move else set()
     if rows.is_migrated_by_cinder(volume):
-        present = node.stack.survey()
+        present = node.handles.survey()
         others |= {rows.handle_id(volume), *present.volumes_above(
-            node.stack.group, volume.name)}
+            node.lvm.group, volume.name)}
     return others - {volume.id}
 
 
@@ -189,8 +189,8 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
                             _InUse):
         # After Cinder's own migration the LV bears another volume's
         # name, and that one's handle.
-        handles = sorted({volume.id} | node.stack.survey().volumes_above(
-            node.stack.group, volume.name))
+        handles = sorted({volume.id} | node.handles.survey().volumes_above(
+            node.lvm.group, volume.name))
         _close(node, volume, move, handles)
         _mark(node, volume)
     try:
@@ -198,7 +198,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
             _erase(node, handles, move)
         if move is None:
             for volume_id in handles:
-                node.stack.remove_handle(volume_id)
+                node.handles.remove_handle(volume_id)
             remove = (cleanup.remove_volume_lv if overwrites
                       else cleanup.discard_lv)
             remove(node, volume.name)
@@ -219,9 +219,9 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
 
 def _mark(node: Node, volume: objects.Volume) -> None:
     """What goes from now on is not called available any more."""
-    lv = node.stack.lvs().get(volume.name)
+    lv = node.lvm.lvs().get(volume.name)
     if lv and names.DELETING not in lv.tags:
-        node.stack.mark(lv.name, names.DELETING)
+        node.lvm.mark(lv.name, names.DELETING)
 
 
 def _close(node: Node, volume: objects.Volume, move: state.Move | None,
@@ -262,6 +262,6 @@ def _erase(node: Node, handles: list[str], move: state.Move | None
 
     :param handles: whose may be above it
     """
-    present = node.stack.survey()
+    present = node.handles.survey()
     for volume_id in filter(present.handle, handles):
         policy.erase(node, volume_id, 1 if move else policy.TRIES)

@@ -139,16 +139,16 @@ class Serving:
         left_alone = (quick_check.is_being_deleted if move
                       else quick_check.is_left_alone)
         if rows.visible_id(volume) or left_alone(
-                volume, self._node.stack.survey):
+                volume, self._node.handles.survey):
             return False  # what Cinder copies into needs another lock, too
-        stack = self._node.stack
+        handles = self._node.handles
         if move and move.phase is not state.Phase.COMPLETING:
-            return survey.Survey({}, stack.devices(survey.names_of(
+            return survey.Survey({}, handles.devices(survey.names_of(
                 volume.id, move.shadow_id))).handle_is_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
         else:
-            ensure_handle_at_rest(self._node, volume, stack.survey())
+            ensure_handle_at_rest(self._node, volume, handles.survey())
         return True
 
     def as_source(self, move: state.Move, volume: objects.Volume | None
@@ -174,7 +174,7 @@ class Serving:
         return stays
 
     def _offer_source(self, move: state.Move) -> None:
-        self._node.stack.ensure_source(move)
+        self._node.handles.ensure_source(move)
         with self._noting(move.volume_id):
             source.export(self._node, move)
 
@@ -183,7 +183,7 @@ class Serving:
         """:param volume: its row, if others have it through its handle"""
         if not move.keeps_handle and self._has_foreign_handle(move):
             return  # attached here, but not recorded yet
-        self._node.stack.ensure_handle_on_lv(
+        self._node.handles.ensure_handle_on_lv(
             move.volume_id, move.source_lv, move.size_bytes)
         if volume is not None:
             with self._noting(move.volume_id):
@@ -191,11 +191,11 @@ class Serving:
 
     def _has_foreign_handle(self, move: state.Move) -> bool:
         """LVM is only asked if the handle is not where it should be."""
-        stack, name = self._node.stack, names.handle(move.volume_id)
-        handle = stack.devices([name]).get(name)
+        name = names.handle(move.volume_id)
+        handle = self._node.handles.devices([name]).get(name)
         return bool(handle and not survey.is_on(
-            handle, stack.number_of(move.source_lv))) and (
-                stack.survey().is_handle_foreign(move.volume_id))
+            handle, self._node.lvm.number_of(move.source_lv))) and (
+                self._node.handles.survey().is_handle_foreign(move.volume_id))
 
     # -- one volume, whose lock is held
 
@@ -278,7 +278,7 @@ class Serving:
                                           or attachments.is_idle(volume))
         if not rows.visible_id(volume):  # of which the lock is held
             # Also of an export that has ended before this service was killed.
-            node.stack.remove_served(handle_id)
+            node.handles.remove_served(handle_id)
 
     # -- at a glance
 
@@ -321,13 +321,13 @@ def ensure_handle_at_rest(node: Node, volume: objects.Volume,
     :raises MissingData: if its LV is gone, or was still being copied to
     """
     check_arrived(node, volume, present)
-    node.stack.ensure_handle_on_lv(
+    node.handles.ensure_handle_on_lv(
         volume.id, volume.name, rows.body_bytes(volume), present.lvs)
 
 
 def ensure_handle_on_all(node: Node, move: state.Move) -> None:
     """The handle of a volume whose copy is complete is on its LV."""
-    node.stack.ensure_handle_on_lv(
+    node.handles.ensure_handle_on_lv(
         move.volume_id, move.destination_lv, move.volume_bytes)
 
 

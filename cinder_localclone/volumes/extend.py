@@ -76,7 +76,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         nonlocal start
         node.asked[volume_id] = time.monotonic()
         with node.lock(volume_id):
-            rest = node.stack.zero_part(
+            rest = node.lvm.zero_part(
                 _wanted(node, volume).name, start, HELD)
             if rest:
                 start = rest
@@ -110,7 +110,7 @@ def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
         if not rows.is_home(volume, node.host):
             raise exceptions.StaleMove(volume=volume_id)
         if start:
-            node.stack.note_zeroed(volume.name, start)
+            node.lvm.note_zeroed(volume.name, start)
     return not start
 
 
@@ -155,7 +155,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     _check(reconciler, volume, size_gib)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
     _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
-    start = node.stack.zero_part(volume.name, 0, HELD)
+    start = node.lvm.zero_part(volume.name, 0, HELD)
     if not start:
         _show(reconciler, volume, size_gib)
     return volume, start
@@ -252,11 +252,11 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
         # Its handle may not be on the clone yet; then it may be all there.
         reconciler.converge_present(volume.id)
         move = node.moves.move_of(volume.id)
-    node.stack.show_lv(volume.name, size)
+    node.lvm.show_lv(volume.name, size)
     if move is None:
-        node.stack.ensure_handle_on_lv(volume.id, volume.name, size)
-    elif node.stack.survey().clone(move.shadow_id):
-        node.stack.ensure_handle_on_clone(
+        node.handles.ensure_handle_on_lv(volume.id, volume.name, size)
+    elif node.handles.survey().clone(move.shadow_id):
+        node.handles.ensure_handle_on_clone(
             dataclasses.replace(move, volume_gib=size_gib))
     # Else it has no handle until its source can be reached.
     devices.grow(node, volume)
@@ -265,7 +265,7 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
 
 def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
     with node.allocation_lock():
-        lv = node.stack.lvs().get(volume.name)
+        lv = node.lvm.lvs().get(volume.name)
         if lv is None:
             raise exceptions.MissingData(
                 what='Logical volume %s' % volume.name, volume=volume.id,
@@ -274,13 +274,13 @@ def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
         if lack:
             raise exceptions.NoSpaceToExtend(
                 volume=volume.id, host=node.host, reason=lack)
-        node.stack.extend_lv(volume.name, size)
+        node.lvm.extend_lv(volume.name, size)
 
 
 def _lack(node: Node, lv: lvm_reports.LogicalVolume, missing: int) -> str:
     """Why an LV can't get so many bytes more; '' if it can."""
     if lv.thin:
-        usage = node.stack.pool_usage()
+        usage = node.lvm.pool_usage()
         return str(usage) if missing > 0 and usage.is_full else ''
     return ('%d MiB are needed and not free' % (missing // units.Mi)
-            if node.stack.free_space().volumes < missing else '')
+            if node.lvm.free_space().volumes < missing else '')

@@ -46,7 +46,7 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
 
     By its tags. One that Cinder has not taken yet does not count.
     """
-    found = node.stack.lvs().get(lv)
+    found = node.lvm.lvs().get(lv)
     return (found is not None and names.NEWBORN not in found.tags
             and names.facts(found.tags).get('volume') == volume_id)
 

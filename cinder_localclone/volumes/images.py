@@ -47,5 +47,5 @@ def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
         raise
     finally:
         with node.lock(volume.id):
-            node.stack.close_top(volume.id)
-            node.stack.flush_handle(volume.id)
+            node.handles.close_top(volume.id)
+            node.handles.flush_handle(volume.id)

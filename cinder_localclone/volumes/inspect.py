@@ -28,7 +28,7 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
     move = node.moves.move_of(volume_id)
     volume = node.volumes.volume(volume_id)
     handle_id = rows.handle_id(volume) if volume else volume_id
-    present = node.stack.survey()
+    present = node.handles.survey()
     wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
               move.destination_lv} if move else set()
     wanted |= {lv.name for lv in present.lvs.values()
@@ -58,7 +58,7 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
             'exported': node.exports.serves_source(move.shadow_id)}
     if move and present.clone(move.shadow_id):
         report['clone'] = dataclasses.asdict(
-            node.stack.clone_status(move.shadow_id))
+            node.clones.clone_status(move.shadow_id))
         report['session'] = node.sessions.disk(move)
         measured = reconciler.progress(move.shadow_id)
         report['progress'] = (dataclasses.asdict(measured) if measured

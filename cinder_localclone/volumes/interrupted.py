@@ -70,7 +70,7 @@ def end_dead(node: Node, moment: datetime.datetime,
 def _end_dead(node: Node, volume_id: str) -> None:
     if volume_id not in node.asked:
         status = node.interrupted.end_dead(
-            volume_id, node.host, _shown(node.stack.lvs()))
+            volume_id, node.host, _shown(node.lvm.lvs()))
         if status:
             events.say(events.ENDED_FOR_DEAD, volume=volume_id, status=status)
 

@@ -54,7 +54,7 @@ def find(node: Node, lvs: manageable.LVs, reference: Reference
     :raises CannotManage: if it is no reference
     """
     try:
-        return manageable.find(lvs, node.stack.group, reference)
+        return manageable.find(lvs, node.lvm.group, reference)
     except KeyError:
         raise exceptions.CannotManage(
             lv=dict(reference), host=node.host, reason='the reference must '
@@ -69,7 +69,7 @@ def no_such_lv(node: Node, reference: Reference,
     :param elsewhere: the nodes that have one
     :param silent: those of which it is not known
     """
-    reason = 'no such LV exists in volume group ' + node.stack.group
+    reason = 'no such LV exists in volume group ' + node.lvm.group
     if elsewhere:
         reason += ', and %s elsewhere: on %s' % (
             'one' if len(elsewhere) == 1 else 'more than one',
@@ -100,8 +100,8 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
 
 def listed(node: Node) -> list[manageable.Entry]:
     """All that is, or could be, a volume here, as Cinder lists it."""
-    lvs = node.stack.lvs()
-    return manageable.volumes(lvs, node.stack.group, node.stack.pool,
+    lvs = node.lvm.lvs()
+    return manageable.volumes(lvs, node.lvm.group, node.lvm.pool,
                               known(node, lvs))
 
 
@@ -117,12 +117,12 @@ def get_size(node: Node, volume_id: str, reference: Reference) -> int:
 def _find(node: Node, volume_id: str, reference: Reference
           ) -> lvm_reports.LogicalVolume:
     """The LV that a volume is to be made of, or has been made of."""
-    lvs = node.stack.lvs()
+    lvs = node.lvm.lvs()
     mine = adopted(lvs, 'volume').get(volume_id)
     if mine:
         return mine
     lv = referred(node, lvs, reference)
-    reason = manageable.why_no_volume(lv, node.stack.pool, known(node, lvs))
+    reason = manageable.why_no_volume(lv, node.lvm.pool, known(node, lvs))
     if reason:
         raise exceptions.CannotManage(
             lv=lv.name, host=node.host, reason=reason)
@@ -149,7 +149,7 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
                 adopt(node, lv, volume.name, size, volume=volume_id)
         with _undone_if_it_fails(node, volume_id):
             show(node, volume.name, size)
-            node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
+            node.handles.ensure_handle_on_lv(volume_id, volume.name, size)
     LOG.info('Logical volume %(lv)s is managed as volume %(volume)s.',
              {'lv': lv.name, 'volume': volume_id})
 
@@ -195,9 +195,9 @@ def _leave(node: Node, volume: objects.Volume) -> None:
             volume=volume.id, reason='it is open on %s' % node.host)
     # Moves that are over may have left source devices above it.
     cleanup.withdraw_above(node, volume.name)
-    node.stack.remove_handle(volume.id)
+    node.handles.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
-    node.stack.disown(volume.name, volume.name)
+    node.lvm.disown(volume.name, volume.name)
     LOG.info('Volume %(volume)s is not managed any more; its data is in '
              'logical volume %(lv)s.',
              {'volume': volume.id, 'lv': volume.name})
@@ -214,7 +214,7 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
              node.moves.get_move(volume.name_id),
              *node.moves.pending_cleanups(volume.id)]
     waiting = next((move for move in moves if move), None)
-    present = node.stack.survey()
+    present = node.handles.survey()
     lv = present.lvs.get(volume.name)
     if waiting and waiting.is_over:
         reason = '%s has still to clean up after a move' % (
@@ -231,7 +231,7 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
                   'first')
     else:
         others = present.volumes_above(
-            node.stack.group, volume.name) - {volume.id}
+            node.lvm.group, volume.name) - {volume.id}
         if not others:
             return
         reason = 'volume %s uses the same data' % sorted(others)[0]
@@ -260,8 +260,8 @@ def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
     :param facts: whose it is; see :func:`.names.tags`
     """
     was = names.facts(lv.tags).get(names.WAS, lv.name)
-    node.stack.adopt(lv.name, own_name, names.tags(**facts, was=was))
-    node.stack.extend_lv(own_name, size_bytes)
+    node.lvm.adopt(lv.name, own_name, names.tags(**facts, was=was))
+    node.lvm.extend_lv(own_name, size_bytes)
 
 
 def show(node: Node, name: str, size_bytes: int) -> None:
@@ -269,8 +269,8 @@ def show(node: Node, name: str, size_bytes: int) -> None:
 
     :param size_bytes: of the volume
     """
-    node.stack.zero_part(name, seconds=math.inf)
-    node.stack.show_lv(name, size_bytes)
+    node.lvm.zero_part(name, seconds=math.inf)
+    node.lvm.show_lv(name, size_bytes)
 
 
 def give_back(node: Node, kind: str, owner: str) -> bool:
@@ -282,12 +282,12 @@ def give_back(node: Node, kind: str, owner: str) -> bool:
     :raises CommandFailed: if what it was extended by can't be zeroed: it
         stays adopted
     """
-    lv = adopted(node.stack.lvs(), kind).get(owner)
+    lv = adopted(node.lvm.lvs(), kind).get(owner)
     if lv is None:
         return False
-    node.stack.remove_handle(owner)
+    node.handles.remove_handle(owner)
     if lv.zeroed < lv.size:
         # Managed again, it would be zeroed from where it had ended before,
         # its owner's data included.
-        node.stack.zero_part(lv.name, seconds=math.inf)
-    return node.stack.disown(lv.name, names.facts(lv.tags)[names.WAS])
+        node.lvm.zero_part(lv.name, seconds=math.inf)
+    return node.lvm.disown(lv.name, names.facts(lv.tags)[names.WAS])

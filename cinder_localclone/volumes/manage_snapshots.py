@@ -41,8 +41,8 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
 
 def listed(node: Node) -> list[manageable.Entry]:
     """All that is, or could be, a snapshot here, as Cinder lists it."""
-    lvs = node.stack.lvs()
-    return manageable.snapshots(lvs, node.stack.group, node.stack.pool,
+    lvs = node.lvm.lvs()
+    return manageable.snapshots(lvs, node.lvm.group, node.lvm.pool,
                                 known(node, lvs))
 
 
@@ -117,7 +117,7 @@ def _find(node: Node, snapshot: rows.Snapshot,
 
     :raises CannotManage: if it can't be
     """
-    lvs = node.stack.lvs()
+    lvs = node.lvm.lvs()
     mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
     if mine:
         return mine
@@ -126,7 +126,7 @@ def _find(node: Node, snapshot: rows.Snapshot,
         return None
     volume = node.volumes.volume(snapshot.volume_id)
     reason = manageable.why_no_snapshot(
-        lv, node.stack.pool, {*known(node, lvs), *adoption.known(node, lvs)},
+        lv, node.lvm.pool, {*known(node, lvs), *adoption.known(node, lvs)},
         lvs, snapshot.volume_id)
     if volume is not None and rows.recorded(volume):
         reason = 'its volume is encrypted by this driver'
@@ -176,7 +176,7 @@ def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
                     node, lv, snapshot.lv, size, snapshot=snapshot_id,
                     of=snapshot.volume_id, on=names.place(node.host))
                 adoption.show(node, snapshot.lv, size)
-                node.stack.protect(snapshot.lv)
+                node.lvm.protect(snapshot.lv)
             except Exception:
                 with contextlib.suppress(Exception):  # the look does it
                     adoption.give_back(node, 'snapshot', snapshot_id)
@@ -215,10 +215,10 @@ def disown(node: Node, snapshot_id: str) -> None:
     """
     with node.lock(snapshot_id):
         if (node.snapshots.is_being_read(snapshot_id)
-                or node.stack.survey().users(snapshot_id)):
+                or node.handles.survey().users(snapshot_id)):
             raise exceptions.SnapshotInUse(snapshot=snapshot_id)
-        node.stack.remove_handle(snapshot_id)
+        node.handles.remove_handle(snapshot_id)
         lv = names.snapshot_lv(snapshot_id)
-        node.stack.disown(lv, lv)
+        node.lvm.disown(lv, lv)
     LOG.info('Snapshot %(snapshot)s is not managed any more; its data is in '
              'logical volume %(lv)s.', {'snapshot': snapshot_id, 'lv': lv})

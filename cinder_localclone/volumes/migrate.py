@@ -180,10 +180,10 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
         # fails it forgets the row, and the LV would claim to be the volume.
         created = True
         try:
-            created = node.stack.create_lv(copy.name, body, volume_id,
-                                           covered=True, newborn=True)
-            node.stack.ensure_handle_on_lv(volume_id, copy.name, body)
-            node.stack.accept(copy.name)
+            created = node.lvm.create_lv(copy.name, body, volume_id,
+                                         covered=True, newborn=True)
+            node.handles.ensure_handle_on_lv(volume_id, copy.name, body)
+            node.lvm.accept(copy.name)
         except Exception:
             if created:
                 _remove(node, volume_id, copy.name)
@@ -193,7 +193,7 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
 def _remove(node: Node, volume_id: str, lv: str) -> None:
     try:
         with contextlib.suppress(exceptions.LocalCloneError):
-            node.stack.mark_newborn(lv)  # LVM may have accepted it
+            node.lvm.mark_newborn(lv)  # LVM may have accepted it
         uncommitted.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, which was created for a copy of volume '
@@ -215,16 +215,16 @@ def converge_copy(node: Node, copy: objects.Volume) -> None:
         if volume is not None and rows.is_migrated_by_cinder(volume):
             _migrated(node, volume_id)
             _check_handle(node, volume_id, copy)
-            node.stack.ensure_handle_on_lv(
+            node.handles.ensure_handle_on_lv(
                 volume_id, copy.name, rows.body_bytes(copy))
             devices.converge(node, copy, copy.name)
             return
         if volume is not None and volume.name == copy.name:
             return  # it is the volume's own by now
-        present = node.stack.survey()
+        present = node.handles.survey()
         if (present.handle(volume_id) and not present.users(volume_id)
                 and has_handle(node, copy)):
-            node.stack.remove_handle(volume_id)
+            node.handles.remove_handle(volume_id)
 
 
 def has_handle(node: Node, copy: objects.Volume) -> bool:
@@ -232,8 +232,8 @@ def has_handle(node: Node, copy: objects.Volume) -> bool:
 
     Once the copy is given up, it may be the volume's own.
     """
-    return rows.handle_id(copy) in node.stack.survey().volumes_above(
-        node.stack.group, copy.name)
+    return rows.handle_id(copy) in node.handles.survey().volumes_above(
+        node.lvm.group, copy.name)
 
 
 def check_migrated(node: Node, copy: objects.Volume) -> None:
@@ -267,7 +267,7 @@ def _migrated(node: Node, volume_id: str) -> objects.Volume:
 def _check_handle(node: Node, volume_id: str, copy: objects.Volume
                   ) -> None:
     """Nobody else's table is ever replaced."""
-    if node.stack.survey().handle(volume_id) and not has_handle(node, copy):
+    if node.handles.survey().handle(volume_id) and not has_handle(node, copy):
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason='another backend of this '
             'driver on that node has a volume under the same path. Choose '

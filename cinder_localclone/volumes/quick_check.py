@@ -74,7 +74,7 @@ def served_on(node: Node, moves: Collection[state.Move]) -> set[str]:
              and not (move.keeps_handle or move.follows)
              and count[move.volume_id] == 1]
     try:
-        devices = node.stack.devices(
+        devices = node.handles.devices(
             [names.source(move.shadow_id) for move in found]
             + [names.handle(move.volume_id) for move in found]
         ) if found else {}

@@ -121,7 +121,7 @@ class Reconciler:
         """
         volume = self.node.volumes.volume(volume_id)
         if volume is not None and quick_check.is_being_deleted(
-                volume, self.node.stack.survey):
+                volume, self.node.handles.survey):
             raise exceptions.NotPossible(
                 volume=volume_id, reason='it is being deleted.')
         self._converge_present(volume_id, volume)
@@ -180,7 +180,7 @@ class Reconciler:
             return
         if volume.status in statuses.BEING_DELETED | statuses.CHANGING_OWNER:
             return  # delete_volume removes it
-        present = self.node.stack.survey()
+        present = self.node.handles.survey()
         if rows.visible_id(volume):
             exports.check_arrived(self.node, volume, present)
             migrate.converge_copy(self.node, volume)
@@ -196,11 +196,11 @@ class Reconciler:
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
-        survey = self.node.stack.survey()
+        survey = self.node.handles.survey()
         handle = survey.handle(volume_id)
         if (handle and not survey.users(volume_id) and volume_id in
-                survey.volumes_above(self.node.stack.group)):
-            self.node.stack.remove_handle(volume_id)
+                survey.volumes_above(self.node.lvm.group)):
+            self.node.handles.remove_handle(volume_id)
 
     # -- a move to this node
 
@@ -209,7 +209,7 @@ class Reconciler:
         """:returns: whether the move has ended"""
         if not move.committed:
             return False  # the source decides
-        if quick_check.is_being_deleted(volume, self.node.stack.survey):
+        if quick_check.is_being_deleted(volume, self.node.handles.survey):
             self.copying.hindered(move)  # a delete removes it
             return False
         try:
@@ -250,7 +250,7 @@ class Reconciler:
         if not disk:
             return True
         if move.phase is Phase.STARTING:
-            self.node.stack.set_hydration(move.shadow_id, False)
+            self.node.clones.set_hydration(move.shadow_id, False)
             destination.roll_back_if_dropped(
                 self.node, move, found)
             return False
@@ -264,7 +264,7 @@ class Reconciler:
         """
         # Anew: the source was waited for.
         volume = self.node.volumes.volume(move.volume_id)
-        present = self.node.stack.survey()
+        present = self.node.handles.survey()
         if volume is not None and present.handle(move.volume_id):
             if present.handle_is_on_clone(move):
                 self.serving.try_to_offer(volume, move)
@@ -335,10 +335,10 @@ class Reconciler:
                 self.node.volumes.volumes_of(self.node.host)}
         unserved = self._serve(moving, home)
         self.serving.forget_all_but({*moving, *home})
-        survey = self.seen = self.node.stack.survey()
+        survey = self.seen = self.node.handles.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
-        links = self.node.stack.links()
+        links = self.node.handles.links()
         # What seems to differ is looked at again, with the volume's lock.
         asking_once = dataclasses.replace(
             self.node, is_at=nodes.remembered(self.node.is_at))
@@ -360,7 +360,7 @@ class Reconciler:
         shadows = {move.shadow_id for move in recorded}
         cleanup.withdraw_strays(self.node, survey, shadows)
         cleanup.remove_stray_metadata(self.node, survey, shadows)
-        group = self.node.stack.group
+        group = self.node.lvm.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all({
             *survey.volumes_above(group),

@@ -76,7 +76,8 @@ def recording(node: Node) -> tuple[Node, list[str]]:
     def recorded(room: Room) -> Room:
         return cast(Room, Recorder(room, journal))
     return dataclasses.replace(
-        node, stack=recorded(node.stack), exports=recorded(node.exports),
+        node, lvm=recorded(node.lvm), handles=recorded(node.handles),
+        clones=recorded(node.clones), exports=recorded(node.exports),
         moves=recorded(node.moves)), journal
 
 

@@ -59,17 +59,17 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
             _make(node, volume, snapshot_id, new)
         else:
             rpc.at(host, create_body, node, volume_id, snapshot_id, new)
-        node.stack.mark_newborn(old)
+        node.lvm.mark_newborn(old)
         # Moves that failed may have left source devices above it.
         cleanup.withdraw_above(node, old)
         # An extension that failed may have left the handle longer than what
         # is new. It never gets shorter, so it is made anew.
-        node.stack.remove_handle(volume_id)
+        node.handles.remove_handle(volume_id)
         reverted = _commit(node, volume, new, host, encryption)
         try:
             if host == node.host:
-                node.stack.ensure_handle_on_lv(volume_id, reverted.name,
-                                               rows.body_bytes(reverted))
+                node.handles.ensure_handle_on_lv(volume_id, reverted.name,
+                                                 rows.body_bytes(reverted))
             uncommitted.remove(node, volume_id, old)
             _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not hear otherwise
@@ -155,7 +155,7 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
         image = snapshots.present(node, snapshot_id)
         extra = rows.extra_bytes(image)
         lv = node.volumes.lv_name(new)
-        node.stack.create_copy(
+        node.lvm.create_copy(
             lv, image.lv, image.size_bytes,
             state.body_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):

@@ -81,12 +81,12 @@ def check_pool(node: Node) -> None:
     :raises NeedsThin: if its volumes are thick
     :raises PoolFull: if it takes no more
     """
-    if not node.stack.pool:
+    if not node.lvm.pool:
         raise exceptions.NeedsThin(host=node.host)
-    usage = node.stack.pool_usage()
+    usage = node.lvm.pool_usage()
     if usage.is_full:
         raise exceptions.PoolFull(
-            pool='%s/%s' % (node.stack.group, node.stack.pool),
+            pool='%s/%s' % (node.lvm.group, node.lvm.pool),
             host=node.host, usage=usage)
 
 
@@ -104,16 +104,16 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
     source.abandon_interrupted(node, volume_id)
     volume = nodes.volume_at_home(node, volume_id)
     check_copied(node, volume, progress)
-    if node.stack.survey().metadata(volume.name_id):
+    if node.handles.survey().metadata(volume.name_id):
         # Some of it may still be at a source that nothing names.
         raise exceptions.MissingData(
             what='The move record', volume=volume_id, host=node.host)
     nodes.check_length(node, volume)
-    node.stack.ensure_handle_on_lv(volume_id, volume.name,
-                                   rows.body_bytes(volume))
+    node.handles.ensure_handle_on_lv(volume_id, volume.name,
+                                     rows.body_bytes(volume))
     devices.settle_reencryption(node, volume)
     # What only this node's page cache has is not in the LV.
-    node.stack.flush_handle(volume_id)
+    node.handles.flush_handle(volume_id)
     return volume
 
 
@@ -177,7 +177,7 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
         with node.lock(snapshot_id):
             node.snapshots.locate(
                 snapshot_id, node.host, rows.recorded(volume))
-            node.stack.create_snapshot(snapshot_id, volume.name, volume.id)
+            node.lvm.create_snapshot(snapshot_id, volume.name, volume.id)
 
 
 def delete(node: Node, snapshot_id: str) -> None:
@@ -213,8 +213,8 @@ def remove(node: Node, snapshot_id: str) -> None:
 
 def _remove(node: Node, snapshot_id: str) -> None:
     node.exports.withdraw_volume(snapshot_id, None)
-    node.stack.remove_handle(snapshot_id)
-    node.stack.remove_lv(names.snapshot_lv(snapshot_id))
+    node.handles.remove_handle(snapshot_id)
+    node.lvm.remove_lv(names.snapshot_lv(snapshot_id))
 
 
 # -- reading one
@@ -240,7 +240,7 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if (snapshot is None or snapshot.is_doomed
             or snapshot.node != node.host
-            or snapshot.lv not in node.stack.lvs()):
+            or snapshot.lv not in node.lvm.lvs()):
         raise exceptions.MissingData(
             what='Snapshot ' + snapshot_id, host=node.host,
             volume=snapshot.volume_id if snapshot else '?')
@@ -266,8 +266,8 @@ def serve(node: Node, snapshot_id: str, connector: objects.Connector
         if rows.recorded(snapshot):
             devices.check_readable(node, snapshot, connector, local)
         node.exports.note_offered(snapshot_id)
-        node.stack.ensure_handle_on_snapshot(snapshot_id,
-                                             snapshot.size_bytes)
+        node.handles.ensure_handle_on_snapshot(snapshot_id,
+                                               snapshot.size_bytes)
         if local:
             return {'driver_volume_type': 'local',
                     'data': _open(node, snapshot)}
@@ -282,7 +282,7 @@ def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     """What a reader on this node gets of a snapshot."""
     if rows.recorded(snapshot) is None:
         return {'device_path': names.handle_path(snapshot.id)}
-    if not node.stack.survey().crypt(snapshot.id):
+    if not node.handles.survey().crypt(snapshot.id):
         devices.open_snapshot(node, snapshot)
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
@@ -322,10 +322,10 @@ def end_serving(node: Node, snapshot_id: str,
 
 def _put_away(node: Node, snapshot_id: str) -> None:
     """Nobody reads a snapshot: no handle, not active."""
-    found = node.stack.survey()
+    found = node.handles.survey()
     if found.handle(snapshot_id) and not found.users(snapshot_id):
-        node.stack.remove_handle(snapshot_id)
-        node.stack.deactivate(names.snapshot_lv(snapshot_id))
+        node.handles.remove_handle(snapshot_id)
+        node.lvm.deactivate(names.snapshot_lv(snapshot_id))
 
 
 # -- the node's look
@@ -339,7 +339,7 @@ def look(node: Node, present: survey.Survey) -> None:
     :param present: what there is on this node
     """
     _resume_suspended(node, present)
-    here = present.snapshots(node.stack.group)
+    here = present.snapshots(node.lvm.group)
     found = {*here, *manage.adopted(present.lvs, 'snapshot')}
     recorded = node.snapshots.snapshots(found) if found else {}
     for snapshot_id in found:
@@ -376,7 +376,7 @@ def _recognize(node: Node, snapshot: rows.Snapshot,
             return  # nobody knows which one it is
         for tag in sorted(said - {here}):
             with node.try_lock(snapshot.id):
-                node.stack.unmark(lv.name, tag)
+                node.lvm.unmark(lv.name, tag)
     elif (snapshot.node and names.on(snapshot.node) in said
           and names.same_backend(snapshot.node, node.host)
           # One that lives is another node, whatever its disks say.
@@ -384,7 +384,7 @@ def _recognize(node: Node, snapshot: rows.Snapshot,
         with node.try_lock(snapshot.id):
             # First: by this tag it is found with yet another name.
             if here not in said:
-                node.stack.mark(lv.name, here)
+                node.lvm.mark(lv.name, here)
             node.snapshots.relocate_snapshot(
                 snapshot.id, snapshot.node, node.host)
         LOG.info('Snapshot %(snapshot)s is recorded on %(host)s: it was on '
@@ -398,14 +398,14 @@ def _resume_suspended(node: Node, present: survey.Survey) -> None:
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         owner = facts.get('volume') or facts.get('snapshot')
-        if lv.suspended and lv.group == node.stack.group and owner:
+        if lv.suspended and lv.group == node.lvm.group and owner:
             # With the lock: nothing takes a snapshot now.
             nodes.attempt(node, owner, functools.partial(_resume, node, lv),
                           functools.partial(_tell_of_resume, lv))
 
 
 def _resume(node: Node, lv: lvm_reports.LogicalVolume) -> None:
-    if node.stack.resume(lv.name):
+    if node.lvm.resume(lv.name):
         LOG.error('LV %s was left suspended by an interrupted LVM command; it '
                   'was resumed.', lv.name)
 
@@ -424,7 +424,7 @@ def _remove_doomed(node: Node, snapshot_id: str) -> None:
         if not snapshot.node:  # managing it did not end well
             manage.give_back(node, 'snapshot', snapshot_id)
         # Not if it was unmanaged since the look began.
-        elif snapshot_id in node.stack.survey().snapshots(node.stack.group):
+        elif snapshot_id in node.handles.survey().snapshots(node.lvm.group):
             _remove(node, snapshot_id)
             LOG.info('Snapshot %s, which is deleted, was removed from this '
                      'node.', snapshot_id)

@@ -42,7 +42,7 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
     if (row is None or not rows.is_home(row, node.host)
             or row.status not in statuses.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
-    if row.name in node.stack.lvs():
+    if row.name in node.lvm.lvs():
         raise exceptions.AlreadyThere(
             volume=volume_id, lv=row.name, host=node.host)
     return row
@@ -53,7 +53,7 @@ def make(node: Node, volume: objects.Volume) -> None:
 
     :param volume: as :func:`being_created` has found it
     """
-    node.stack.create_lv(
+    node.lvm.create_lv(
         volume.name, rows.body_bytes(volume), volume.id, newborn=True,
         extra_bytes=rows.extra_bytes(volume))
 
@@ -66,7 +66,7 @@ def remove_failed(node: Node, volume: objects.Volume) -> None:
     :param volume: as :func:`being_created` has found it
     """
     try:
-        node.stack.remove_handle(volume.id)
+        node.handles.remove_handle(volume.id)
         cleanup.discard_lv(node, volume.name)
     except Exception as exc:
         LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
@@ -89,7 +89,7 @@ def accept(node: Node, volume: objects.Volume, present: survey.Survey
     if (lv and names.NEWBORN in lv.tags
             and volume.status not in statuses.NOT_GIVEN_OUT):
         try:
-            node.stack.accept(lv.name)
+            node.lvm.accept(lv.name)
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s stays uncommitted until the next '
                         'periodic check: %(error)s',
@@ -107,8 +107,8 @@ def look(node: Node, present: survey.Survey) -> None:
             if (recorded and not recorded.deleted
                     and (recorded.home, recorded.lv) == (node.host, lv.name)
                     and recorded.status not in statuses.NOT_GIVEN_OUT):
-                node.stack.accept(lv.name)
-    _each(present.newborns(node.stack.group), accept_taken,
+                node.lvm.accept(lv.name)
+    _each(present.newborns(node.lvm.group), accept_taken,
           'could not be accepted')
 
 
@@ -137,7 +137,7 @@ def _each(newborns: Iterable[tuple[str, lvm_reports.LogicalVolume]],
 def _recorded(node: Node, volume_id: str, lv: str
               ) -> rows.Newborn | None:
     """What the row of a volume says, if its LV is newborn yet."""
-    found = node.stack.lvs().get(lv)
+    found = node.lvm.lvs().get(lv)
     if found is None or names.NEWBORN not in found.tags:
         return None
     return node.volumes.last_known(volume_id)
@@ -154,7 +154,7 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
     :param seen: what the last check of the node has found; if none of them
         is there, nothing is done. None: not known
     """
-    if seen and not seen.newborns(node.stack.group):
+    if seen and not seen.newborns(node.lvm.group):
         return
     silent: set[str] = set()
 
@@ -174,7 +174,7 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
                 if _recorded(node, volume_id, lv.name) == recorded:
                     remove(node, volume_id, lv.name)
     # Without devices, of which there may be a thousand.
-    _each(survey.Survey(node.stack.lvs(), {}).newborns(node.stack.group),
+    _each(survey.Survey(node.lvm.lvs(), {}).newborns(node.lvm.group),
           remove_left, 'could not be removed')
 
 
@@ -216,7 +216,7 @@ def _is_seen(node: Node, recorded: rows.Newborn,
     if not recorded.home or recorded.status in statuses.MAYBE_UNCOMMITTED:
         return False  # as of a revert that has not ended
     if recorded.home == node.host:
-        return recorded.lv != lv.name and recorded.lv in node.stack.lvs()
+        return recorded.lv != lv.name and recorded.lv in node.lvm.lvs()
     return names.same_backend(recorded.home, node.host) and rpc.at(
         recorded.home, uuid_of, node, recorded.lv) not in ('', lv.uuid)
 
@@ -224,7 +224,7 @@ def _is_seen(node: Node, recorded: rows.Newborn,
 @rpc.method('uuid_of', rpc.HOME, prompt=True)
 def uuid_of(node: Node, lv: str) -> str:
     """Return LVM's own id of an LV of a node; '' if there is none."""
-    found = node.stack.lvs().get(lv)
+    found = node.lvm.lvs().get(lv)
     return found.uuid if found else ''
 
 
@@ -238,7 +238,7 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
             each.cleanup_lv == lv
             for each in node.moves.pending_cleanups(volume_id)):
         return
-    present = node.stack.survey()
+    present = node.handles.survey()
     body = present.lvs.get(lv)
     if (body is None or not _is_own(node, body)
             or present.sources_above(lv)):
@@ -247,5 +247,5 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
     if handle and body.number in handle.uses():
         if present.users(volume_id):
             return
-        node.stack.remove_handle(volume_id)
+        node.handles.remove_handle(volume_id)
     cleanup.discard_lv(node, lv)

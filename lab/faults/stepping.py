@@ -241,8 +241,8 @@ def wrap(steps, name, function, method=False):
 
 def unless_still(steps, set_hydration):
     """Copies go on as they should, but for those that are held back."""
-    def set_hydration_unless(stack, shadow, enabled):
-        return set_hydration(stack, shadow,
+    def set_hydration_unless(clones, shadow, enabled):
+        return set_hydration(clones, shadow,
                              enabled and not steps.is_still(shadow))
     return set_hydration_unless
 
@@ -309,8 +309,9 @@ def install(steps):
     reconciler = importlib.import_module(
         'cinder_localclone.volumes.reconcile').Reconciler
     reconciler._attempt = side_by_side(steps, reconciler._attempt)
-    stack = importlib.import_module('cinder_localclone.storage.clone').Stack
-    stack.set_hydration = unless_still(steps, stack.set_hydration)
+    clones = importlib.import_module(
+        'cinder_localclone.storage.clones').Clones
+    clones.set_hydration = unless_still(steps, clones.set_hydration)
     for name, look in (('volumes.clone', 'look_at_images'),
                        ('moves.remote_attachment', 'look')):
         module = importlib.import_module('cinder_localclone.' + name)

@@ -51,9 +51,9 @@ def blank(bench: Bench) -> str:
     volume = bench.volume(encrypted=True)
     lv = storage.lv_of(volume)
     with bench.locked(volume):
-        same(True, bench.stack.create_lv(
+        same(True, bench.lvm.create_lv(
             lv, GIB + HEADER, volume, extra_bytes=HEADER))
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB + HEADER))
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, GIB + HEADER))
     return volume
 
 
@@ -246,9 +246,9 @@ def opened_with_its_key(bench: Bench) -> None:
 def opened_keeps_its_handle(bench: Bench) -> None:
     with encrypted(bench) as volume:
         bench.crypt.open(volume, KEY)
-        same(1, bench.stack.devices()[names.handle(volume)].opened)
+        same(1, bench.handles.devices()[names.handle(volume)].opened)
         same(True, bench.crypt.close(volume))
-        same(True, bench.stack.remove_handle(volume))
+        same(True, bench.handles.remove_handle(volume))
         same(False, bench.crypt.close(volume))
 
 
@@ -258,10 +258,10 @@ def opened_is_extended(bench: Bench) -> None:
         lv, more = storage.lv_of(volume), 2 * GIB + HEADER
         bench.crypt.open(volume, KEY)
         bench.write(names.crypt(volume), 1, 'data')
-        same(True, bench.stack.extend_lv(lv, more))
-        same(0, bench.stack.zero_part(lv))
-        bench.stack.show_lv(lv, more)
-        same(True, bench.stack.ensure_handle_on_lv(volume, lv, more))
+        same(True, bench.lvm.extend_lv(lv, more))
+        same(0, bench.lvm.zero_part(lv))
+        bench.lvm.show_lv(lv, more)
+        same(True, bench.handles.ensure_handle_on_lv(volume, lv, more))
         same(GIB, bench.crypt.size(volume))
         with refused(encryption_exceptions.WrongKey):
             bench.crypt.resize(volume, NO_KEY)

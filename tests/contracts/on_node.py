@@ -22,9 +22,11 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.service import operator as backend
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import handles
 from cinder_localclone.storage import iscsi_initiator
 from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import logical_volumes
 from tests.contracts import storage
 
 #: Bytes that are written of each region.
@@ -51,9 +53,11 @@ class Bench:
         conf = found.conf
         section = cfg.CONF[found.name]
         self.group, self.host = conf.volume_group, found.host
-        self.stack = clone.Stack(
+        self.lvm = logical_volumes.Lvm(
             self.group, self.group + '-pool' if thin else '', self.group,
             conf.localclone_command_timeout, self.host)
+        self.handles = handles.Handles(self.lvm)
+        self.clones = clones.Clones(self.lvm, self.handles)
         self.exports = iscsi_target.Exports(
             section.target_prefix, section.target_ip_address,
             section.target_port, self.host, iscsi_target.has_address)
@@ -122,10 +126,10 @@ class Bench:
 
     def copied(self, move):
         until = time.monotonic() + TIMEOUT
-        while not self.stack.clone_status(move.shadow_id).finished:
+        while not self.clones.clone_status(move.shadow_id).finished:
             if time.monotonic() > until:
                 raise AssertionError('copied in vain: %s' % (
-                    self.stack.clone_status(move.shadow_id),))
+                    self.clones.clone_status(move.shadow_id),))
             time.sleep(0.1)
 
     @contextlib.contextmanager

@@ -42,11 +42,14 @@ def scenario(function: Callable[['Bench'], None]
 class Bench(typing.Protocol):
     """A node, and what is done to it beside the driver.
 
-    :ivar stack: the driver's block stack; exports, sessions: its iSCSI
+    :ivar lvm: the driver's LVs; handles, clones: its devices; exports,
+        sessions: its iSCSI
     :ivar host: the node's service host
     """
 
-    stack: typing.Any
+    lvm: typing.Any
+    handles: typing.Any
+    clones: typing.Any
     exports: typing.Any
     sessions: typing.Any
     host: str
@@ -108,7 +111,7 @@ def created(bench: Bench, gib: int = 1, **how: typing.Any) -> tuple[str, str]:
     """A volume with an LV: its id, and the LV's name."""
     volume = bench.volume()
     with bench.locked(volume):
-        same(True, bench.stack.create_lv(
+        same(True, bench.lvm.create_lv(
             lv_of(volume), gib * GIB, volume, **how))
     return volume, lv_of(volume)
 
@@ -119,19 +122,19 @@ def handled(bench: Bench, *values: str) -> tuple[str, str, str]:
     :param values: what is written to it, from its first region on
     """
     volume, lv = created(bench)
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
     for region, value in enumerate(values):
         bench.write(names.handle(volume), region, value)
     return volume, lv, names.handle(volume)
 
 
 def facts(bench: Bench, lv: str) -> dict[str, str]:
-    return names.facts(bench.stack.lvs()[lv].tags)
+    return names.facts(bench.lvm.lvs()[lv].tags)
 
 
 def sizes(bench: Bench, lv: str) -> tuple[int, int]:
     """How long an LV is, and how much of it users may see."""
-    found = bench.stack.lvs()[lv]
+    found = bench.lvm.lvs()[lv]
     return found.size, found.shown
 
 
@@ -141,12 +144,12 @@ def sizes(bench: Bench, lv: str) -> tuple[int, int]:
 def lv_is_created_once(bench: Bench) -> None:
     volume, lv = created(bench)
     bench.write(lv, 0, 'data')
-    same(False, bench.stack.create_lv(lv, GIB, volume))
-    found = bench.stack.lvs()[lv]
+    same(False, bench.lvm.create_lv(lv, GIB, volume))
+    found = bench.lvm.lvs()[lv]
     same((GIB, GIB, True, False, False), (
         found.size, found.shown, found.thin, found.readonly, found.opened))
     same({'volume': volume}, facts(bench, lv))
-    same(bench.stack.number_of(lv), found.number)
+    same(bench.lvm.number_of(lv), found.number)
     same(True, bool(found.number))
     same('data', bench.read(lv, 0))
     same('', bench.read(lv, 1))
@@ -155,85 +158,86 @@ def lv_is_created_once(bench: Bench) -> None:
 @scenario
 def lv_is_removed_once(bench: Bench) -> None:
     _volume, lv = created(bench)
-    same(True, bench.stack.remove_lv(lv))
-    same(False, bench.stack.remove_lv(lv))
-    same(False, lv in bench.stack.lvs())
-    same('', bench.stack.number_of(lv))
+    same(True, bench.lvm.remove_lv(lv))
+    same(False, bench.lvm.remove_lv(lv))
+    same(False, lv in bench.lvm.lvs())
+    same('', bench.lvm.number_of(lv))
 
 
 @scenario
 def lv_in_use_stays(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'data')
-    same(True, bench.stack.lvs()[lv].opened)
-    for act in (bench.stack.remove_lv, bench.stack.deactivate):
+    same(True, bench.lvm.lvs()[lv].opened)
+    for act in (bench.lvm.remove_lv, bench.lvm.deactivate):
         with bench.impossible():
             act(lv)
     same('data', bench.read(handle, 0))
-    same(True, bench.stack.remove_handle(volume))
-    same(False, bench.stack.lvs()[lv].opened)
-    same(True, bench.stack.remove_lv(lv))
+    same(True, bench.handles.remove_handle(volume))
+    same(False, bench.lvm.lvs()[lv].opened)
+    same(True, bench.lvm.remove_lv(lv))
 
 
 @scenario
 def lv_that_is_absent(bench: Bench) -> None:
     volume = bench.volume()
-    lv, stack = lv_of(volume), bench.stack
+    lv = lv_of(volume)
     with refused(exceptions.MissingData):
-        stack.ensure_handle_on_lv(volume, lv, GIB)
+        bench.handles.ensure_handle_on_lv(volume, lv, GIB)
     with refused(exceptions.MissingData):
-        stack.ensure_source(bench.move(volume))
+        bench.handles.ensure_source(bench.move(volume))
     with refused(exceptions.MissingData):
-        stack.ensure_served(volume)
-    for act in (lambda: stack.extend_lv(lv, GIB),
-                lambda: stack.mark(lv, names.AWAY),
-                lambda: stack.unmark(lv, names.AWAY),
-                lambda: stack.accept(lv),
-                lambda: stack.mark_newborn(lv),
-                lambda: stack.create_snapshot(bench.volume(), lv, volume),
-                lambda: stack.adopt(lv, lv + '-new', names.tags(volume='x')),
-                lambda: stack.deactivate(lv)):
+        bench.handles.ensure_served(volume)
+    for act in (lambda: bench.lvm.extend_lv(lv, GIB),
+                lambda: bench.lvm.mark(lv, names.AWAY),
+                lambda: bench.lvm.unmark(lv, names.AWAY),
+                lambda: bench.lvm.accept(lv),
+                lambda: bench.lvm.mark_newborn(lv),
+                lambda: bench.lvm.create_snapshot(bench.volume(), lv, volume),
+                lambda: bench.lvm.adopt(
+                    lv, lv + '-new', names.tags(volume='x')),
+                lambda: bench.lvm.deactivate(lv)):
         with refused(exceptions.CommandFailed):
             act()
     with refused(KeyError):
-        stack.protect(lv)
-    for act in (lambda: stack.flush_lv(lv),
-                lambda: stack.flush_handle(volume),
-                lambda: stack.read_head(volume)):
+        bench.lvm.protect(lv)
+    for act in (lambda: bench.lvm.flush_lv(lv),
+                lambda: bench.handles.flush_handle(volume),
+                lambda: bench.handles.read_head(volume)):
         with bench.impossible():
             act()
     with bench.locked(volume):
-        same(False, stack.disown(lv, 'x'))
-    same(False, stack.resume(lv))
-    same('', stack.number_of(lv))
-    same(0, stack.shown_bytes(volume, lv, GIB))
-    same(False, stack.reads_zeros(lv))
-    same(False, stack.remove_handle(volume))
-    same(False, stack.remove_served(volume))
-    same(False, stack.remove_clone(volume))
-    same(False, stack.remove_source(volume))
-    same({}, {name: lv for name in stack.lvs() if volume in name})
-    same({}, stack.devices([names.handle(volume)]))
+        same(False, bench.lvm.disown(lv, 'x'))
+    same(False, bench.lvm.resume(lv))
+    same('', bench.lvm.number_of(lv))
+    same(0, bench.handles.shown_bytes(volume, lv, GIB))
+    same(False, bench.lvm.reads_zeros(lv))
+    same(False, bench.handles.remove_handle(volume))
+    same(False, bench.handles.remove_served(volume))
+    same(False, bench.clones.remove_clone(volume))
+    same(False, bench.handles.remove_source(volume))
+    same({}, {name: lv for name in bench.lvm.lvs() if volume in name})
+    same({}, bench.handles.devices([names.handle(volume)]))
 
 
 @scenario
 def lv_is_newborn(bench: Bench) -> None:
     _volume, lv = created(bench, newborn=True)
     marks = set(names.newborn(bench.host))
-    for act in (lambda _lv: None, bench.stack.accept, bench.stack.accept,
-                bench.stack.mark_newborn, bench.stack.mark_newborn):
+    for act in (lambda _lv: None, bench.lvm.accept, bench.lvm.accept,
+                bench.lvm.mark_newborn, bench.lvm.mark_newborn):
         act(lv)
-        found = bench.stack.lvs()[lv].tags & marks
-        same(set() if act == bench.stack.accept else marks, set(found))
+        found = bench.lvm.lvs()[lv].tags & marks
+        same(set() if act == bench.lvm.accept else marks, set(found))
 
 
 @scenario
 def lv_is_tagged(bench: Bench) -> None:
     volume, lv = created(bench)
-    for act, there in ((bench.stack.mark, True), (bench.stack.mark, True),
-                       (bench.stack.unmark, False),
-                       (bench.stack.unmark, False)):
+    for act, there in ((bench.lvm.mark, True), (bench.lvm.mark, True),
+                       (bench.lvm.unmark, False),
+                       (bench.lvm.unmark, False)):
         act(lv, names.AWAY)
-        same(there, names.AWAY in bench.stack.lvs()[lv].tags)
+        same(there, names.AWAY in bench.lvm.lvs()[lv].tags)
         same({'volume': volume}, facts(bench, lv))
 
 
@@ -241,23 +245,23 @@ def lv_is_tagged(bench: Bench) -> None:
 def lv_is_extended(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'data')
     with bench.opened(handle):
-        same(True, bench.stack.extend_lv(lv, 2 * GIB))
+        same(True, bench.lvm.extend_lv(lv, 2 * GIB))
         for size in (2 * GIB, GIB):
-            same(False, bench.stack.extend_lv(lv, size))
+            same(False, bench.lvm.extend_lv(lv, size))
         # Nobody is shown it before it is zeroed.
         same((2 * GIB, GIB), sizes(bench, lv))
-        same(GIB, bench.stack.shown_bytes(volume, lv, GIB))
+        same(GIB, bench.handles.shown_bytes(volume, lv, GIB))
         with refused(exceptions.NotPossible):
-            bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB)
-        same(False, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
-        same(0, bench.stack.zero_part(lv))
-        bench.stack.show_lv(lv, 2 * GIB)
-        bench.stack.show_lv(lv, 2 * GIB)
+            bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB)
+        same(False, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
+        same(0, bench.lvm.zero_part(lv))
+        bench.lvm.show_lv(lv, 2 * GIB)
+        bench.lvm.show_lv(lv, 2 * GIB)
         same((2 * GIB, 2 * GIB), sizes(bench, lv))
-        same(True, bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB))
-        same(False, bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB))
+        same(True, bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB))
+        same(False, bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB))
         same(2 * GIB, length(bench, handle))
-        same(2 * GIB, bench.stack.shown_bytes(volume, lv, GIB))
+        same(2 * GIB, bench.handles.shown_bytes(volume, lv, GIB))
         same('', bench.read(handle, 2 * REGIONS - 1))
         bench.write(handle, 2 * REGIONS - 1, 'end')
     same(('data', 'end'), (bench.read(lv, 0), bench.read(lv, 7)))
@@ -268,14 +272,14 @@ def lv_is_extended(bench: Bench) -> None:
 def handle_has_what_users_have_seen(bench: Bench) -> None:
     """Its row says less since an extension has failed."""
     volume, lv, handle = handled(bench, 'data')
-    same(True, bench.stack.extend_lv(lv, 3 * GIB))
-    same(0, bench.stack.zero_part(lv))
-    bench.stack.show_lv(lv, 2 * GIB)
+    same(True, bench.lvm.extend_lv(lv, 3 * GIB))
+    same(0, bench.lvm.zero_part(lv))
+    bench.lvm.show_lv(lv, 2 * GIB)
     # One that is there is as long as it was.
-    same(False, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(False, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
     same(GIB, length(bench, handle))
-    bench.stack.remove_handle(volume)
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    bench.handles.remove_handle(volume)
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
     same(2 * GIB, length(bench, handle))
 
 
@@ -283,15 +287,15 @@ def handle_has_what_users_have_seen(bench: Bench) -> None:
 def lv_is_deactivated(bench: Bench) -> None:
     volume, lv = created(bench)
     bench.write(lv, 0, 'data')
-    bench.stack.deactivate(lv)
-    same('', bench.stack.number_of(lv))
-    same('', bench.stack.lvs()[lv].number)
-    bench.stack.activate(lv)
-    bench.stack.activate(lv)
-    same(True, bool(bench.stack.number_of(lv)))
-    bench.stack.deactivate(lv)
+    bench.lvm.deactivate(lv)
+    same('', bench.lvm.number_of(lv))
+    same('', bench.lvm.lvs()[lv].number)
+    bench.lvm.activate(lv)
+    bench.lvm.activate(lv)
+    same(True, bool(bench.lvm.number_of(lv)))
+    bench.lvm.deactivate(lv)
     # A handle has it activated.
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
     same('data', bench.read(names.handle(volume), 0))
 
 
@@ -302,14 +306,14 @@ def lv_of_others_is_adopted_and_left(bench: Bench) -> None:
     bench.foreign(foreign)
     bench.write(foreign, 0, 'data')
     with bench.locked(volume):
-        same(False, bench.stack.disown(foreign, 'x'))
-        bench.stack.adopt(foreign, lv, names.tags(volume=volume))
+        same(False, bench.lvm.disown(foreign, 'x'))
+        bench.lvm.adopt(foreign, lv, names.tags(volume=volume))
         same({'volume': volume}, facts(bench, lv))
-        same((False, 'data'), (foreign in bench.stack.lvs(),
+        same((False, 'data'), (foreign in bench.lvm.lvs(),
                                bench.read(lv, 0)))
-        same(True, bench.stack.disown(lv, foreign))
-        same(({}, False), (facts(bench, foreign), lv in bench.stack.lvs()))
-        same(False, bench.stack.disown(foreign, 'x'))
+        same(True, bench.lvm.disown(lv, foreign))
+        same(({}, False), (facts(bench, foreign), lv in bench.lvm.lvs()))
+        same(False, bench.lvm.disown(foreign, 'x'))
     same('data', bench.read(foreign, 0))
 
 
@@ -320,10 +324,10 @@ def lv_gets_no_name_of_another(bench: Bench) -> None:
     bench.write(lv, 0, 'data')
     bench.write(taken, 0, 'other')
     with refused(exceptions.CommandFailed):
-        bench.stack.adopt(lv, taken, names.tags(volume=volume))
+        bench.lvm.adopt(lv, taken, names.tags(volume=volume))
     with bench.locked(volume):
         # Tags go in any case, the name only if it is free.
-        same(True, bench.stack.disown(lv, taken))
+        same(True, bench.lvm.disown(lv, taken))
     same(('data', 'other'), (bench.read(lv, 0), bench.read(taken, 0)))
     same(({}, {'volume': other}), (facts(bench, lv), facts(bench, taken)))
 
@@ -335,8 +339,8 @@ def snapshot_keeps_its_moment(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'old')
     snapshot = bench.volume()
     name = names.snapshot_lv(snapshot)
-    same(None, bench.stack.create_snapshot(snapshot, lv, volume))
-    found = bench.stack.lvs()[name]
+    same(None, bench.lvm.create_snapshot(snapshot, lv, volume))
+    found = bench.lvm.lvs()[name]
     same((GIB, '', True, True), (
         found.size, found.number, found.readonly, found.thin))
     same({'snapshot': snapshot, 'of': volume},
@@ -344,17 +348,17 @@ def snapshot_keeps_its_moment(bench: Bench) -> None:
           if key in ('snapshot', 'of')})
     same(True, names.on(bench.host) in found.tags)
     bench.write(handle, 0, 'new')
-    same(True, bench.stack.ensure_handle_on_snapshot(snapshot, GIB))
-    same(False, bench.stack.ensure_handle_on_snapshot(snapshot, GIB))
+    same(True, bench.handles.ensure_handle_on_snapshot(snapshot, GIB))
+    same(False, bench.handles.ensure_handle_on_snapshot(snapshot, GIB))
     same(('old', 'new'), (bench.read(names.handle(snapshot), 0),
                           bench.read(handle, 0)))
     # One that somebody reads is not taken again.
     with bench.impossible():
-        bench.stack.create_snapshot(snapshot, lv, volume)
+        bench.lvm.create_snapshot(snapshot, lv, volume)
     same('old', bench.read(names.handle(snapshot), 0))
-    same(True, bench.stack.remove_handle(snapshot))
-    same(None, bench.stack.create_snapshot(snapshot, lv, volume))
-    same(True, bench.stack.ensure_handle_on_snapshot(snapshot, GIB))
+    same(True, bench.handles.remove_handle(snapshot))
+    same(None, bench.lvm.create_snapshot(snapshot, lv, volume))
+    same(True, bench.handles.ensure_handle_on_snapshot(snapshot, GIB))
     same('new', bench.read(names.handle(snapshot), 0))
 
 
@@ -364,16 +368,16 @@ def copy_outlives_its_origin(bench: Bench) -> None:
     copy = bench.volume()
     name = lv_of(copy)
     with bench.locked(copy):
-        bench.stack.create_copy(name, lv, GIB, 2 * GIB, copy)
-    found = bench.stack.lvs()[name]
+        bench.lvm.create_copy(name, lv, GIB, 2 * GIB, copy)
+    found = bench.lvm.lvs()[name]
     same((2 * GIB, 2 * GIB, False, True), (
         found.size, found.shown, found.readonly, bool(found.number)))
     same(True, found.tags >= {*names.newborn(bench.host),
                               *names.volume_tags(copy, 0)})
-    same(True, bench.stack.ensure_handle_on_lv(copy, name, 2 * GIB))
+    same(True, bench.handles.ensure_handle_on_lv(copy, name, 2 * GIB))
     bench.write(names.handle(copy), 0, 'own')
-    same(True, bench.stack.remove_handle(volume))
-    same(True, bench.stack.remove_lv(lv))
+    same(True, bench.handles.remove_handle(volume))
+    same(True, bench.lvm.remove_lv(lv))
     same(['own', 'kept', '', ''], [
         bench.read(names.handle(copy), each) for each in range(4)])
     same('', bench.read(names.handle(copy), 2 * REGIONS - 1))
@@ -383,9 +387,9 @@ def copy_outlives_its_origin(bench: Bench) -> None:
 def lv_is_protected(bench: Bench) -> None:
     _volume, lv = created(bench)
     bench.write(lv, 0, 'data')
-    bench.stack.protect(lv)
-    bench.stack.protect(lv)
-    found = bench.stack.lvs()[lv]
+    bench.lvm.protect(lv)
+    bench.lvm.protect(lv)
+    found = bench.lvm.lvs()[lv]
     same((True, ''), (found.readonly, found.number))
 
 
@@ -393,24 +397,24 @@ def lv_is_protected(bench: Bench) -> None:
 
 def length(bench: Bench, device: str) -> int:
     """How long a device is, in bytes."""
-    found: int = bench.stack.devices([device])[device].sectors * state.SECTOR
+    found: int = bench.handles.devices([device])[device].sectors * state.SECTOR
     return found
 
 
 @scenario
 def handle_is_made_once(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'data')
-    same(False, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
-    found = bench.stack.devices()[handle]
+    same(False, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
+    found = bench.handles.devices()[handle]
     same((0, False, 'linear'), (
         found.opened, found.suspended, found.target))
     same((GIB, {handle}), (length(bench, handle),
-                           set(bench.stack.devices([handle, 'x']))))
+                           set(bench.handles.devices([handle, 'x']))))
     same('data', bench.read(lv, 0))
-    same(None, bench.stack.read_head(volume))
-    same(None, bench.stack.flush_handle(volume))
-    same(True, bench.stack.remove_handle(volume))
-    same(False, bench.stack.remove_handle(volume))
+    same(None, bench.handles.read_head(volume))
+    same(None, bench.handles.flush_handle(volume))
+    same(True, bench.handles.remove_handle(volume))
+    same(False, bench.handles.remove_handle(volume))
     same('data', bench.read(lv, 0))
 
 
@@ -418,12 +422,12 @@ def handle_is_made_once(bench: Bench) -> None:
 def handle_in_use_stays(bench: Bench) -> None:
     volume, _lv, handle = handled(bench, 'data')
     with bench.opened(handle):
-        same(1, bench.stack.devices()[handle].opened)
+        same(1, bench.handles.devices()[handle].opened)
         with bench.impossible():
-            bench.stack.remove_handle(volume)
+            bench.handles.remove_handle(volume)
         same('data', bench.read(handle, 0))
-    same(0, bench.stack.devices()[handle].opened)
-    same(True, bench.stack.remove_handle(volume))
+    same(0, bench.handles.devices()[handle].opened)
+    same(True, bench.handles.remove_handle(volume))
 
 
 @scenario
@@ -432,17 +436,17 @@ def handle_is_swapped_in_use(bench: Bench) -> None:
     _other, second = created(bench)
     bench.write(second, 0, 'two')
     with refused(exceptions.NotPossible):
-        bench.stack.ensure_handle_on_lv(volume, second, GIB, swaps=False)
+        bench.handles.ensure_handle_on_lv(volume, second, GIB, swaps=False)
     same('one', bench.read(handle, 0))
     with bench.opened(handle):
-        same(True, bench.stack.ensure_handle_on_lv(volume, second, GIB))
+        same(True, bench.handles.ensure_handle_on_lv(volume, second, GIB))
         same(('two', 1), (bench.read(handle, 0),
-                          bench.stack.devices()[handle].opened))
+                          bench.handles.devices()[handle].opened))
         bench.write(handle, 1, 'on it')
     same(('', 'on it'), (bench.read(lv, 1), bench.read(second, 1)))
     same((False, True), tuple(
-        bench.stack.lvs()[each].opened for each in (lv, second)))
-    same(False, bench.stack.ensure_handle_on_lv(
+        bench.lvm.lvs()[each].opened for each in (lv, second)))
+    same(False, bench.handles.ensure_handle_on_lv(
         volume, second, GIB, swaps=False))
 
 
@@ -450,14 +454,14 @@ def handle_is_swapped_in_use(bench: Bench) -> None:
 def handle_never_gets_shorter_in_use(bench: Bench) -> None:
     volume, lv = created(bench, 2)
     handle = names.handle(volume)
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB))
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB))
     _other, second = created(bench, 2)
     with bench.opened(handle):
         for name, swapped in ((lv, False), (second, True)):
-            same(swapped, bench.stack.ensure_handle_on_lv(volume, name, GIB))
+            same(swapped, bench.handles.ensure_handle_on_lv(volume, name, GIB))
             same(2 * GIB, length(bench, handle))
     # Nor while all of it may be seen on what it is on.
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, GIB))
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, GIB))
     same(2 * GIB, length(bench, handle))
 
 
@@ -465,44 +469,44 @@ def handle_never_gets_shorter_in_use(bench: Bench) -> None:
 def handle_is_not_longer_than_its_lv(bench: Bench) -> None:
     volume, lv = created(bench)
     with bench.impossible():
-        bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB)
+        bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB)
 
 
 @scenario
 def handle_counts_what_is_written(bench: Bench) -> None:
     volume, _lv, handle = handled(bench)
-    same(0, bench.stack.written(volume))
+    same(0, bench.handles.written(volume))
     bench.read(handle, 0)
-    same(0, bench.stack.written(volume))
+    same(0, bench.handles.written(volume))
     bench.write(handle, 0, 'data')
-    first = bench.stack.written(volume)
+    first = bench.handles.written(volume)
     bench.write(handle, 0, 'data')
-    same(True, 0 < first < bench.stack.written(volume))
+    same(True, 0 < first < bench.handles.written(volume))
 
 
 @scenario
 def served_is_what_the_handle_is(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'data')
     served = names.served(volume)
-    same(True, bench.stack.ensure_served(volume))
-    same(False, bench.stack.ensure_served(volume))
+    same(True, bench.handles.ensure_served(volume))
+    same(False, bench.handles.ensure_served(volume))
     same(GIB, length(bench, served))
-    same(1, bench.stack.devices()[handle].opened)
+    same(1, bench.handles.devices()[handle].opened)
     with bench.opened(served):
-        same(False, bench.stack.remove_served(volume))
+        same(False, bench.handles.remove_served(volume))
         with bench.impossible():
-            bench.stack.remove_handle(volume)
-    same(True, bench.stack.extend_lv(lv, 2 * GIB))
-    same(0, bench.stack.zero_part(lv))
-    bench.stack.show_lv(lv, 2 * GIB)
-    same(True, bench.stack.ensure_handle_on_lv(volume, lv, 2 * GIB))
+            bench.handles.remove_handle(volume)
+    same(True, bench.lvm.extend_lv(lv, 2 * GIB))
+    same(0, bench.lvm.zero_part(lv))
+    bench.lvm.show_lv(lv, 2 * GIB)
+    same(True, bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB))
     same(2 * GIB, length(bench, served))
-    same(True, bench.stack.remove_served(volume))
-    same(False, bench.stack.remove_served(volume))
-    same(True, bench.stack.ensure_served(volume))
+    same(True, bench.handles.remove_served(volume))
+    same(False, bench.handles.remove_served(volume))
+    same(True, bench.handles.ensure_served(volume))
     # It goes with its handle.
-    same(True, bench.stack.remove_handle(volume))
-    same({}, bench.stack.devices([served, handle]))
+    same(True, bench.handles.remove_handle(volume))
+    same({}, bench.handles.devices([served, handle]))
 
 
 # -- the source of a move, and the clone
@@ -512,16 +516,16 @@ def source_of_a_move(bench: Bench) -> None:
     volume, lv, _handle = handled(bench, 'data')
     move = bench.move(volume)
     source = names.source(move.shadow_id)
-    same(True, bench.stack.ensure_source(move))
-    same(False, bench.stack.ensure_source(move))
+    same(True, bench.handles.ensure_source(move))
+    same(False, bench.handles.ensure_source(move))
     same(('data', GIB), (bench.read(source, 0), length(bench, source)))
     with bench.opened(source):
         with bench.impossible():
-            bench.stack.remove_source(move.shadow_id)
+            bench.handles.remove_source(move.shadow_id)
         with bench.impossible():
-            bench.stack.remove_lv(lv)
-    same(True, bench.stack.remove_source(move.shadow_id))
-    same(False, bench.stack.remove_source(move.shadow_id))
+            bench.lvm.remove_lv(lv)
+    same(True, bench.handles.remove_source(move.shadow_id))
+    same(False, bench.handles.remove_source(move.shadow_id))
 
 
 class Cloned(typing.NamedTuple):
@@ -531,7 +535,7 @@ class Cloned(typing.NamedTuple):
     disk: str
     handle: str
     clone: str
-    #: What need not be copied, as the stack has told.
+    #: What need not be copied, as the driver has told.
     holes: typing.Any
 
 
@@ -542,102 +546,102 @@ def cloned(bench: Bench, left_out: bool = True, **values: typing.Any
 
     :param left_out: whether what the source never wrote counts as copied
     """
-    stack = bench.stack
     volume, lv = created(bench)
     bench.write(lv, 0, 'first')
     bench.write(lv, 1, 'one')
     move = bench.move(volume, **values)
-    holes = stack.holes(lv, GIB, GEOMETRY)
-    same(True, stack.ensure_source(move))
+    holes = bench.lvm.holes(lv, GIB, GEOMETRY)
+    same(True, bench.handles.ensure_source(move))
     with bench.locked(volume, move.shadow_id):
         same(True, bench.exports.offer_source(move))
         disk = bench.sessions.attach(move)
         same(disk, bench.sessions.attach(move))
         same(disk, bench.sessions.disk(move))
         with refused(exceptions.MissingData):
-            stack.create_metadata(move, {move.destination_lv: None})
-        same(True, stack.create_metadata(move, stack.lvs()))
-        same(True, stack.create_lv(move.destination_lv, GIB, volume,
-                                   covered=True))
-        same(False, stack.create_metadata(move, stack.lvs()))
-        same(True, stack.ensure_clone(
+            bench.clones.create_metadata(move, {move.destination_lv: None})
+        same(True, bench.clones.create_metadata(move, bench.lvm.lvs()))
+        same(True, bench.lvm.create_lv(move.destination_lv, GIB, volume,
+                                       covered=True))
+        same(False, bench.clones.create_metadata(move, bench.lvm.lvs()))
+        same(True, bench.clones.ensure_clone(
             move, disk, holes if left_out else ()))
-        same(False, stack.ensure_clone(move, disk, ()))
-        same(True, stack.ensure_handle_on_clone(move))
-        same(False, stack.ensure_handle_on_clone(move))
+        same(False, bench.clones.ensure_clone(move, disk, ()))
+        same(True, bench.handles.ensure_handle_on_clone(move))
+        same(False, bench.handles.ensure_handle_on_clone(move))
         yield Cloned(move, disk, names.handle(volume),
                      names.clone(move.shadow_id), holes)
-        stack.remove_handle(volume)
-        stack.remove_clone(move.shadow_id)
+        bench.handles.remove_handle(volume)
+        bench.clones.remove_clone(move.shadow_id)
         bench.sessions.detach(move)
         bench.exports.withdraw_source(move.shadow_id)
-        stack.remove_source(move.shadow_id)
+        bench.handles.remove_source(move.shadow_id)
 
 
 @scenario
 def clone_reads_its_source_and_keeps_what_is_written(bench: Bench) -> None:
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
-        status = stack.clone_status(move.shadow_id)
+        move = found.move
+        status = bench.clones.clone_status(move.shadow_id)
         same(('rw', False, False), (
             status.mode, status.enabled, status.finished))
         same(['first', 'one', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
-        same(status.hydrated, stack.clone_status(move.shadow_id).hydrated)
+        same(status.hydrated,
+             bench.clones.clone_status(move.shadow_id).hydrated)
         bench.write(found.handle, 1, 'new')
         same(['first', 'new'], [
             bench.read(found.handle, each) for each in range(2)])
         same('one', bench.read(move.source_lv, 1))
-        same(True, stack.clone_status(move.shadow_id).hydrated
+        same(True, bench.clones.clone_status(move.shadow_id).hydrated
              > status.hydrated)
         same(['', 'new'], [
             bench.read(move.destination_lv, each) for each in range(2)])
-        same(None, stack.read_clone(move.shadow_id))
+        same(None, bench.clones.read_clone(move.shadow_id))
         # What uses it keeps it.
         with bench.impossible():
-            stack.remove_clone(move.shadow_id)
+            bench.clones.remove_clone(move.shadow_id)
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             with bench.impossible():
-                stack.remove_lv(lv)
+                bench.lvm.remove_lv(lv)
         same('first', bench.read(found.handle, 0))
 
 
 @scenario
 def clone_is_copied_to_its_end(bench: Bench) -> None:
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
+        move = found.move
         bench.write(found.handle, 1, 'new')
-        same(False, stack.set_hydration(move.shadow_id, False))
-        same(True, stack.set_hydration(move.shadow_id, True))
-        same(False, stack.set_hydration(move.shadow_id, True))
+        same(False, bench.clones.set_hydration(move.shadow_id, False))
+        same(True, bench.clones.set_hydration(move.shadow_id, True))
+        same(False, bench.clones.set_hydration(move.shadow_id, True))
         bench.copied(move)
-        status = stack.clone_status(move.shadow_id)
+        status = bench.clones.clone_status(move.shadow_id)
         same((True, status.regions), (status.finished, status.hydrated))
-        same(None, stack.flush_handle(move.volume_id))
-        same(True, stack.set_hydration(move.shadow_id, False))
+        same(None, bench.handles.flush_handle(move.volume_id))
+        same(True, bench.clones.set_hydration(move.shadow_id, False))
         # All is there without the source.
-        same(True, stack.ensure_handle_on_lv(
+        same(True, bench.handles.ensure_handle_on_lv(
             move.volume_id, move.destination_lv, GIB))
-        same(True, stack.remove_clone(move.shadow_id))
-        same(False, stack.remove_clone(move.shadow_id))
+        same(True, bench.clones.remove_clone(move.shadow_id))
+        same(False, bench.clones.remove_clone(move.shadow_id))
         same(['first', 'new', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
-        same(True, stack.remove_lv(names.metadata_lv(move.shadow_id)))
-        same(False, stack.remove_lv(names.metadata_lv(move.shadow_id)))
+        same(True, bench.lvm.remove_lv(names.metadata_lv(move.shadow_id)))
+        same(False, bench.lvm.remove_lv(names.metadata_lv(move.shadow_id)))
 
 
 @scenario
 def clone_is_the_same_when_it_is_made_again(bench: Bench) -> None:
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
+        move = found.move
         bench.write(found.handle, 1, 'new')
-        before = stack.clone_status(move.shadow_id).hydrated
-        same(True, stack.remove_handle(move.volume_id))
-        same(True, stack.remove_clone(move.shadow_id))
-        same(False, stack.create_metadata(move, stack.lvs()))
-        same(True, stack.ensure_clone(move, found.disk))
-        same(before, stack.clone_status(move.shadow_id).hydrated)
-        same(True, stack.ensure_handle_on_clone(move))
+        before = bench.clones.clone_status(move.shadow_id).hydrated
+        same(True, bench.handles.remove_handle(move.volume_id))
+        same(True, bench.clones.remove_clone(move.shadow_id))
+        same(False, bench.clones.create_metadata(move, bench.lvm.lvs()))
+        same(True, bench.clones.ensure_clone(move, found.disk))
+        same(before, bench.clones.clone_status(move.shadow_id).hydrated)
+        same(True, bench.handles.ensure_handle_on_clone(move))
         same(['first', 'new', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
 
@@ -645,42 +649,42 @@ def clone_is_the_same_when_it_is_made_again(bench: Bench) -> None:
 @scenario
 def clone_without_its_source(bench: Bench) -> None:
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
+        move = found.move
         bench.write(found.handle, 1, 'new')
-        same(True, stack.remove_handle(move.volume_id))
-        same(True, stack.remove_clone(move.shadow_id))
+        same(True, bench.handles.remove_handle(move.volume_id))
+        same(True, bench.clones.remove_clone(move.shadow_id))
         bench.sessions.detach(move)
         same(None, bench.sessions.disk(move))
-        same(True, stack.ensure_clone_alone(move))
-        same(False, stack.ensure_clone_alone(move))
-        same(True, stack.ensure_handle_on_clone(move))
+        same(True, bench.clones.ensure_clone_alone(move))
+        same(False, bench.clones.ensure_clone_alone(move))
+        same(True, bench.handles.ensure_handle_on_clone(move))
         same(['new', ''], [
             bench.read(found.handle, each) for each in (1, 3)])
         with refused(OSError):
             bench.read(found.handle, 0)
         with refused(exceptions.CommandFailed):
-            stack.read_clone(move.shadow_id)
+            bench.clones.read_clone(move.shadow_id)
         with refused(exceptions.CommandFailed):
-            stack.read_head(move.volume_id)
+            bench.handles.read_head(move.volume_id)
 
 
 @scenario
 def clone_of_a_volume_that_was_extended(bench: Bench) -> None:
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
-        same(True, stack.extend_lv(move.destination_lv, 2 * GIB))
-        same(0, stack.zero_part(move.destination_lv))
-        stack.show_lv(move.destination_lv, 2 * GIB)
+        move = found.move
+        same(True, bench.lvm.extend_lv(move.destination_lv, 2 * GIB))
+        same(0, bench.lvm.zero_part(move.destination_lv))
+        bench.lvm.show_lv(move.destination_lv, 2 * GIB)
         longer = dataclasses.replace(move, volume_gib=2)
-        same(True, stack.ensure_handle_on_clone(longer))
-        same(False, stack.ensure_handle_on_clone(longer))
+        same(True, bench.handles.ensure_handle_on_clone(longer))
+        same(False, bench.handles.ensure_handle_on_clone(longer))
         same(2 * GIB, length(bench, found.handle))
         bench.write(found.handle, 7, 'end')
         same(['first', '', 'end'], [
             bench.read(found.handle, each) for each in (0, 4, 7)])
         same('end', bench.read(move.destination_lv, 7))
-        stack.remove_handle(move.volume_id)
-        same(True, stack.ensure_handle_on_clone(move))
+        bench.handles.remove_handle(move.volume_id)
+        same(True, bench.handles.ensure_handle_on_clone(move))
         same(2 * GIB, length(bench, found.handle))
 
 
@@ -688,17 +692,18 @@ def clone_of_a_volume_that_was_extended(bench: Bench) -> None:
 def clone_says_what_is_left_to_be_done(bench: Bench) -> None:
     """On record on its metadata LV."""
     with cloned(bench) as found:
-        move, stack = found.move, bench.stack
-        same((False, False), (stack.is_unmapped(move),
-                              stack.begin_swap(move)))
+        move = found.move
+        same((False, False), (bench.clones.is_unmapped(move),
+                              bench.clones.begin_swap(move)))
         for tag in (names.FOLLOWS, names.UNMAPPED):
-            stack.mark(names.metadata_lv(move.shadow_id), tag)
-        same((True, True), (stack.is_unmapped(move), stack.begin_swap(move)))
-        stack.note_mapped(move)
-        same((False, True), (stack.is_unmapped(move),
-                             stack.begin_swap(move)))
-        stack.end_swap(move)
-        same(False, stack.begin_swap(move))
+            bench.lvm.mark(names.metadata_lv(move.shadow_id), tag)
+        same((True, True), (bench.clones.is_unmapped(move),
+                            bench.clones.begin_swap(move)))
+        bench.clones.note_mapped(move)
+        same((False, True), (bench.clones.is_unmapped(move),
+                             bench.clones.begin_swap(move)))
+        bench.clones.end_swap(move)
+        same(False, bench.clones.begin_swap(move))
 
 
 # -- what is served
@@ -710,18 +715,18 @@ def source_is_served(bench: Bench) -> None:
     same((False, False), (bench.exports.serves_source(move.shadow_id),
                           bench.exports.offers_source(move)))
     same(None, bench.sessions.disk(move))
-    same(True, bench.stack.ensure_source(move))
+    same(True, bench.handles.ensure_source(move))
     for offered in (True, False):
         same(offered, bench.exports.offer_source(move))
     same((True, True), (bench.exports.serves_source(move.shadow_id),
                         bench.exports.offers_source(move)))
-    same(1, bench.stack.devices()[names.source(move.shadow_id)].opened)
+    same(1, bench.handles.devices()[names.source(move.shadow_id)].opened)
     with bench.impossible():
-        bench.stack.remove_source(move.shadow_id)
+        bench.handles.remove_source(move.shadow_id)
     same(True, bench.exports.withdraw_source(move.shadow_id))
     same(False, bench.exports.withdraw_source(move.shadow_id))
     same(False, bench.exports.serves_source(move.shadow_id))
-    same(True, bench.stack.remove_source(move.shadow_id))
+    same(True, bench.handles.remove_source(move.shadow_id))
 
 
 @scenario
@@ -729,7 +734,7 @@ def strays_are_withdrawn(bench: Bench) -> None:
     volume, _lv = created(bench)
     kept, gone = bench.move(volume), bench.move(volume)
     for move in (kept, gone):
-        same(True, bench.stack.ensure_source(move))
+        same(True, bench.handles.ensure_source(move))
         bench.exports.offer_source(move)
     bench.exports.withdraw_strays(lambda shadow_id: (
         shadow_id == kept.shadow_id))
@@ -751,9 +756,9 @@ def volume_is_served(bench: Bench) -> None:
     same((True, False, True), (
         exports.serves(volume), exports.is_last(volume, OTHER),
         exports.is_last(volume, None)))
-    same(1, bench.stack.devices()[handle].opened)
+    same(1, bench.handles.devices()[handle].opened)
     with bench.impossible():
-        bench.stack.remove_handle(volume)
+        bench.handles.remove_handle(volume)
     same(True, exports.withdraw_volume(volume, OTHER))
     same(False, exports.withdraw_volume(volume, OTHER))
     same(True, exports.is_last(volume, OTHER + '2'))
@@ -761,7 +766,7 @@ def volume_is_served(bench: Bench) -> None:
     same(False, exports.withdraw_volume(volume, None))
     same((False, False), (exports.serves(volume),
                           volume in exports.remote()))
-    same(0, bench.stack.devices()[handle].opened)
+    same(0, bench.handles.devices()[handle].opened)
 
 
 @scenario

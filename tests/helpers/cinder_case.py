@@ -46,13 +46,17 @@ class Base(database.TestCase):
 
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""
+        storage = mock.Mock()
+        for part, more in (('lvm', {'group': 'vg'}), ('handles', {}),
+                           ('clones', {})):
+            storage.attach_mock(specs.port(part, **more), part)
         node = Node(
             host=host, moves=self.moves, volumes=self.volumes,
             snapshots=specs.port('snapshots'),
             attachments=specs.port('attachments'),
             services=services.Services(), queue=specs.port('queue'),
             interrupted=specs.port('interrupted'),
-            stack=specs.port('stack', group='vg'),
+            lvm=storage.lvm, handles=storage.handles, clones=storage.clones,
             secrets=specs.port('secrets'),
             crypt=specs.port('crypt'), runner=None, keys=specs.port('keys'),
             exports=specs.port('exports'), sessions=specs.port('sessions'),
@@ -61,10 +65,10 @@ class Base(database.TestCase):
             try_lock=lambda name: contextlib.nullcontext(),
             is_at=lambda connector, at: at.startswith(connector['host']),
             clear=lambda lv, size: None)
-        node.stack.survey.return_value = survey.Survey({}, {})
-        node.stack.shown_bytes.return_value = 0
-        node.stack.own_block.return_value = 512
-        node.stack.logical_block.return_value = 512
+        node.handles.survey.return_value = survey.Survey({}, {})
+        node.handles.shown_bytes.return_value = 0
+        node.lvm.own_block.return_value = 512
+        node.lvm.logical_block.return_value = 512
         reconciler = reconcile.Reconciler(node)
         directory = mock.MagicMock()
         directory.find.side_effect = lambda connector: (
@@ -73,9 +77,10 @@ class Base(database.TestCase):
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=host)
         found.service = assembly.Service(
-            backend_name='p', node=node, stack=node.stack,
+            backend_name='p', node=node, lvm=node.lvm,
             reconciler=reconciler, connections=connect.Connections(
                 reconciler, directory.find), addresses=[])
+        found.storage = storage  # see storage_parts.calls
         return found
 
     def move(self, events):

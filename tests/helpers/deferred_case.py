@@ -15,10 +15,10 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import connect
 from tests.helpers import move_case
+from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import disks
-from tests.world import stack
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
@@ -226,7 +226,7 @@ class Case(move_case.Base):
     def cut_while_it_follows(self, guest, at, last):
         """The volume follows from B to A, and the power of A fails.
 
-        :param at: the name of a call of A's stack, in which it fails
+        :param at: the name of a method of A's storage, in which it fails
         :param last: what is done instead of that call, before
         """
         here, before = guest.nodes[A], guest.nodes[B]
@@ -237,7 +237,7 @@ class Case(move_case.Base):
             raise worlds.Stopped(here)
         guest.detach(B)
         guest.attach(A)
-        with mock.patch.object(stack.SimStack, at, fail):
+        with mock.patch.object(storage_parts.simulated(at), at, fail):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
                     before.reconciler.converge_node()
@@ -356,5 +356,6 @@ class Following(Case):
     @staticmethod
     def failing(name):
         return mock.patch.object(
-            stack.SimStack, name, side_effect=exceptions.CommandFailed(
+            storage_parts.simulated(name), name,
+            side_effect=exceptions.CommandFailed(
                 command='dmsetup', code=1, stderr='busy'))

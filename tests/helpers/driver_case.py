@@ -40,18 +40,18 @@ class Case(testtools.TestCase):
         self.node = mock.MagicMock(host=HOST, peers=specs.port('peers'))
         self.node.node = self.node
         self.node.moves.move_of.return_value = None
-        self.node.stack.pool = 'pool'
+        self.node.lvm.pool = 'pool'
         self.node.volumes.wanted_encryption.return_value = None
         self.node.listing = node.Listing(
-            lambda: self.node.stack.lvs())
-        self.node.stack.lvs.return_value = {'pool': lvm_reports.LogicalVolume(
+            lambda: self.node.lvm.lvs())
+        self.node.lvm.lvs.return_value = {'pool': lvm_reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
-        self.node.stack.space.return_value = None, lvm_reports.Capacity(
+        self.node.lvm.space.return_value = None, lvm_reports.Capacity(
             1 << 30, 1 << 30, 0, 0)
         self.directory = mock.MagicMock()
         self.reconciler = mock.MagicMock(node=self.node)
         self.driver.service = assembly.Service(
-            backend_name='p', node=self.node, stack=self.node.stack,
+            backend_name='p', node=self.node, lvm=self.node.lvm,
             reconciler=self.reconciler,
             connections=connect.Connections(
                 self.reconciler, self.directory.find), addresses=['192.0.2.1'])

@@ -39,14 +39,14 @@ class Base(move_case.Base):
     def fail_to_prepare(self, world, volume, target=B):
         """The destination is gone once it has built its part of a move."""
         lost = world.nodes[target]
-        stack = lost.node.stack._inner
-        read_head = stack.read_head
+        handles = lost.node.handles._inner
+        read_head = handles.read_head
 
         def dies(volume_id):
-            stack.read_head = read_head
+            handles.read_head = read_head
             self.lose(lost)
             raise worlds.Stopped(lost)
-        stack.read_head = dies
+        handles.read_head = dies
         self.assertRaises(exceptions.PeerUnreachable,
                           world.home(volume).move, volume, target)
 

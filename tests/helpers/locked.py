@@ -25,11 +25,11 @@ class _Room:
 
 def node(simulated: worlds.SimNode, volume_id: str,
          free: tuple[str, ...] = ()):
-    """The node whose stack, exports and rows want a volume's lock.
+    """The node whose storage, exports and rows want a volume's lock.
 
     :param free: what may be asked for without
     """
     return dataclasses.replace(simulated.node, **{
         room: _Room(getattr(simulated.node, room), simulated, volume_id, free)
-        for room in ('stack', 'exports', 'moves', 'volumes', 'services',
-                     'queue')})
+        for room in ('lvm', 'handles', 'clones', 'exports', 'moves',
+                     'volumes', 'services', 'queue')})

@@ -31,7 +31,7 @@ class Base(ended_move_case.Base):
             move = node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
-            node.stack.ensure_source(move)
+            node.handles.ensure_source(move)
             node.exports.offer_source(move)
         return move
 

@@ -26,8 +26,8 @@ class Case(rotate_case.Case):
         node = self.a.node
         with node.lock(self.volume.id), node.lock(snapshot_id):
             node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
-            node.stack.create_snapshot(snapshot_id, self.volume.name,
-                                       self.volume.id)
+            node.lvm.create_snapshot(snapshot_id, self.volume.name,
+                                     self.volume.id)
         self.world.set_snapshot(snapshot_id, status='available')
         return snapshot_id
 

@@ -66,14 +66,14 @@ class Begun(move_steps_case.Base):
 
     def not_seen_again(self, error, looks=1):
         """What is copied again can't be seen just then."""
-        inner, seen = worlds.SimStack.unmapped, []
+        inner, seen = worlds.SimClones.unmapped, []
 
         def some(stack, *args):
             seen.append(True)
             if len(seen) > looks:
                 raise error
             return inner(stack, *args)
-        return mock.patch.object(worlds.SimStack, 'unmapped', some)
+        return mock.patch.object(worlds.SimClones, 'unmapped', some)
 
     def hide(self, region):
         """A guest writes to a part of it."""
@@ -91,9 +91,9 @@ def unread(reason):
 
 def cut_short():
     """A refill that comes to one region only."""
-    inner = worlds.SimStack.refill
+    inner = worlds.SimClones.refill
 
     def refill(stack, move, disk, missing, factor):
         yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
         raise exceptions.TakesLong(seconds=30)
-    return mock.patch.object(worlds.SimStack, 'refill', refill)
+    return mock.patch.object(worlds.SimClones, 'refill', refill)

@@ -72,9 +72,9 @@ class Kernel(fixtures.Fixture):
                 each for each, _who in home.remote})
 
     def _setUp(self):
-        sessions, stack = (self.node.node.sessions._inner,
-                           self.node.sim_stack._inner)
-        end_passed, follow = sessions.end_passed, stack.follow_onto_clone
+        sessions, handles = (self.node.node.sessions._inner,
+                             self.node.sim_handles._inner)
+        end_passed, follow = sessions.end_passed, handles.follow_onto_clone
 
         def ended(volume_id):
             if not self.waits():
@@ -88,4 +88,4 @@ class Kernel(fixtures.Fixture):
                 raise exceptions.CommandTimeout(command='dmsetup suspend',
                                                 seconds=30)
             return follow(*args)
-        sessions.end_passed, stack.follow_onto_clone = ended, suspended
+        sessions.end_passed, handles.follow_onto_clone = ended, suspended

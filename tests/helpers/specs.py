@@ -148,7 +148,7 @@ def node(**fields) -> Room:
         elif each.default is not dataclasses.MISSING:
             setattr(made, name, each.default)
     made.detached, made.asked = {}, {}
-    made.listing = nodes.Listing(lambda: made.stack.lvs())
+    made.listing = nodes.Listing(lambda: made.lvm.lvs())
     for name, value in fields.items():
         setattr(made, name, value)
     return made

@@ -10,7 +10,8 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import devices
 from cinder_localclone.storage import handles
 from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import block
@@ -40,26 +41,31 @@ class Case(testtools.TestCase):
         for room in (block, cryptsetup, dmsetup, links, lvm):
             self.ran.attach_mock(specs.Room(original=room),
                                  room.__name__.rpartition('.')[2])
-        for module, room in ((logical_volumes, 'lvm'),
-                             (logical_volumes, 'block'), (clone, 'block'),
-                             (clone, 'lvm'), (handles, 'block'),
-                             (handles, 'dmsetup'),
-                             (clone, 'dmsetup'),
-                             *[(handles, room) for room in (
-                                 'block', 'cryptsetup', 'dmsetup', 'links',
-                                 'lvm')]):
+        for module, room in (
+                *[(logical_volumes, room) for room in ('block', 'lvm')],
+                *[(devices, room) for room in ('block', 'dmsetup')],
+                *[(handles, room) for room in (
+                    'block', 'cryptsetup', 'dmsetup', 'links')],
+                *[(clones, room) for room in ('block', 'dmsetup', 'lvm')]):
             patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()
             self.addCleanup(patched.stop)
-        self.stack = clone.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        self.stack._extent = 4 << 20
+        self.make('g-pool')
+        self.lvm._extent = 4 << 20
         self.ran.lvm.extent_size.return_value = 4 << 20
         self.ran.dmsetup.mend_path.return_value = False
         self.ran.block.number.return_value = ''
         self.ran.block.lv_number.return_value = ''
 
+    def make(self, pool, stripes=1):
+        """Make the node's objects."""
+        self.lvm = logical_volumes.Lvm(
+            'g', pool, 'fast', 30, 'b@l', stripes)
+        self.handles = handles.Handles(self.lvm)
+        self.clones = clones.Clones(self.lvm, self.handles)
+
     def lvs(self, *present):
-        self.stack.lvs = lambda: {each.name: each for each in present}
+        self.lvm.lvs = lambda: {each.name: each for each in present}
 
     def called(self):
         return [name for name in (
@@ -76,10 +82,10 @@ class Case(testtools.TestCase):
         """The kernel has an LV, and LVM is not to be asked."""
         self.ran.block.lv_number.side_effect = lambda group, name: (
             number if (group, name) == ('g', lv) else '')
-        self.stack.lvs = lambda: self.fail('LVM is asked')
+        self.lvm.lvs = lambda: self.fail('LVM is asked')
 
     def devices(self, *present):
-        self.stack.devices = lambda only=None: {
+        self.handles.devices = lambda only=None: {
             each.name: each for each in present
             if only is None or each.name in only}
 

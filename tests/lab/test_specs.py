@@ -19,7 +19,7 @@ SPECIFIED = {'spec', 'spec_set', 'wraps'}
 #: What may be called like a room and be a bare mock, by module and name.
 EXCEPTIONS = {
     ('test_front_end', 'keys'): 'os-brick\'s key manager',
-    ('driver_case', 'node'): 'also answers what the node asks only of Stack',
+    ('driver_case', 'node'): 'also answers what the node asks only of Lvm',
     ('test_faults_operations', 'node'): 'a node of the lab',
 }
 
@@ -70,7 +70,7 @@ class BareTest(testtools.TestCase):
     def test_what_is_one(self):
         for line, expected in (
                 ('node = mock.Mock(host=1)', {'node'}),
-                ('a, self.stack = 1, mock.MagicMock()', {'stack'}),
+                ('a, self.crypt = 1, mock.MagicMock()', {'crypt'}),
                 ('f(lvm=mock.Mock())', {'lvm'}),
                 ('node = mock.Mock(spec=x)', set()),
                 ('node = specs.node()', set()), ('x = mock.Mock()', set())):
@@ -100,13 +100,13 @@ class NodeTest(testtools.TestCase):
     def test_rooms_of_a_node(self):
         node = specs.node(host='b@l')
         self.assertEqual('b@l', node.host)
-        self.assertRaises(TypeError, node.stack.remove_lv)
-        self.assertRaises(AttributeError, lambda: node.stack.no_method)
+        self.assertRaises(TypeError, node.lvm.remove_lv)
+        self.assertRaises(AttributeError, lambda: node.lvm.no_method)
         self.assertRaises(AttributeError, lambda: node.no_field)
         with node.lock('v'):
-            node.stack.remove_lv('lv')
+            node.lvm.remove_lv('lv')
         self.assertEqual([mock.call.lock('v'),
-                          mock.call.stack.remove_lv('lv')],
+                          mock.call.lvm.remove_lv('lv')],
                          [call for call in node.mock_calls
                           if '__' not in call[0]])
 

@@ -434,7 +434,7 @@ class ZeroingTest(testtools.TestCase):
         node, = world.nodes.values()
         node.disk.create('v', 'v', ['data'])
         node.disk.extend('v', 2 * disks.GIB, thick=True)
-        self.assertTrue(node.sim_stack._inner.zero_part('v', 0, 2))
+        self.assertTrue(node.sim_lvm._inner.zero_part('v', 0, 2))
         self.assertIn(disks.DELETED, node.lvs['v'])
 
 
@@ -485,7 +485,7 @@ class CinderTest(testtools.TestCase):
         """It goes all the same; if the service dies, a tenant asks again."""
         volume, = self.cloud.world.volumes.values()
         node = self.cloud.home(volume)
-        inner = node.sim_stack._inner
+        inner = node.sim_lvm._inner
         remove = inner.remove_lv
 
         def remove_lv(name):
@@ -591,9 +591,9 @@ class EncryptedTest(testtools.TestCase):
         """Its status is an error if the service that was asked has died."""
         self.volume.status = status
         self.node.devices.clear()
-        self.node.sim_stack._inner.mark_newborn(self.volume.name)
+        self.node.sim_lvm._inner.mark_newborn(self.volume.name)
         with self.node.lock(self.volume.id):
-            remove = self.node.sim_stack._inner.remove_lv
+            remove = self.node.sim_lvm._inner.remove_lv
             if may:
                 remove(self.volume.name)
             else:
@@ -651,7 +651,7 @@ class HeldBackTest(testtools.TestCase):
     def test_it_goes_with_an_lv(self):
         self.node.disk.create('_snapshot-x', 'x', ['old'])
         self.node.suspended.add('_snapshot-x')
-        self.node.sim_stack._inner.remove_lv('_snapshot-x')
+        self.node.sim_lvm._inner.remove_lv('_snapshot-x')
         self.assertFalse(self.node.suspended)
 
     def test_process_that_waits_ends_once_its_io_has_failed(self):
@@ -671,7 +671,7 @@ class HeldBackTest(testtools.TestCase):
 
         def act():
             with self.node.lock(self.volume.id):
-                self.node.node.stack.read_head(self.volume.id)
+                self.node.node.handles.read_head(self.volume.id)
         actor = self.cloud.scheduler.spawn('service', act)
         self.cloud.scheduler.run()
         self.assertIsInstance(actor.error, exceptions.CommandTimeout)
@@ -710,7 +710,7 @@ class HeldBackTest(testtools.TestCase):
     def test_lv_that_is_not_active_has_no_map(self):
         self.node.disk.inactive.add(self.volume.name)
         self.assertRaises(
-            thin_map.OddMap, self.node.sim_stack._inner.holes,
+            thin_map.OddMap, self.node.sim_lvm._inner.holes,
             self.volume.name, disks.GIB, None)
 
     @ddt.data(('pool', True), (None, False))
@@ -720,7 +720,7 @@ class HeldBackTest(testtools.TestCase):
         self.cloud.world.pool = pool
         before, lv = self.node.lvs[self.volume.name][0], self.volume.name
         self.node.disk.write(lv, 0, 'new')
-        self.node.sim_stack._inner.unmapped(types.SimpleNamespace(
+        self.node.sim_clones._inner.unmapped(types.SimpleNamespace(
             destination_lv=lv, size_bytes=disks.GIB), 1)
         self.assertEqual('new' if flushed else before,
                          self.node.disk.flushed(lv)[0])

@@ -106,8 +106,8 @@ class SettleTest(encrypted_attach_case.Case):
         self.attach('available')
         handle = dm_tables.Device(self.handle, 'u', '253:9', 0, False,
                                   '0 1 linear 253:8 0')
-        with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
-                mock.patch.object(stack.SimStack, 'devices',
+        with mock.patch.object(stack.SimLvm, 'lvs', return_value={}), (
+                mock.patch.object(stack.SimHandles, 'devices',
                                   return_value={self.handle: handle})):
             remote_attachment.look(self.a.node)
         self.assertEqual({self.volume.id: self.noted}, self.a.disk.passed)
@@ -164,10 +164,11 @@ class OpenTest(encrypted_attach_case.Case):
     def test_handle_on_nothing(self):
         """It is not passed through: a boot would wait for its session."""
         self.serve(attach_case.ON_A)
-        nothing = {**self.a.sim_stack.devices(), self.handle: dm_tables.Device(
+        there = self.a.sim_handles.devices()
+        nothing = {**there, self.handle: dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')}
         with mock.patch.object(
-                stack.SimStack, 'devices', return_value=nothing), (
+                stack.SimHandles, 'devices', return_value=nothing), (
                 self.a.lock(self.volume.id)):
             devices.open(self.a.node, self.volume)
         self.assertEqual({}, self.a.disk.passed)
@@ -253,7 +254,8 @@ class KeptTest(encrypted_attach_case.Case):
             return real(volume_id)
         self.a.node = types.SimpleNamespace(
             **{each: getattr(self.a.node, each) for each in (
-                'crypt', 'stack', 'moves', 'volumes', 'host')}, try_lock=late)
+                'crypt', 'lvm', 'handles', 'moves', 'volumes', 'host')},
+            try_lock=late)
         self.assertEqual({self.volume.id}, self.look())
 
     def test_about_to_be_attached(self):
@@ -291,7 +293,7 @@ class ForgetTest(encrypted_attach_case.Case):
                         command='x', seconds=1)):
                 self.assertRaises(
                     exceptions.CommandTimeout, devices.forget,
-                    self.a.node, self.a.node.stack.survey(), self.volume.id)
+                    self.a.node, self.a.node.handles.survey(), self.volume.id)
             self.assertIn(names.OPENED, self.tags())
 
     def test_all_that_are_marked(self):
@@ -303,7 +305,7 @@ class ForgetTest(encrypted_attach_case.Case):
             disk.tags[name] |= {names.OPENED}
         with self.a.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'unmark') as unmark:
-            devices.forget(self.a.node, self.a.node.stack.survey(),
+            devices.forget(self.a.node, self.a.node.handles.survey(),
                            self.volume.id)
         self.assertEqual({self.volume.name, 'after'}, {
             each.args[0] for each in unmark.call_args_list})
@@ -386,7 +388,7 @@ class SwapTest(deferred_case.Case):
             return real(this, *args, **facts)
         with mock.patch.object(crypt.SimCrypt, fails, fail) if (
                 fails) else contextlib.nullcontext(), (
-                mock.patch.object(stack.SimStack, 'read_head')) as read:
+                mock.patch.object(stack.SimHandles, 'read_head')) as read:
             guest.live_on()
             guest.world.settle()
         guest.revive()
@@ -438,15 +440,15 @@ class TargetTest(encrypted_attach_case.Case):
         row = copy.copy(self.volume)
         row.id, row.migration_status = OTHER, 'target:' + self.volume.id
         self.assertFalse(devices.crypt_differs(
-            self.a.node.stack.survey(), row, True))
+            self.a.node.handles.survey(), row, True))
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.assertTrue(devices.crypt_differs(
-            self.a.node.stack.survey(), row, True))
+            self.a.node.handles.survey(), row, True))
         with self.a.lock(self.volume.id), self.a.lock(OTHER):
             devices.ensure_open(self.a.node, row, self.volume.name)
         self.assertIn(names.OPENED, self.tags())
         self.assertFalse(devices.crypt_differs(
-            self.a.node.stack.survey(), row, True))
+            self.a.node.handles.survey(), row, True))
 
 
 @ddt.ddt
@@ -454,7 +456,7 @@ class DiffersTest(encrypted_attach_case.Case):
 
     def differs(self, wanted):
         return devices.crypt_differs(
-            self.a.node.stack.survey(), self.volume, wanted)
+            self.a.node.handles.survey(), self.volume, wanted)
 
     def test_nothing_is_known_of_it(self):
         """So it stays as it is, open or not."""
@@ -498,11 +500,11 @@ class WritableTest(remote_guest_case.Case):
     def test_onto_no_clone_that_fails(self):
         """A guest would get errors; it goes on over iSCSI instead."""
         self.commit()
-        real = stack.SimStack.clone_status
+        real = stack.SimClones.clone_status
 
         def status(this, shadow_id):
             return dataclasses.replace(real(this, shadow_id), mode='Fail')
-        with mock.patch.object(stack.SimStack, 'clone_status', status):
+        with mock.patch.object(stack.SimClones, 'clone_status', status):
             self.assertRaises(exceptions.CloneFailed,
                               self.there.reconciler.converge, self.guest.id)
             self.assertIn(self.guest.id, self.there.passed_handles())

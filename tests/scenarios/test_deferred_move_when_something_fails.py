@@ -48,7 +48,7 @@ class OpenedWithoutSourceTest(Case):
         # Whoever has the handle now writes to the clone.
         self.assertIn(self.guest.id, [
             local.volume_id for local in boot_plan.plan(survey.Survey(
-                stack.SimStack(self.there).lvs(), {}))])
+                stack.SimLvm(self.there).lvs(), {}))])
 
 
 class CopiedFromHereTest(deferred_case.Case):
@@ -283,7 +283,7 @@ class AwayTest(Case):
         def hangs(*_args):
             tried.append(1)
             raise exceptions.CommandTimeout(command='sync', seconds=30)
-        self.there.sim_stack._inner.follow_onto_clone = hangs
+        self.there.sim_handles._inner.follow_onto_clone = hangs
         for _look in range(5):
             self.there.reconciler.converge_node()
         self.assertLess(len(tried), 2)
@@ -338,7 +338,7 @@ class StackTest(storage_case.Case):
         self.ran.block.size.return_value = GIB
         self.devices(storage_case.device(
             handle, '253:7', '0 4194304 linear 253:5 0'))
-        self.stack.ensure_handle_on_disk(remote_case.V1, '/dev/sdb')
+        self.handles.ensure_handle_on_disk(remote_case.V1, '/dev/sdb')
         tables = [argument for call in self.ran.mock_calls
                   for argument in call.args
                   if str(argument).endswith('linear 8:16 0')]
@@ -378,7 +378,7 @@ class ProofTest(remote_guest_case.Case):
         By design: :func:`.destination.prepare` reads the head of the
         clone itself, of which that makes nothing local; and the swap looks
         whether the clone is in mode "rw" first, as for any other
-        (:meth:`.clone.Stack.ensure_clone` lets it be, because the handle,
+        (:meth:`.Clones.ensure_clone` lets it be, because the handle,
         which is not on it yet, is open).
         """
         self.home.unreadable = True

@@ -177,7 +177,7 @@ class ConnectionsTest(Case):
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_what_has_left_while_udev_has_lost_its_path(self):
-        with mock.patch.object(stack.SimStack, 'number_of', return_value=''):
+        with mock.patch.object(stack.SimLvm, 'number_of', return_value=''):
             self.a.move(self.volume, attach_case.B)
         self.assertNotIn(self.handle, self.a.devices)
 
@@ -536,8 +536,8 @@ class SnapshotCase(Case):
         with node.lock(self.volume.id), node.lock(self.snapshot_id):
             node.snapshots.locate(self.snapshot_id, A,
                                   rows.recorded(self.volume))
-            node.stack.create_snapshot(self.snapshot_id, self.volume.name,
-                                       self.volume.id)
+            node.lvm.create_snapshot(self.snapshot_id, self.volume.name,
+                                     self.volume.id)
         self.world.set_snapshot(self.snapshot_id, status='available')
         self.world.headers[self.snapshot_id] = self.world.headers[
             self.volume.id]

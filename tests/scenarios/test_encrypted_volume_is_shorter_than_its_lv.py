@@ -132,7 +132,7 @@ class Base(testtools.TestCase):
     def forget_handle(self):
         """As a reboot does; who needs it makes it again."""
         with self.a.lock(self.volume.id):
-            self.a.sim_stack.remove_handle(self.volume.id)
+            self.a.sim_handles.remove_handle(self.volume.id)
 
     def check_body(self, node, size=BODY, volume=None, data=None):
         """All of a volume, to the byte, and nothing else of it anywhere."""
@@ -340,7 +340,7 @@ class ImagesTest(Base, local_clone_case.Base):
     def test_snapshot_that_is_read(self):
         snapshot_id = self.taken()
         with self.a.lock(snapshot_id):
-            self.a.sim_stack.ensure_handle_on_snapshot(
+            self.a.sim_handles.ensure_handle_on_snapshot(
                 snapshot_id, self.world.snapshots[snapshot_id].size_bytes)
         self.assertEqual(BODY, self.size(self.a, names.handle(snapshot_id)))
 
@@ -382,7 +382,7 @@ class ImagesTest(Base, local_clone_case.Base):
     def test_born_of_one_whose_extension_has_failed(self):
         """Of the longer LV the newborn has what the row says."""
         with self.a.node.allocation_lock(), self.a.lock(self.volume.id):
-            self.a.node.stack.extend_lv(
+            self.a.node.lvm.extend_lv(
                 self.volume.name, rows.body_bytes(self.volume, 2))
         volume = self.born(A, 1, self.volume.id)
         self.assertEqual(BODY, self.size(self.a, names.handle(volume.id)))
@@ -467,17 +467,17 @@ class StackTest(storage_case.Case):
                 self.ran.dmsetup.create.call_args_list}[name]
 
     def test_source_device(self):
-        self.stack.ensure_source(self.MOVE)
+        self.handles.ensure_source(self.MOVE)
         self.assertTrue(self.table(names.source(
             self.MOVE.shadow_id)).startswith('0 %d linear' % self.SECTORS))
 
     def test_clone(self):
-        self.stack.ensure_clone(self.MOVE, '/dev/sdb')
+        self.clones.ensure_clone(self.MOVE, '/dev/sdb')
         self.assertTrue(self.table(names.clone(
             self.MOVE.shadow_id)).startswith('0 %d clone' % self.SECTORS))
 
     def test_handle_on_clone(self):
-        self.stack.ensure_handle_on_clone(
+        self.handles.ensure_handle_on_clone(
             dataclasses.replace(self.MOVE, volume_gib=2))
         first, second = self.table(names.handle(
             self.MOVE.volume_id)).splitlines()
@@ -487,7 +487,7 @@ class StackTest(storage_case.Case):
             '%d %d linear' % (self.SECTORS, GIB // 512)))
 
     def test_handle_on_lv(self):
-        self.stack.ensure_handle_on_lv(
+        self.handles.ensure_handle_on_lv(
             self.MOVE.volume_id, self.MOVE.source_lv, BODY)
         self.assertEqual('0 %d linear' % self.SECTORS, self.table(
             names.handle(self.MOVE.volume_id)).rpartition(' /')[0])

@@ -18,6 +18,7 @@ from tests.helpers.ended_move_case import A
 from tests.helpers.ended_move_case import B
 from tests.helpers.ended_move_case import Base
 from tests.helpers.ended_move_case import C
+from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import records
 from tests.world import stack
@@ -156,14 +157,14 @@ class RemainsTest(Base):
     @staticmethod
     @contextlib.contextmanager
     def failing(node, name):
-        stack = node.node.stack._inner
-        call = getattr(stack, name)
+        owner = storage_parts.of(node.node, name)._inner
+        call = getattr(owner, name)
 
         def fails(*_args):
             raise exceptions.CommandFailed(command=name, code=5, stderr='')
-        setattr(stack, name, fails)
+        setattr(owner, name, fails)
         yield
-        setattr(stack, name, call)
+        setattr(owner, name, call)
 
     def test_one_that_fails_does_not_stop_the_rest(self):
         world, volume, expected = self.begin()
@@ -176,18 +177,18 @@ class RemainsTest(Base):
             lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
         world.pool = 'pool'
         first, _second = self.remains(world, volume)
-        remove_lv = b.node.stack._inner.remove_lv
+        remove_lv = b.node.lvm._inner.remove_lv
 
         def fails(name):
             if name == first.destination_lv:
                 raise exceptions.CommandFailed(
                     command='lvremove', code=5, stderr='')
             return remove_lv(name)
-        b.node.stack._inner.remove_lv = fails
+        b.node.lvm._inner.remove_lv = fails
         self.assertRaises(exceptions.CommandFailed, b.reconciler.converge,
                           volume.id)
         self.assertEqual([first], self.remains(world, volume))
-        b.node.stack._inner.remove_lv = remove_lv
+        b.node.lvm._inner.remove_lv = remove_lv
         world.settle()
         self.check(world, volume, expected)
 
@@ -201,7 +202,7 @@ class RemainsTest(Base):
         world.pool = 'pool'
         failed, = self.remains(world, volume)
         with b.lock(volume.id):
-            b.sim_stack.ensure_handle_on_lv(
+            b.sim_handles.ensure_handle_on_lv(
                 volume.id, 'volume-other', worlds.GIB)
             cleanup.take_down(b.node, failed)
         self.assertEqual({'below': 'volume-other'},
@@ -344,7 +345,7 @@ class StrayMetadataTest(Base):
 
     def test_left_while_it_is_used(self):
         """By what an operator has built by hand, say."""
-        found = self.node.sim_stack.survey()
+        found = self.node.sim_handles.survey()
         self.assertEqual([self.SHADOW], [*found.stray_metadata()])
         used = dataclasses.replace(found, lvs={
             name: dataclasses.replace(lv, opened=True)
@@ -368,7 +369,7 @@ class StrayMetadataTest(Base):
 
     def test_one_that_fails_stops_nothing(self):
         with mock.patch.object(
-                stack.SimStack, 'remove_lv', autospec=True,
+                stack.SimLvm, 'remove_lv', autospec=True,
                 side_effect=RuntimeError('no daemon')):
             self.check(True)
         self.check(False)

@@ -234,12 +234,12 @@ class LiveMoveOfServedTest(testtools.TestCase):
         node.volumes.volume.return_value = self.row
         node.moves.move_of.return_value = self.move
         node.moves.pending_cleanups.return_value = []
-        present = node.stack.survey.return_value
+        present = node.handles.survey.return_value
         present.metadata.return_value = None
         present.is_handle_foreign.return_value = False
-        node.stack.devices.return_value = {names.handle(V): dm_tables.Device(
+        node.handles.devices.return_value = {names.handle(V): dm_tables.Device(
             names.handle(V), 'u', '253:1', 1, False, '')}
-        node.stack.clone_status.return_value = dm_tables.CloneStatus(
+        node.clones.clone_status.return_value = dm_tables.CloneStatus(
             128, 1, 9, 0, 4, 0, False, 'rw')
         node.is_at.side_effect = (
             lambda connector, at: at.startswith(connector['host'] + '@'))
@@ -341,7 +341,7 @@ class AtHomeTest(testtools.TestCase):
         self.attach(attachment('b'))
         # One that was left behind holds the handle, too.
         with self.a.lock(self.row.id):
-            self.a.sim_stack.ensure_handle_on_lv(
+            self.a.sim_handles.ensure_handle_on_lv(
                 self.row.id, 'volume-' + self.row.id, worlds.GIB)
         for node in (self.a, self.b):
             self.offer(node)

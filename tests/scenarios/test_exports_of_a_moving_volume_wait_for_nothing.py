@@ -19,6 +19,7 @@ from tests.helpers.deferred_case import C
 from tests.helpers.deferred_case import Following
 from tests.helpers.deferred_case import unreachable
 from tests.helpers import reconcile_case
+from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import iscsi
@@ -62,7 +63,7 @@ class OrderTest(reconcile_case.Base):
         """Nor does the look at handles of volumes that are elsewhere."""
         handle = names.handle(self.volume_id)
         with self.a.lock(self.volume_id):
-            self.a.node.stack.ensure_handle_on_lv(
+            self.a.node.handles.ensure_handle_on_lv(
                 self.volume_id, 'volume-' + self.volume_id, worlds.GIB)
         self.assertIn(handle, self.a.devices)
         with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
@@ -70,7 +71,7 @@ class OrderTest(reconcile_case.Base):
         each.assert_not_called()
 
     def test_one_that_fails_stops_no_other(self):
-        with mock.patch.object(stack.SimStack, 'ensure_source',
+        with mock.patch.object(stack.SimHandles, 'ensure_source',
                                side_effect=exceptions.MissingData(
                                    what='LV', volume='v', host='h')):
             self.a.reconciler.converge_node(moves=False)
@@ -127,7 +128,7 @@ class ArrivedTest(deferred_case.Case):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-        self.cut_at(home, stack.SimStack, name)
+        self.cut_at(home, storage_parts.simulated(name), name)
         self.assertEqual(set(), home.remote)
         return guest, home
 
@@ -147,7 +148,7 @@ class ArrivedTest(deferred_case.Case):
     def test_served_whatever_keeps_it_from_its_end(self):
         guest, home = self.stop_at('remove_clone')
         with mock.patch.object(
-                stack.SimStack, 'remove_clone',
+                stack.SimClones, 'remove_clone',
                 side_effect=exceptions.CommandFailed(
                     command='dmsetup', code=1, stderr='busy')):
             self.assertRaises(exceptions.CommandFailed,
@@ -174,10 +175,10 @@ class ArrivedTest(deferred_case.Case):
                 'encryption_key_id': 'key'}:
             guest = deferred_case.Guest(**more)
             home = guest.nodes[B]
-            self.cut_at(home, stack.SimStack, 'remove_clone')
+            self.cut_at(home, stack.SimClones, 'remove_clone')
             guest.node = None
             with mock.patch.object(
-                    stack.SimStack, 'remove_clone',
+                    stack.SimClones, 'remove_clone',
                     side_effect=exceptions.CommandFailed(
                         command='dmsetup', code=1, stderr='busy')):
                 home.reconciler.converge_node()
@@ -203,7 +204,7 @@ class ArrivedTest(deferred_case.Case):
         def fail(*_which):
             home.stop(power=False)
             raise worlds.Stopped(home)
-        with mock.patch.object(stack.SimStack, 'remove_clone', fail):
+        with mock.patch.object(stack.SimClones, 'remove_clone', fail):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
                     home.reconciler.converge_node()
@@ -248,7 +249,7 @@ class SourceInUseTest(deferred_case.Case):
         def stop(*_which):
             here.stop(power=power)
             raise worlds.Stopped(here)
-        with mock.patch.object(stack.SimStack, 'follow_onto_clone', stop):
+        with mock.patch.object(stack.SimHandles, 'follow_onto_clone', stop):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
                     before.reconciler.converge_node()

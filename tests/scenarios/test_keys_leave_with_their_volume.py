@@ -105,7 +105,7 @@ class KeysTest(encrypted_attach_case.Case):
                     command='x', seconds=1)):
             self.assertRaises(
                 exceptions.CommandTimeout, devices.forget, self.b.node,
-                self.b.node.stack.survey(), self.volume.id)
+                self.b.node.handles.survey(), self.volume.id)
         self.assertEqual({}, self.b.disk.passed)
 
 
@@ -117,8 +117,8 @@ class LeftTest(encrypted_attach_case.Case):
 
     def drop_without_lv(self, move):
         with mock.patch.object(
-                stack.SimStack, 'number_of', return_value=''), (
-                mock.patch.object(stack.SimStack, 'lvs', return_value={})), (
+                stack.SimLvm, 'number_of', return_value=''), (
+                mock.patch.object(stack.SimLvm, 'lvs', return_value={})), (
                 self.a.lock(self.volume.id)):
             source.drop_handle(self.a.node, move)
 
@@ -127,7 +127,7 @@ class LeftTest(encrypted_attach_case.Case):
         move = self.left()
         nothing = dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')
-        with mock.patch.object(stack.SimStack, 'devices', return_value={
+        with mock.patch.object(stack.SimHandles, 'devices', return_value={
                 self.handle: nothing}):
             self.drop_without_lv(move)
         self.assertIn(self.handle, self.a.devices)
@@ -202,7 +202,7 @@ class BootTest(encrypted_attach_case.Case):
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
             outcome, = upkeep.unlock(
-                self.a.sim_stack, {}, crypt.SimCrypt(self.a),
+                self.a.sim_lvm, self.a.sim_handles, {}, crypt.SimCrypt(self.a),
                 crypt.SimKeys(self.a), 9)
         self.assertEqual((upkeep.OPENED, ''),
                          (outcome.state, outcome.problem))

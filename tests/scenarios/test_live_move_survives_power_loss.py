@@ -234,13 +234,13 @@ class LiveMoveTest(move_case.Base):
         m, move = self.started()
         m.switch()
         m.write(2, 'new')
-        asked = m.b.node.stack._inner.clone_status
+        asked = m.b.node.clones._inner.clone_status
 
         def fails_then(shadow_id):
-            m.b.node.stack._inner.clone_status = lambda _shadow_id: (
+            m.b.node.clones._inner.clone_status = lambda _shadow_id: (
                 dm_tables.parse_clone_status('0 8 clone Fail'))
             return asked(shadow_id)
-        m.b.node.stack._inner.clone_status = fails_then
+        m.b.node.clones._inner.clone_status = fails_then
         with m.b.lock(m.id):
             self.assertEqual(1, destination.written_regions(m.b.node, move))
 

@@ -232,7 +232,8 @@ class OwnKeyTest(Case):
             self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
                 luks=self.a.node.crypt.uuid(each.id), key=self.old)}
         found = {each.volume_id: each for each in upkeep.unlock(
-            self.a.node.stack, {}, self.a.node.crypt._inner,
+            self.a.node.lvm, self.a.node.handles, {},
+            self.a.node.crypt._inner,
             self.a.node.keys, 9)}
         self.assertEqual('', found[newborn.id].problem)
         self.assertEqual({newborn.id: 'opened', thief.id: 'locked'}, {
@@ -295,7 +296,7 @@ class OwnKeyTest(Case):
         node = self.a.node
         reencrypt.start(node, self.volume.id, reencrypt.Wish())
         self.assertEqual((self.volume.id, self.old), upkeep.noted_on_body(
-            node.stack.survey(), self.volume.id))
+            node.handles.survey(), self.volume.id))
 
     def test_backup_while_the_key_manager_is_away(self):
         """By the key that was proven before."""
@@ -347,7 +348,7 @@ class LateKeyTest(ReencryptedCase):
         """Return what "status" and "verify" say of the shared secret."""
         node = self.a.node
         with node.lock(newborn.id):
-            node.stack.ensure_handle_on_lv(
+            node.handles.ensure_handle_on_lv(
                 newborn.id, newborn.name, rows.body_bytes(newborn))
         problems = ''.join(
             each['problem'] for each in headers.verify(node, newborn.id)
@@ -400,7 +401,7 @@ class LateKeyTest(ReencryptedCase):
                                side_effect=self.AWAY):
             self.look()
         with node.lock(newborn.id):
-            node.stack.ensure_handle_on_lv(
+            node.handles.ensure_handle_on_lv(
                 newborn.id, newborn.name, rows.body_bytes(newborn))
             node.crypt.open(newborn.id, self.world.secrets.kept[self.old][1])
             rotate.give_own_key_late(node, newborn.id)
@@ -577,7 +578,7 @@ class RoomTest(ReencryptedCase):
         checked = []
 
         def check(node, volume):
-            self.assertIn(nodes.FREE_SPACE, node.stack._node.held)
+            self.assertIn(nodes.FREE_SPACE, node.lvm._node.held)
             checked.append(volume.id)
             if not room:
                 raise encryption_exceptions.NoRoomToReencrypt(

@@ -32,6 +32,7 @@ from tests.helpers.cinder_case import B
 from tests.helpers.cinder_case import Base
 from tests.helpers.cinder_case import ELSEWHERE
 from tests.helpers.cinder_case import STOCK
+from tests.helpers import storage_parts
 
 #: What each phase of a move needs to come about; None is the commit.
 LIVE, COLD = Event.LIVE_MOVE_BEGUN, Event.MOVE_BEGUN
@@ -144,19 +145,19 @@ class SwappedByNovaTest(Base):
                                          thin=True)
 
     def survey(self, home):
-        """The destination's stack: handle, clone, LV."""
+        """The destination's handle, clone and LV."""
         def device(name, number, table):
             return dm_tables.Device(name, 'u', number, 0, False, table)
         handle = names.handle(self.row.id)
         clone = names.clone(self.moving.shadow_id)
         lvs = {self.deleted.name: self.lv(
-            self.deleted.name, home.service.stack.group)}
-        home.service.stack.survey.return_value = survey.Survey(
+            self.deleted.name, home.service.lvm.group)}
+        home.service.node.handles.survey.return_value = survey.Survey(
             lvs,
             {handle: device(handle, '9:3', '0 1 linear 9:2 0'),
              clone: device(clone, '9:2', '0 1 clone 9:0 9:1 9:4')})
-        home.service.stack.lvs.return_value = lvs
-        home.service.stack.devices.return_value = {}
+        home.service.lvm.lvs.return_value = lvs
+        home.service.node.handles.devices.return_value = {}
         home.service.node.exports.opens_in_vain.return_value = False
 
     def test_the_copy_ends_with_the_row_that_is_deleted(self):
@@ -164,23 +165,22 @@ class SwappedByNovaTest(Base):
         home = self.driver(B)
         self.survey(home)
         home.delete_volume(self.deleted)
-        stack = home.service.stack
         self.assertEqual([
             mock.call.remove_handle(self.row.id),
             mock.call.remove_clone(self.moving.shadow_id),
             mock.call.remove_lv(self.deleted.name),
             mock.call.remove_lv(names.metadata_lv(self.moving.shadow_id))], [
-                call for call in stack.mock_calls
+                call for call in storage_parts.calls(home.storage)
                 if call[0].startswith('remove')
                 and call[0] != 'remove_served'])
         home.service.node.sessions.detach.assert_called_once_with(mock.ANY)
         home.service.node.peers.converge_soon.assert_called_once_with(
             A, self.row.id)
         source = self.driver(A)
-        source.service.stack.lvs.return_value = {
+        source.service.lvm.lvs.return_value = {
             self.moving.source_lv: self.lv(self.moving.source_lv)}
         source.service.reconciler.converge(self.row.id)
-        source.service.stack.remove_lv.assert_called_once_with(
+        source.service.lvm.remove_lv.assert_called_once_with(
             self.moving.source_lv)
         self.assertFalse(self.moves.is_move(self.moving.shadow_id))
         self.assertEqual(STOCK + '#x', self.volume().host)
@@ -206,14 +206,15 @@ class SwappedByNovaTest(Base):
         node = dataclasses.replace(home.service.node, lock=lock)
         self.assertRaises(exception.VolumeIsBusy, callers.delete, node,
                           self.deleted)
-        self.assertEqual([], [call for call in home.service.stack.mock_calls
-                              if call[0].startswith('remove')])
+        self.assertEqual([], [
+            call for call in storage_parts.calls(home.storage)
+            if call[0].startswith('remove')])
 
     def test_while_it_is_open_it_is_busy(self):
         self.useFixture(fixtures.MockPatchObject(delete, 'CLOSING', 0))
         home = self.driver(B)
         self.survey(home)
-        home.service.stack.devices.return_value = {
+        home.service.node.handles.devices.return_value = {
             names.handle(self.row.id): dm_tables.Device(
                 'n', 'u', '9:3', 1, False, '')}
         self.assertRaises(exception.VolumeIsBusy, callers.delete,

@@ -28,6 +28,7 @@ from tests.helpers import callers
 from tests.helpers import captured
 from tests.helpers import rotate_case
 from tests.helpers import specs
+from tests.helpers import storage_parts
 from tests.helpers import uncommitted_case
 from tests.world import crypt
 
@@ -65,7 +66,7 @@ class OrderTest(testtools.TestCase):
                              (cleanup, 'withdraw_above')):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
-            self.step(self.node.stack, name)
+            self.step(storage_parts.of(self.node, name), name)
         manage._leave(self.node, mock.MagicMock())
         self.assertEqual(
             ['_check_free', 'stop_serving', 'users', 'withdraw_above',
@@ -89,7 +90,7 @@ class OrderTest(testtools.TestCase):
 
     def copy(self):
         for module, name in ((migrate, '_check_handle'),
-                             (cleanup, 'take_down'), (self.node.stack,
+                             (cleanup, 'take_down'), (self.node.lvm,
                                                       'create_lv')):
             self.step(module, name)
         self.step(migrate, '_migrated', mock.Mock(volume_attachment=[]))
@@ -141,7 +142,7 @@ class OrderTest(testtools.TestCase):
             name for name, *_what in change.method_calls])
 
     def test_nothing_was_adopted(self):
-        self.node.stack.lvs.return_value = {}
+        self.node.lvm.lvs.return_value = {}
         self.assertIs(False, manage.give_back(self.node, 'volume', 'v'))
 
     def test_peers_are_answered(self):

@@ -23,6 +23,7 @@ from cinder_localclone.moves import source as at_source
 from tests.helpers import attach_case
 from tests.helpers import deferred_case
 from tests.helpers import encrypted_attach_case
+from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import stack
@@ -32,7 +33,7 @@ A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 def opened_by_a_boot(here):
     return [each.volume_id for each in boot_plan.encrypted(
-        survey.Survey(here.sim_stack.lvs(), {}), upkeep.noted_of(
+        survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_passes()))]
 
 
@@ -43,12 +44,12 @@ class RecordTest(deferred_case.Case):
     """
 
     def cut(self, guest, at):
-        """Power fails on A at a call of its stack, and on B afterwards.
+        """Power fails on A at a call of its storage, and on B afterwards.
 
         :param at: its name
         """
         here, before = guest.nodes[A], guest.nodes[B]
-        real, records = getattr(stack.SimStack, at), {}
+        real, records = getattr(storage_parts.simulated(at), at), {}
 
         def last(this, *args):
             if at == 'follow_onto_clone':  # after it
@@ -80,7 +81,7 @@ class RecordTest(deferred_case.Case):
 
         def restored_by_a_boot():
             own = {local.volume_id for local in boot_plan.plan(
-                survey.Survey(here.sim_stack.lvs(), {})) if not local.reason}
+                survey.Survey(here.sim_lvm.lvs(), {})) if not local.reason}
             return own | set(here.node.sessions.recorded_passes())
         self.assertEqual({guest.id}, restored_by_a_boot())
         self.look(guest, here)
@@ -94,7 +95,7 @@ class UnsettledTest(deferred_case.Case):
         super().setUp()
         guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         here, real = guest.nodes[A], crypt.SimCrypt.mark
-        self.before = here.sim_stack.survey()
+        self.before = here.sim_handles.survey()
         guest.attach(A)
         guest.detach(B)
 
@@ -125,7 +126,7 @@ class UnsettledTest(deferred_case.Case):
         self.assertNotEqual(old, self.keys())
         self.assertEqual(1, len(self.keys()))
         known = upkeep.known(
-            survey.Survey(self.here.sim_stack.lvs(), {}), upkeep.noted_of(
+            survey.Survey(self.here.sim_lvm.lvs(), {}), upkeep.noted_of(
                 self.here.node.crypt,
                 self.here.node.sessions.recorded_passes()))
         self.assertEqual(rows.recorded(self.guest.volume).key,
@@ -245,7 +246,7 @@ class StaleNoteTest(UnsettledTest):
 
     def test_settled_since_it_was_listed(self):
         here, guest = self.here, self.guest
-        listed = here.sim_stack.survey()      # converge_node: noted yet
+        listed = here.sim_handles.survey()      # converge_node: noted yet
         here.reconciler.converge_moves()      # other loop: settled
         self.assertEqual({}, here.disk.passed)
         guest.detach(A)                       # closed
@@ -279,7 +280,7 @@ class RecordGoesTest(UnsettledTest):
 
         def settle(*args, **more):
             settled = real(*args, **more)
-            here.sim_stack.ensure_handle_on_lv(
+            here.sim_handles.ensure_handle_on_lv(
                 volume.id, volume.name, rows.body_bytes(volume), swaps=False)
             return settled
         with mock.patch.object(devices, 'settle_note', settle):
@@ -293,8 +294,8 @@ class RecordGoesTest(UnsettledTest):
         here.passed[guest.id] = B
         handle = dm_tables.Device(guest.handle, 'u', '253:9', 0, False,
                                   '0 1 linear 253:8 0')
-        with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
-                mock.patch.object(stack.SimStack, 'devices',
+        with mock.patch.object(stack.SimLvm, 'lvs', return_value={}), (
+                mock.patch.object(stack.SimHandles, 'devices',
                                   return_value={guest.handle: handle})):
             remote_attachment.look(here.node)
         self.assertEqual([guest.id],
@@ -321,7 +322,7 @@ class AwayTest(UnsettledTest):
         self.assertEqual(lv, guest.volume.name)
         self.assertIn(guest.id, [
             local.volume_id for local
-            in boot_plan.plan(here.sim_stack.survey()) if not local.reason])
+            in boot_plan.plan(here.sim_handles.survey()) if not local.reason])
         self.assertNotIn(names.AWAY, here.disk.tags[lv])
 
 
@@ -348,7 +349,7 @@ class NoteKeyTest(encrypted_attach_case.Case):
                 self.serve(attach_case.ON_A)
         self.a.dead = False
         known = upkeep.known(survey.Survey(
-            self.a.sim_stack.lvs(), {}), {})
+            self.a.sim_lvm.lvs(), {}), {})
         self.assertIn(self.volume.id, known)
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
 

@@ -57,14 +57,14 @@ FAULTS = {
         'volumes.snapshots', 'take',
         'node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))\n'
-        '            node.stack.create_snapshot('
+        '            node.lvm.create_snapshot('
         'snapshot_id, volume.name, volume.id)',
-        'node.stack.create_snapshot(snapshot_id, volume.name, volume.id)\n'
+        'node.lvm.create_snapshot(snapshot_id, volume.name, volume.id)\n'
         '            node.snapshots.locate(\n'
         '                snapshot_id, node.host, rows.recorded(volume))'),
     'check removed: a volume is made once': (
         'volumes.uncommitted', 'being_created',
-        'if row.name in node.stack.lvs():', 'if False:'),
+        'if row.name in node.lvm.lvs():', 'if False:'),
     'stale row: the home that Cinder writes': (
         'volumes.homes', 'correct',
         'volume.id not in node.volumes.misplaced(node.host)', 'True'),
@@ -78,33 +78,33 @@ FAULTS = {
         '            for each in unsaid)'),
     'recorded before done: hydration may begin': (
         'moves.source', 'source_released',
-        'node.stack.flush_handle(move.volume_id)\n'
+        'node.handles.flush_handle(move.volume_id)\n'
         '    released = node.moves.advance('
         'move, state.Event.SOURCE_DETACHED)',
         'released = node.moves.advance(move, state.Event.SOURCE_DETACHED)\n'
         '    rpc.cast(move.destination, peers.converge, node,'
         ' move.volume_id)\n'
-        '    node.stack.flush_handle(move.volume_id)'),
+        '    node.handles.flush_handle(move.volume_id)'),
     'recorded before done: the source may go': (
         'moves.destination', 'RemoveClone.execute',
-        'self._node.stack.remove_clone(completing.shadow_id)\n'
+        'self._node.clones.remove_clone(completing.shadow_id)\n'
         '    self._node.sessions.detach(completing)\n'
-        '    self._node.stack.remove_lv('
+        '    self._node.lvm.remove_lv('
         'names.metadata_lv(completing.shadow_id))\n'
         '    self._node.moves.advance('
         'completing, state.Event.DRAINED)',
         'self._node.moves.advance(completing, state.Event.DRAINED)\n'
-        '    self._node.stack.remove_clone(completing.shadow_id)\n'
+        '    self._node.clones.remove_clone(completing.shadow_id)\n'
         '    self._node.sessions.detach(completing)\n'
-        '    self._node.stack.remove_lv('
+        '    self._node.lvm.remove_lv('
         'names.metadata_lv(completing.shadow_id))'),
     'recorded before done: all is copied': (
         'moves.destination', 'MarkHydrated.execute',
-        'self._node.stack.flush_handle(move.volume_id)\n'
+        'self._node.handles.flush_handle(move.volume_id)\n'
         '    return self._node.moves.advance('
         'move, state.Event.HYDRATED)',
         'found = self._node.moves.advance(move, state.Event.HYDRATED)\n'
-        '    self._node.stack.flush_handle(move.volume_id)\n'
+        '    self._node.handles.flush_handle(move.volume_id)\n'
         '    return found'),
     'recorded before done: end of a move': (
         'moves.cleanup', 'take_down',
@@ -112,20 +112,20 @@ FAULTS = {
         '    return\n    if move.committed:'),
     'flush left out: before a move': (
         'moves.source', 'Flush.execute',
-        'self._node.stack.flush_handle(volume.id)', 'pass'),
+        'self._node.handles.flush_handle(volume.id)', 'pass'),
     'flush left out: a live move\'s source': (
         'moves.source', 'source_released',
-        'node.stack.flush_handle(move.volume_id)', 'pass'),
+        'node.handles.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a copy is complete': (
         'moves.destination', 'MarkHydrated.execute',
-        'self._node.stack.flush_handle(move.volume_id)', 'pass'),
+        'self._node.handles.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a snapshot': (
-        'volumes.snapshots', 'at_home', 'node.stack.flush_handle(volume_id)',
+        'volumes.snapshots', 'at_home', 'node.handles.flush_handle(volume_id)',
         'pass'),
     'flush left out: source of a volume that follows': (
         'moves.destination', '_put_on_clone',
-        'node.stack.follow_onto_clone(move, source)',
-        'node.stack.follow_onto_clone(move, "")'),
+        'node.handles.follow_onto_clone(move, source)',
+        'node.handles.follow_onto_clone(move, "")'),
     'wait removed: source still open': (
         'moves.source', 'CheckClosed.execute',
         'devices.ensure_closed(self._node, volume.id)', 'pass'),
@@ -147,13 +147,13 @@ FAULTS = {
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
     'check removed: complete without its source': (
         'moves.destination', 'is_complete_alone',
-        'if not node.stack.clone_status(move.shadow_id).finished:',
+        'if not node.clones.clone_status(move.shadow_id).finished:',
         'if False:'),
     'order: metadata goes before its LV': (
         'moves.cleanup', 'remove_stack',
         'discard_lv(node, move.destination_lv)\n'
-        '    node.stack.remove_lv(names.metadata_lv(move.shadow_id))',
-        'node.stack.remove_lv(names.metadata_lv(move.shadow_id))\n'
+        '    node.lvm.remove_lv(names.metadata_lv(move.shadow_id))',
+        'node.lvm.remove_lv(names.metadata_lv(move.shadow_id))\n'
         '    discard_lv(node, move.destination_lv)'),
     'order: committed though begun before': (
         'moves.source', 'abandon_interrupted',

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated nodes that can stop dead before or after any effect.
 
-Stack, records, exports, sessions and peers stand behind the interfaces of the
-real ones; the flows, the reconciler and the state machine are the real code.
+LVs, handles, clones, exports, sessions, records and peers stand behind the
+interfaces of the real ones; the flows, the reconciler and the state machine
+are the real code.
 A volume has a few regions, each one value. A node that loses power loses its
 devices, sessions and exports and what its disk has not flushed; it keeps its
 LVs. A service that is killed loses only what it was about to do.
@@ -29,13 +30,15 @@ from tests.world.records import SimDecommission
 from tests.world.records import SimInterrupted
 from tests.world.records import SimMoves
 from tests.world.records import SimQueue
-from tests.world.stack import SimStack
+from tests.world.stack import SimClones
+from tests.world.stack import SimHandles
+from tests.world.stack import SimLvm
 from tests.world.tops import FORMATTED
 from tests.world.tops import HEADER
 from tests.world.tops import Nova
 
 __all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
-           'Nova', 'REGIONS', 'SimDecommission', 'SimExports',
-           'SimInterrupted', 'SimMoves', 'SimNode', 'SimPeers', 'SimQueue',
-           'SimSessions', 'SimStack', 'Stopped', 'World', 'ZERO', 'extend',
-           'plain_flows')
+           'Nova', 'REGIONS', 'SimClones', 'SimDecommission', 'SimExports',
+           'SimHandles', 'SimInterrupted', 'SimLvm', 'SimMoves', 'SimNode',
+           'SimPeers', 'SimQueue', 'SimSessions', 'Stopped', 'World', 'ZERO',
+           'extend', 'plain_flows')

@@ -13,6 +13,7 @@ import json
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import pinning
 from cinder_localclone.core import pins
@@ -207,8 +208,8 @@ class SimKeys:
         return self._ask(key).kept[key][1]
 
 
-class SimCrypt:
-    """:class:`cinder_localclone.storage.cryptsetup.Cryptsetup` of a node."""
+class SimCrypt(crypt_interfaces.Crypt):
+    """Headers and crypt devices of a simulated node."""
 
     def __init__(self, node):
         self.node = node
@@ -473,7 +474,7 @@ class SimCrypt:
 
     def opened(self, volume_id):
         name = names.crypt(volume_id)
-        return self.node.node.stack.devices([name]).get(name)
+        return self.node.node.handles.devices([name]).get(name)
 
     def _open_authenticated(self, volume_id, otherwise):
         """Two devices; to open it writes to it, so nobody else may have it."""

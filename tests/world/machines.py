@@ -29,10 +29,12 @@ from cinder_localclone.core import names
 from cinder_localclone.service import assembly
 from cinder_localclone.service import directory
 from cinder_localclone.service import options
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
 from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage import handles
 from cinder_localclone.storage import iscsi_initiator
 from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import dm_control
@@ -395,8 +397,9 @@ class Machines(fixtures.Fixture):
     def _assemble(self, host, sim):
         db = records.database(sim)
         services: typing.Any = Counted(self, db.services)
-        stacks = clone.Stack(GROUP, POOL if self.thin else None, GROUP, 30,
-                             host)
+        lvm = logical_volumes.Lvm(
+            GROUP, POOL if self.thin else None, GROUP, 30, host)
+        own_handles = handles.Handles(lvm)
         calls = Peers(self, sim)
         where = directory.Directory(host, services, calls)
         sim.node = dataclasses.replace(
@@ -405,17 +408,19 @@ class Machines(fixtures.Fixture):
             snapshots=Counted(self, db.snapshots),
             attachments=Counted(self, records.SimAttachments(sim)),
             services=services, queue=Counted(self, db.queue),
-            stack=stacks, peers=calls, is_at=where.is_at,
+            lvm=lvm, handles=own_handles,
+            clones=clones.Clones(lvm, own_handles), peers=calls,
+            is_at=where.is_at,
             crypt=cryptsetup.Cryptsetup(GROUP, 30),
             clear=lambda lv, size: None,
             exports=iscsi_target.Exports(PREFIX, '192.0.2.' + str(
                 len(self.services)), 3260, host),
             sessions=iscsi_initiator.Sessions(30, 30, host))
         reconciler = reconcile.Reconciler(sim.node)
-        stacks._block = 512  # as the service has found it when it started
-        stacks._extent = 4 << 20
+        lvm._block = 512  # as the service has found it when it started
+        lvm._extent = 4 << 20
         self.services[host] = assembly.Service(
-            'l', sim.node, stacks, reconciler,
+            'l', sim.node, lvm, reconciler,
             connect.Connections(reconciler, where.find), [], 'iqn.i',
             block=512)
         self.answers[host] = callers.Answers(self.services[host])
@@ -483,8 +488,8 @@ class Machines(fixtures.Fixture):
         volume = self.world.row(host, size=size, status='available')
         node = self.services[host].node
         with self.at(host):
-            node.stack.create_lv(volume.name, size * GIB, volume.id)
-            node.stack.ensure_handle_on_lv(
+            node.lvm.create_lv(volume.name, size * GIB, volume.id)
+            node.handles.ensure_handle_on_lv(
                 volume.id, volume.name, size * GIB)
         return volume
 

@@ -164,7 +164,7 @@ class World(images.WorldImages):
         if volume.encryption_key_id:
             node.lvs[volume.name][0] = tops.HEADER
         with node.lock(volume.id):
-            node.sim_stack.ensure_handle_on_lv(
+            node.sim_handles.ensure_handle_on_lv(
                 volume.id, volume.name, size)
         return volume
 
@@ -293,7 +293,6 @@ class SimNode:
     #: What makes each effect of a room a moment.
     ACTING = staticmethod(effects.acting)
     EXPORTS = iscsi.SimExports
-    STACK = stack.SimStack
     SERVICES = records.SimServices
 
     def __post_init__(self) -> None:
@@ -310,7 +309,11 @@ class SimNode:
         """A process of its service, which knows nothing yet."""
         self.world.forgotten.discard(self.host)
         acting = self.ACTING
-        self.sim_stack = acting(self, self.STACK(self))
+        lvm = stack.SimLvm(self)
+        handles = stack.SimHandles(self, lvm)
+        self.sim_lvm = acting(self, lvm)
+        self.sim_handles = acting(self, handles)
+        self.sim_clones = acting(self, stack.SimClones(self, lvm, handles))
         db = self.make_database()
         self.node = Node(
             host=self.host, moves=acting(self, db.moves),
@@ -323,11 +326,13 @@ class SimNode:
             crypt=acting(self, crypt.SimCrypt(self)),
             keys=acting(self, crypt.SimKeys(self)),
             runner=acting(self, reencryption.SimRunner(self)),
-            stack=self.sim_stack, exports=acting(self, self.sim_exports),
+            lvm=self.sim_lvm, handles=self.sim_handles,
+            clones=self.sim_clones,
+            exports=acting(self, self.sim_exports),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=self.make_peers(),
             geometry=GEOMETRY, lock=lambda name: self.lock(name),
-            try_lock=self.try_lock, clear=self.sim_stack.clear,
+            try_lock=self.try_lock, clear=self.sim_lvm.clear,
             is_at=lambda connector, host: host.startswith(
                 connector['host']), compare_wait=self.COMPARE_WAIT)
         self.reconciler = reconcile.Reconciler(self.node)
@@ -378,6 +383,13 @@ class SimNode:
         if self.dead:
             raise effects.Stopped(self)
 
+    def flush_source(self, move, disk):
+        """Flush what was written to the source of a move to this node."""
+        source = self.world.nodes[self.sessions[disk]]
+        self.world.insist(disk == move.shadow_id, 'another disk is flushed')
+        self.world.insist(not source.is_away, 'a flush that hangs')
+        source.disk.flush(move.source_lv)
+
     def stop(self, power):
         self.dead = True
         self.reconciler.comparison.memory = refill.Memory()
@@ -398,7 +410,7 @@ class SimNode:
     def _check_boot(self):
         """A boot gives out by itself nothing that is not all there."""
         for local in boot_plan.plan(survey.Survey(
-                stack.SimStack(self).lvs(), {})):
+                stack.SimLvm(self).lvs(), {})):
             row = self.world.volumes.get(local.volume_id)
             if local.move is None and not local.reason and not (
                     row and row.status == 'creating'

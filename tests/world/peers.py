@@ -57,11 +57,11 @@ class SimPeers(rpc.Calls):
         return {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
-            'doomed': sum(lv.size for lv in other.sim_stack.lvs().values()
+            'doomed': sum(lv.size for lv in other.sim_lvm.lvs().values()
                           if names.is_doomed(lv.name)),
             'sparse': bool(other.world.pool),
             'block': other.block,
-            'room': dataclasses.asdict(other.sim_stack.free_space())}
+            'room': dataclasses.asdict(other.sim_lvm.free_space())}
 
 
 def _sending(name):

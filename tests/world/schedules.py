@@ -219,7 +219,7 @@ def check_expected(world):
             found = node.make_database()
             move = found.moves.move_of(volume.id)
             home = volume.host.partition('#')[0]
-            present = node.sim_stack.survey()
+            present = node.sim_handles.survey()
             wanted = expected.expected(node.host, home, volume.name, move)
             if not expected.is_as(wanted, present, volume.id):
                 raise AssertionError(

@@ -35,7 +35,6 @@ from tests.world import nodes
 from tests.world import records
 from tests.world import reencryption
 from tests.world import scheduler as schedulers
-from tests.world import stack
 from tests.world import troubles
 
 #: How many messages a process knows again (_MsgIdCache of oslo.messaging).
@@ -303,13 +302,6 @@ class Exports(iscsi.SimExports):
             super()._insist_unread(shadow_id)
 
 
-class Stack(stack.SimStack):
-
-    def flush_disk(self, move, disk):
-        self.node.check_source(disk)
-        super().flush_disk(move, disk)
-
-
 class Client(rpc.Client):
     """The driver's client; what it sends is an actor on the other node."""
 
@@ -340,7 +332,7 @@ class Endpoint(endpoint.Endpoint):
         self.describe = self._describe
 
     def _describe(self, _context):
-        free = self._node.sim_stack.free_space()
+        free = self._node.sim_lvm.free_space()
         return {'host': self._node.host + '#p', 'addresses': [],
                 'initiator': 'i', 'problems': [], 'doomed': 0, 'time': 0,
                 'block': 512, 'sparse': bool(self._node.world.pool),
@@ -356,7 +348,6 @@ class Node(nodes.SimNode):
     _endpoint: typing.Any
     ACTING: typing.Any = staticmethod(_acting)
     EXPORTS: typing.Any = Exports
-    STACK: typing.Any = Stack
     SERVICES: typing.Any = Services
     #: What a process of its service is known by; None: there is none. And
     #: the one that was the last to have started to its end.
@@ -412,6 +403,10 @@ class Node(nodes.SimNode):
 
     def try_lock(self, name):
         return self.world.lock(self, name, 0)
+
+    def flush_source(self, move, disk):
+        self.check_source(disk)
+        super().flush_source(move, disk)
 
     # -- its process
 

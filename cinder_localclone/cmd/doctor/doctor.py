@@ -110,42 +110,42 @@ def _initiator(backend, how):
 def storage_checks(backend: backends.Backend) -> list[Finding]:
     """The volume groups and the thin pool."""
     from cinder_localclone.storage.privsep import lvm
-    stack = backend.stack()
-    wanted = {'volume_group': stack.group}
-    if stack.metadata_group != stack.group:
-        wanted['localclone_metadata_volume_group'] = stack.metadata_group
+    volumes = backend.lvm()
+    wanted = {'volume_group': volumes.group}
+    if volumes.metadata_group != volumes.group:
+        wanted['localclone_metadata_volume_group'] = volumes.metadata_group
     findings = checks.groups(wanted, lambda group: lvm.free(
         [group], backend.conf.localclone_command_timeout))
     if any(each.verdict == checks.FAIL for each in findings):
         return findings
-    lvs = stack.lvs()
-    findings += examine('changes of ' + stack.group, checks.changes,
-                        stack.group, lambda: stack.check_groups(lvs))
-    if stack.pool:
-        findings += checks.pool(stack.group, stack.pool, lvs)
-    if stack.pool in lvs:
-        findings += examine('thin pool transactions', _transactions, stack,
-                            stack.pool)
-    findings += examine('stripes', _stripes, backend, stack)
+    lvs = volumes.lvs()
+    findings += examine('changes of ' + volumes.group, checks.changes,
+                        volumes.group, lambda: volumes.check_groups(lvs))
+    if volumes.pool:
+        findings += checks.pool(volumes.group, volumes.pool, lvs)
+    if volumes.pool in lvs:
+        findings += examine('thin pool transactions', _transactions, volumes,
+                            volumes.pool)
+    findings += examine('stripes', _stripes, backend, volumes)
     findings += stuck.suspended(lvs) + stuck.doomed(
         lvs, backend.settings.sections())
-    if stack.pool in (None, *lvs):
+    if volumes.pool in (None, *lvs):
         findings += checks.metadata_space(
-            stack.metadata_group, stack.free_space().metadata)
+            volumes.metadata_group, volumes.free_space().metadata)
     return findings
 
 
-def _stripes(backend, stack):
+def _stripes(backend, volumes):
     from cinder_localclone.storage.privsep import lvm
     wanted = backend.conf.localclone_thick_stripes
     return stuck.stripes(
-        stack.group, wanted, bool(stack.pool), lambda: len(lvm.free_of_disks(
-            stack.group, stack.timeout)))
+        volumes.group, wanted, bool(volumes.pool), lambda: len(
+            lvm.free_of_disks(volumes.group, volumes.timeout)))
 
 
-def _transactions(stack, pool):
+def _transactions(volumes, pool):
     return stuck.transactions(
-        stack.group, pool, *stack.pool_transactions(pool))
+        volumes.group, pool, *volumes.pool_transactions(pool))
 
 
 def shared_checks(backend: backends.Backend) -> list[Finding]:
@@ -243,7 +243,7 @@ def _unknown_lvs(backend):
     """LVs tagged as those of volumes or snapshots that no record names."""
     volumes, snapshots = {}, {}
     with contextlib.suppress(exceptions.LocalCloneError):  # said by others
-        for name, lv in backend.stack().lvs().items():
+        for name, lv in backend.lvm().lvs().items():
             facts = names.facts(lv.tags)
             if not names.is_doomed(name):
                 volumes[name] = facts.get('volume')

@@ -148,16 +148,16 @@ class Database:
 
 def storage(backend: backends.Backend) -> Storage:
     """Ask LVM and device-mapper."""
-    stack = backend.stack()
-    present = stack.survey()
-    free, capacity = stack.space(present.lvs)
+    lvm, handles = backend.lvm(), backend.handles()
+    present = handles.survey()
+    free, capacity = lvm.space(present.lvs)
     reencrypted = {
         names.facts(lv.tags).get('volume', '')
         for lv in present.lvs.values() if names.REENCRYPTED in lv.tags}
     reencrypting, how_far = backends.reencryptions(reencrypted)
     return Storage(
-        present, free, capacity, stack.group, stack.pool,
-        stack.clone_statuses() if any(
+        present, free, capacity, lvm.group, lvm.pool,
+        backend.clones().clone_statuses() if any(
             map(names.shadow_of_clone, present.devices)) else {},
         reencrypting, how_far)
 

@@ -225,7 +225,9 @@ def recorded(timeout: float) -> list[str]:
 
 
 def _records(timeout: float) -> str:
-    return _iscsiadm('-m', 'node', timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    records: str = _iscsiadm('-m', 'node', timeout=timeout,
+                             ok=(_OK, _NO_SUCH_OBJECT))
+    return records
 
 
 def parse_targets(records: str) -> list[str]:

@@ -54,7 +54,7 @@ class Changes:
         self._turn = threading.Lock()
         #: Never changed, only replaced, by whoever has the turn: others look
         #: at it meanwhile.
-        self._hanging: dict[str, tuple[futures.Future, float]] = {}
+        self._hanging: dict[str, tuple[futures.Future[typing.Any], float]] = {}
 
     def make(self, what: str, change: Callable[[], _Result]) -> _Result:
         """Make a change, and wait for it.
@@ -78,7 +78,8 @@ class Changes:
         finally:
             self._turn.release()
 
-    def _still_hanging(self) -> dict[str, tuple[futures.Future, float]]:
+    def _still_hanging(self) -> dict[
+            str, tuple[futures.Future[typing.Any], float]]:
         return {name: (work, since) for name, (work, since)
                 in self._hanging.items() if not work.done()}
 
@@ -131,8 +132,9 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
             return function(*args, **kwargs)
         named = inspect.signature(function).bind(*args, **kwargs).arguments
         try:
-            return _changes.make(str(named['iqn'] or named['name']),
-                                 lambda: attempts(attempt))
+            result: _Result = _changes.make(
+                str(named['iqn'] or named['name']), lambda: attempts(attempt))
+            return result
         except stumbled as exc:
             raise exceptions.ExportFailed(reason=exc)
     return wrapped

@@ -135,14 +135,15 @@ def in_thread(act: Callable[[], _Result]) -> 'futures.Future[_Result]':
     return work
 
 
-def _work(work: futures.Future, act: Callable[[], typing.Any]) -> None:
+def _work(work: futures.Future[typing.Any], act: Callable[[], typing.Any]
+          ) -> None:
     try:
         work.set_result(act())
     except BaseException as exc:
         work.set_exception(exc)
 
 
-def has_ended(work: futures.Future, timeout: float) -> bool:
+def has_ended(work: futures.Future[typing.Any], timeout: float) -> bool:
     """Whether such work ends in time, however: it may raise a TimeoutError."""
     return work in futures.wait([work], timeout).done
 

@@ -27,6 +27,8 @@ discards takes them again only when its table is loaded anew.
 """
 
 import bisect
+from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import mmap
@@ -35,6 +37,7 @@ import signal
 import struct
 import sys
 import time
+import typing
 
 #: struct dm_ioctl: version[3], data_size, data_start, target_count,
 #: open_count, flags, event_nr, padding, dev, name, uuid, data.
@@ -77,18 +80,19 @@ class Device:
     :param control: /dev/mapper/control
     """
 
-    def __init__(self, control, name):
+    def __init__(self, control: typing.IO[bytes], name: str) -> None:
         self._control = control
         self._name = name
 
-    def _call(self, request, flags=0, targets=0, data=b''):
+    def _call(self, request: int, flags: int = 0, targets: int = 0,
+              data: bytes = b'') -> bytearray:
         answer = bytearray(_IOCTL.pack(
             4, 0, 0, _IOCTL.size + len(data), _IOCTL.size, targets, 0, flags,
             0, 0, 0, self._name.encode(), b'') + data)
         fcntl.ioctl(self._control, request, answer)
         return answer[_IOCTL.size:]
 
-    def resume(self):
+    def resume(self) -> None:
         """On the table that was loaded last, or else on the one it had.
 
         A table that is loaded may be refused only now; it stays suspended
@@ -102,7 +106,7 @@ class Device:
             raise
 
     @contextlib.contextmanager
-    def suspended(self, seconds=ENDING):
+    def suspended(self, seconds: int = ENDING) -> Iterator[None]:
         """Nothing is on its way, and what comes waits.
 
         :param seconds: in which what is on its way ends
@@ -116,7 +120,7 @@ class Device:
         finally:
             self.resume()
 
-    def load(self, table):
+    def load(self, table: str) -> None:
         """Load a table, for the next resume."""
         lines = [line.split(' ', 3) for line in table.splitlines()]
         self._call(_LOAD, 0, len(lines), b''.join(
@@ -124,7 +128,7 @@ class Device:
                     arguments.encode() + b'\0')
             for start, sectors, target, arguments in lines))
 
-    def reload(self, table):
+    def reload(self, table: str) -> None:
         """Load the table of a clone that is suspended, for the next resume.
 
         :raises ValueError: if it could not record all that is local: its new
@@ -142,25 +146,25 @@ class Device:
             self._call(_CLEAR)
             raise
 
-    def message(self, text):
+    def message(self, text: bytes) -> None:
         """Send its target a message."""
         self._call(_MESSAGE, data=struct.pack('=Q', 0) + text + b'\0')
 
-    def _status(self):
+    def _status(self) -> str:
         """What its only target says of itself."""
         text = self._call(_STATUS, data=bytes(4096))[_SPEC.size:]
         return text.partition(b'\0')[0].decode()
 
 
-def _target(start, sectors, target, text):
+def _target(start: int, sectors: int, target: bytes, text: bytes) -> bytes:
     text += bytes(-len(text) % 8)
     return _SPEC.pack(start, sectors, 0, _SPEC.size + len(text),
                       target) + text
 
 
 @contextlib.contextmanager
-def _limit(seconds):
-    def expired(_number, _frame):
+def _limit(seconds: int) -> Iterator[None]:
+    def expired(_number: int, _frame: object) -> None:
         raise TimeoutError('what is on its way has not ended in %d s'
                            % seconds)
     signal.signal(signal.SIGALRM, expired)
@@ -171,7 +175,8 @@ def _limit(seconds):
         signal.alarm(0)
 
 
-def swap(handle, table, disk, seconds):
+def swap(handle: Device, table: str, disk: int | None, seconds: int
+         ) -> None:
     """Give a handle another table; what was written before is flushed.
 
     Whatever fails, it goes on with the table that it has.
@@ -186,7 +191,7 @@ def swap(handle, table, disk, seconds):
         handle.load(table)  # last: it is what a resume takes
 
 
-def pieces(parts, at_once):
+def pieces(parts: Iterable[str], at_once: int) -> Iterator[tuple[int, int]]:
     """Parts of a device, none too large for one call: (first, bytes)."""
     for line in parts:
         start, length = map(int, line.split())
@@ -194,7 +199,8 @@ def pieces(parts, at_once):
             yield begin, min(at_once, start + length - begin)
 
 
-def discard(handle, clone, table, device, queue, todo, seconds):
+def discard(handle: Device, clone: Device, table: str, device: int, queue: str,
+            todo: list[tuple[int, int]], seconds: float) -> None:
     """Discard parts of a clone, for a moment at a time.
 
     :param handle: the Device that is suspended meanwhile
@@ -217,7 +223,8 @@ def discard(handle, clone, table, device, queue, todo, seconds):
         time.sleep(BETWEEN)
 
 
-def _discard_some(device, todo, until):
+def _discard_some(device: int, todo: list[tuple[int, int]], until: float
+                  ) -> None:
     while todo:
         fcntl.ioctl(device, _BLKDISCARD, struct.pack('=QQ', *todo.pop()))
         if time.monotonic() >= until:
@@ -230,7 +237,7 @@ class Mapping:
     :param metadata: a descriptor of their device, for direct I/O
     """
 
-    def __init__(self, metadata):
+    def __init__(self, metadata: int) -> None:
         self._metadata = metadata
         self._memory = mmap.mmap(-1, _METADATA)
         self._held = self._superblock(0)[8]
@@ -238,7 +245,7 @@ class Mapping:
             raise ValueError('the pool has no snapshot of its metadata')
         self._devices = self._superblock(self._held)[-1]
 
-    def of(self, device):
+    def of(self, device: int) -> int:
         """The root of a thin device's own tree.
 
         :raises ValueError: if there is no such device
@@ -248,7 +255,7 @@ class Mapping:
             raise ValueError('the pool has no device %d' % device)
         return root
 
-    def has(self, root, block):
+    def has(self, root: int, block: int) -> bool:
         """Whether a block of the device with this root is mapped.
 
         :raises ValueError: also if another program has released the snapshot
@@ -259,20 +266,20 @@ class Mapping:
             raise ValueError('another program has released the snapshot')
         return found
 
-    def _read(self, block):
+    def _read(self, block: int) -> mmap.mmap:
         if os.preadv(self._metadata, [self._memory],
                      block * _METADATA) != _METADATA:
             raise ValueError('metadata end before block %d' % block)
         return self._memory
 
-    def _superblock(self, block):
+    def _superblock(self, block: int) -> tuple[typing.Any, ...]:
         fields = _SUPERBLOCK.unpack_from(self._read(block))
         if fields[2] != block or fields[4] != _MAGIC:
             raise ValueError('block %d of the metadata is no superblock'
                              % block)
         return fields
 
-    def _find(self, block, wanted):
+    def _find(self, block: int, wanted: int) -> int | None:
         """The value of a key in a tree, by its root; None if it has none."""
         for _level in range(_DEPTH):
             data = self._read(block)
@@ -285,6 +292,7 @@ class Mapping:
             place = bisect.bisect_right(keys, wanted) - 1
             if place < 0 or (flags == _LEAF and keys[place] != wanted):
                 return None
+            value: int
             value, = struct.unpack_from(
                 '<Q', data, _NODE.size + 8 * (most + place))
             if flags == _LEAF:
@@ -293,7 +301,9 @@ class Mapping:
         raise ValueError('the tree of the metadata is too deep')
 
 
-def refill(handle, pool, metadata, number, device, block, parts, data):
+def refill(handle: Device, pool: Device, metadata: int, number: int,
+           device: int, block: int, parts: Iterable[tuple[int, int]],
+           data: typing.IO[bytes]) -> tuple[int, list[int]]:
     """Write to an LV beneath a handle what its pool has not mapped.
 
     :param handle: the Device that is suspended meanwhile
@@ -318,7 +328,7 @@ def refill(handle, pool, metadata, number, device, block, parts, data):
         pool.message(b'reserve_metadata_snap')
         mapping = Mapping(metadata)
         root = mapping.of(number)
-        come, begun = 0, []
+        come, begun = 0, list[tuple[int, int]]()
         deadline = time.monotonic() + WRITING
         try:
             for first, memory in memories:
@@ -339,13 +349,14 @@ def refill(handle, pool, metadata, number, device, block, parts, data):
         return come, [first for first, _length in begun]
 
 
-def _write(device, first, memory):
+def _write(device: int, first: int, memory: mmap.mmap) -> None:
     done = 0
     while done < len(memory):
         done += os.pwritev(device, [memoryview(memory)[done:]], first + done)
 
 
-def _refill(control, handle, pool, metadata, number, path, block):
+def _refill(control: typing.IO[bytes], handle: str, pool: str, metadata: str,
+            number: str, path: str, block: str) -> None:
     """See :func:`refill`; ``metadata`` and ``path`` are paths."""
     data = sys.stdin.buffer
     numbers = [int(word) for word in data.readline().split()]
@@ -357,20 +368,22 @@ def _refill(control, handle, pool, metadata, number, path, block):
     print(come, *written)
 
 
-def _discard(control, handle, clone, table, path, queue, at_once, seconds):
+def _discard(control: typing.IO[bytes], handle: str, clone: str, table: str,
+             path: str, queue: str, at_once: str, seconds: str) -> None:
     """See :func:`discard`; ``path`` is that of the clone."""
     todo = list(pieces(sys.stdin, int(at_once)))
     discard(Device(control, handle), Device(control, clone), table,
             os.open(path, os.O_RDWR), queue, todo[::-1], float(seconds))
 
 
-def _swap(control, handle, disk, seconds):
+def _swap(control: typing.IO[bytes], handle: str, disk: str, seconds: str
+          ) -> None:
     """See :func:`swap`; ``disk`` is a path, or ''."""
     swap(Device(control, handle), sys.stdin.read(),
          os.open(disk, os.O_RDONLY) if disk else None, int(seconds))
 
 
-def main(what, *arguments):
+def main(what: str, *arguments: str) -> None:
     """Do what is asked for by name."""
     # Its time is up soon. Whatever ended it in between might come just when
     # the guest is about to go on.

@@ -308,11 +308,16 @@ class _Backend:
             of_volumes=lambda: [(KEY_LEFT, GONE)],
             release=lambda *use: None, remove=lambda key: None)
 
-    def stack(self):
+    def handles(self):
+        return types.SimpleNamespace(survey=lambda: survey.Survey({}, {}))
+
+    def clones(self):
+        return types.SimpleNamespace(clone_statuses=dict)
+
+    def lvm(self):
         pool = 'cinder-volumes-pool'
         return types.SimpleNamespace(
             group='cinder-volumes', pool=pool,
-            survey=lambda: survey.Survey({}, {}),
             metadata_group='cinder-volumes',
             lvs=lambda: {pool: lvm_reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),

@@ -394,7 +394,7 @@ class DrainTest(Base):
         def clear(name, size):
             if self.slept < ends:
                 raise OSError('a bad sector, say')
-            self.world.nodes[A].sim_stack.clear(name, size)
+            self.world.nodes[A].sim_lvm.clear(name, size)
         object.__setattr__(self.world.nodes[A].node, 'clear', clear)
         self.world.pool = None
 

@@ -166,7 +166,7 @@ class ProcessTest(testtools.TestCase):
             import sys
             app = main.LocalClone()
             found = backend.Backend(backend.Settings([sys.argv[1]]))
-            found.stack(), found.sessions()
+            found.clones(), found.sessions()
             print(*sorted({name.partition('.')[0] for name in sys.modules}
                           | set(sys.modules)))
         '''
@@ -401,15 +401,15 @@ class BackendTest(testtools.TestCase):
         found = backend.Backend(self.settings())
         self.assertEqual(('localclone', 'node1@localclone'),
                          (found.name, found.host))
-        stack = found.stack()
+        lvm = found.lvm()
         self.assertEqual(('shared', 'shared-pool', 'fast'), (
-            stack.group, stack.pool, stack.metadata_group))
+            lvm.group, lvm.pool, lvm.metadata_group))
         self.assertTrue(found.sessions())
 
     def test_a_named_one(self):
         found = backend.Backend(self.settings(SECOND), 'second')
         self.assertEqual('elsewhere@second', found.host)
-        self.assertIsNone(found.stack().pool)
+        self.assertIsNone(found.lvm().pool)
 
     @ddt.data(
         ('', 'missing', '"missing"'), (SECOND, None, '--backend'),

@@ -154,14 +154,14 @@ class WorldTest(testtools.TestCase):
                 each.status, 'detached', None, each.provider_id, None)
                 for each in node.node.volumes.volumes_of(host)]
             moves = node.node.moves.moves_of(host)
-            clones = {move.shadow_id: node.sim_stack.clone_status(
+            clones = {move.shadow_id: node.sim_clones.clone_status(
                 move.shadow_id) for move in moves
-                if node.sim_stack.survey().clone(move.shadow_id)}
+                if node.sim_handles.survey().clone(move.shadow_id)}
             record = inspection.Record(host, rows, moves)
             yield host, inspection.differing(
-                record, node.sim_stack.survey(), clones)
+                record, node.sim_handles.survey(), clones)
             yield host, inspection.unknown_lvs(
-                record, node.sim_stack.survey())
+                record, node.sim_handles.survey())
 
     def test_a_move(self):
         world = worlds.World()

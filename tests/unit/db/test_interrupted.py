@@ -54,7 +54,7 @@ class DeadTest(Base):
         lvs = {name or self.volume.name: mock.Mock(shown=lv)} if lv else {}
         node = specs.node(host=host, interrupted=self.interrupted)
         node.try_lock.side_effect = lock
-        node.stack.lvs.return_value = lvs
+        node.lvm.lvs.return_value = lvs
         unended.end_dead(node, timeutils.utcnow()
                          - datetime.timedelta(seconds=started))
 
@@ -82,7 +82,7 @@ class DeadTest(Base):
                              (self.volume.name, 'extending')):
             self.put(status='extending', attach_status='detached')
             node = specs.node(host=A, interrupted=self.interrupted)
-            node.stack.lvs.return_value = {
+            node.lvm.lvs.return_value = {
                 self.volume.name: mock.Mock(shown=GIB), name: unreadable}
             unended.end_dead(node, timeutils.utcnow()
                              + datetime.timedelta(seconds=60))
@@ -115,7 +115,7 @@ class DeadTest(Base):
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring')
         node = specs.node(host=B, interrupted=self.interrupted)
-        node.stack.lvs.return_value = {
+        node.lvm.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         unended.look(node, time.monotonic() - 2 * 3600)
         self.assertEqual('available', self.status())
@@ -130,7 +130,7 @@ class DeadTest(Base):
         self.put(status='extending', attach_status='detached')
         self.age(base.models.Volume, self.volume.id)
         node = specs.node(host=A, interrupted=self.interrupted)
-        node.stack.lvs.return_value = {
+        node.lvm.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         for started in (2 * 3600, 900):  # before it was begun, or since
             for ago, status in ((unended.DELIVERED - 60, 'extending'),
@@ -182,7 +182,7 @@ class DeadTest(Base):
         """It may have been asked for just before its lock was had."""
         node = specs.node()
         rows = node.interrupted
-        node.stack.lvs.return_value = {}
+        node.lvm.lvs.return_value = {}
         rows.older.return_value = ['asked', 'dead']
         rows.end_dead.return_value = None
 
@@ -228,7 +228,7 @@ class DeadTest(Base):
         """This node's own is wrong, for good."""
         self.put(status='retyping', attach_status='detached')
         node = specs.node(host=A, interrupted=self.interrupted)
-        node.stack.lvs.return_value = {
+        node.lvm.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         self.age(base.models.Volume, self.volume.id, 900)
         wrong = timeutils.utcnow() + datetime.timedelta(hours=hours)

@@ -31,6 +31,7 @@ from tests.helpers import driver_case
 from tests.helpers.driver_case import Case
 from tests.helpers.driver_case import HOST
 from tests.helpers.driver_case import volume
+from tests.helpers import storage_parts
 
 
 @ddt.ddt
@@ -106,7 +107,7 @@ class DriverTest(Case):
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
-        self.node.stack.space.return_value = None, lvm_reports.Capacity(
+        self.node.lvm.space.return_value = None, lvm_reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(
@@ -122,7 +123,7 @@ class DriverTest(Case):
             pool['max_over_subscription_ratio'])
         self.assertEqual(
             ['devices', 'lvs', 'space', 'check_groups', 'check_disks'],
-            [call[0] for call in self.node.stack.method_calls])
+            [call[0] for call in storage_parts.calls(self.node)])
         self.assertEqual(self.driver.service.block,
                          pool['localclone_sector_size'])
 
@@ -256,7 +257,7 @@ class DriverTest(Case):
         self.assertEqual(
             (False, 'its kernel has no dm-clone; no initiator'), told())
         service.problems = []
-        self.node.stack.devices.side_effect = ValueError('no vgs')
+        self.node.handles.devices.side_effect = ValueError('no vgs')
         self.assertEqual((False, 'no vgs'), told())
 
     def test_an_operators_goodness_comes_first(self):
@@ -273,7 +274,9 @@ class DriverTest(Case):
     def test_stats_of_a_node_that_can_serve_nothing(self, lacking):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
-        look = getattr(self.node.stack, lacking)
+        look = getattr(
+            self.node.handles if lacking == 'devices' else self.node.lvm,
+            lacking)
         look.side_effect = exceptions.CommandFailed(
             command='vgs', code=5, stderr='gone')
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
@@ -290,7 +293,7 @@ class DriverTest(Case):
         with mock.patch.object(create_module, 'create_encrypted') as create:
             self.driver.create_volume(volume())
         create.assert_called_once_with(self.node, mock.ANY, wanted)
-        self.node.stack.create_lv.assert_not_called()
+        self.node.lvm.create_lv.assert_not_called()
 
     @ddt.data((volume_types.InvalidType,
                encryption_exceptions.InvalidEncryptionType, 'ENCRYPTION_TYPE'),
@@ -303,7 +306,7 @@ class DriverTest(Case):
             self.assertRaises(error, self.driver.create_volume, volume())
         self.assertEqual(outcomes.USER_MESSAGES[told].detail,
                          api.API().create.call_args.kwargs['detail'])
-        self.node.stack.create_lv.assert_not_called()
+        self.node.lvm.create_lv.assert_not_called()
 
     def test_owner_is_told_why_a_type_cannot_be_changed(self):
         with mock.patch.object(messages, 'api') as api, mock.patch.object(
@@ -318,13 +321,13 @@ class DriverTest(Case):
     def test_a_new_volume(self):
         new = self.node.volumes.volume.return_value = volume(
             status='creating')
-        self.node.stack.create_lv.return_value = True
+        self.node.lvm.create_lv.return_value = True
         self.driver.create_volume(new)
         self.assertEqual(
             [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0,
                                  newborn=True),
              mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
-            [call for call in self.node.stack.mock_calls
+            [call for call in storage_parts.calls(self.node)
              if call != mock.call.lvs()])
 
     def test_a_shadow_is_prepared(self):
@@ -411,7 +414,7 @@ class DriverTest(Case):
         self.assertTrue(move_record.is_shadow(shadow))
         self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
-        self.assertEqual([], self.node.stack.mock_calls)
+        self.assertEqual([], storage_parts.calls(self.node))
 
     def test_abandoned_move_is_settled_before_anything_else(self):
         token = state.Token(state.Phase.MIGRATING, 'n',
@@ -439,11 +442,11 @@ class StartTest(testtools.TestCase):
         self.targets.return_value = 'clone v1.0.0'
         self.patch('storage.iscsi_initiator.Sessions.'
                    'initiator').return_value = 'iqn.x'
-        self.patch('storage.clone.Stack.release_map')
+        self.patch('storage.logical_volumes.Lvm.release_map')
         self.patch(
             'storage.cryptsetup.Cryptsetup.note_directories').return_value = []
-        self.patch('storage.clone.Stack.own_block').return_value = 512
-        self.patch('storage.clone.Stack.lvs').return_value = {
+        self.patch('storage.logical_volumes.Lvm.own_block').return_value = 512
+        self.patch('storage.logical_volumes.Lvm.lvs').return_value = {
             'pool': lvm_reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.converge = self.patch(

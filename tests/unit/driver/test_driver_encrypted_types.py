@@ -56,7 +56,7 @@ class EncryptedTypeTest(database.TestCase):
         error = self.assertRaises(exceptions.EncryptionUnsupported,
                                   self.driver.create_volume, volume)
         self.assertIn(volume.id, str(error))
-        self.assertFalse(self.node.stack.create_lv.called)
+        self.assertFalse(self.node.lvm.create_lv.called)
         self.api.create.assert_called_once_with(
             self.owner, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
             resource_type=message_field.Resource.VOLUME,
@@ -74,10 +74,10 @@ class EncryptedTypeTest(database.TestCase):
         self.assert_refused(self.volume('luks', **self.KEY))
 
     def test_so_is_a_node_that_could_not_guard_it(self):
-        self.node.stack.can_guard.return_value = False
+        self.node.handles.can_guard.return_value = False
         self.assertRaises(exceptions.NotReady, self.driver.create_volume,
                           self.volume('luks', **self.KEY))
-        self.assertFalse(self.node.stack.create_lv.called)
+        self.assertFalse(self.node.lvm.create_lv.called)
 
     KEY = {'encryption_key_id': fake.ENCRYPTION_KEY_ID}
 
@@ -86,7 +86,7 @@ class EncryptedTypeTest(database.TestCase):
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
         self.node.volumes.volume.return_value = volume
-        self.node.stack.lvs.return_value = {}
+        self.node.lvm.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.node.keys.owners_key.assert_called_once_with(
             self.owner, fake.ENCRYPTION_KEY_ID)
@@ -119,9 +119,9 @@ class EncryptedTypeTest(database.TestCase):
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
         self.node.volumes.volume.return_value = volume
-        self.node.stack.lvs.return_value = {}
+        self.node.lvm.lvs.return_value = {}
         self.driver.create_volume(volume)
-        self.assertTrue(self.node.stack.create_lv.called)
+        self.assertTrue(self.node.lvm.create_lv.called)
         self.assertFalse(self.api.create.called)
 
     def test_what_exists_moves_as_before(self):

@@ -161,8 +161,6 @@ class GroupDriverTest(driver_case.Case):
                          self.delete(None, driver_case.FULL))
 
     def test_what_the_scheduler_is_told(self):
-        self.node.stack.pool = 'pool'
-        self.node.stack.capacity.return_value = mock.Mock(
-            total=1, free=1, provisioned=1, volumes=1)
+        self.node.lvm.pool = 'pool'
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertIs(False, pool['consistent_group_snapshot_enabled'])

@@ -130,17 +130,17 @@ class CreateTest(Case):
 
     def test_what_can_not_be_removed_does_not_hide_why(self):
         with mock.patch.object(
-                worlds.SimStack, 'flush_handle',
+                worlds.SimHandles, 'flush_handle',
                 side_effect=exceptions.CommandFailed(
                     command='dmsetup', code=1, stderr='full')), \
-                mock.patch.object(worlds.SimStack, 'remove_handle',
+                mock.patch.object(worlds.SimHandles, 'remove_handle',
                                   side_effect=OSError):
             self.assertRaises(exceptions.CommandFailed, self.create,
                               self.row())
 
     def test_nothing_is_left_whatever_fails(self):
         self.world.pool = 'pool'
-        with mock.patch.object(worlds.SimStack, 'flush_handle',
+        with mock.patch.object(worlds.SimHandles, 'flush_handle',
                                side_effect=OSError):
             self.assertRaises(OSError, self.create, self.row())
         self.assertEqual(({}, {}), self.left())
@@ -369,10 +369,10 @@ class PathTest(Case):
         self.a.opened.add(self.guard)
         worlds.extend(self.a, self.volume, 2)
         self.assertEqual(
-            2 * GIB // 512, self.a.sim_stack.devices()[self.guard].sectors)
+            2 * GIB // 512, self.a.sim_handles.devices()[self.guard].sectors)
         self.volume.size = 2
         self.world.reconcile()
-        self.assertTrue(self.a.sim_stack.survey().header_guarded(
+        self.assertTrue(self.a.sim_handles.survey().header_guarded(
             self.volume.id))
 
     def test_a_guest_that_looks_away_holds_nothing_up(self):

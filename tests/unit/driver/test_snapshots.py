@@ -157,7 +157,7 @@ class ImageDriverTest(driver_case.Case):
     def test_cached_images_are_used_wherever_they_are(self):
         stats = self.driver.get_volume_stats(refresh=True)
         self.assertIs(True, stats['clone_across_pools'])
-        self.node.stack.pool = None
+        self.node.lvm.pool = None
         stats = self.driver.get_volume_stats(refresh=True)
         self.assertIs(False, stats['clone_across_pools'])
 

@@ -58,9 +58,9 @@ class Base(testtools.TestCase):
 
     def there(self, *devices, lvs=()):
         found = {each.name: each for each in devices}
-        self.node.stack.survey.return_value = survey.Survey(
+        self.node.handles.survey.return_value = survey.Survey(
             {each.name: each for each in lvs}, found)
-        self.node.stack.devices.return_value = found
+        self.node.handles.devices.return_value = found
 
 
 class ClosedTest(Base):
@@ -73,7 +73,7 @@ class ClosedTest(Base):
         def fail(volume_id):
             self.there(handle(V1, opened))
             raise FAILED
-        self.node.stack.close_top.side_effect = fail
+        self.node.handles.close_top.side_effect = fail
         tops.ensure_closed(self.node, V1)
 
     def test_it_could_not_be_closed_though_nobody_has_it_open(self):
@@ -102,23 +102,23 @@ class IdleTest(Base):
         self.there(handle(V1, 1), crypt(V1, 1))
         self.assertIs(False, tops.close_if_idle(self.node, V1))
         self.paused.assert_not_called()
-        self.node.stack.close_top.assert_not_called()
+        self.node.handles.close_top.assert_not_called()
 
     def test_somebody_opens_it_while_its_re_encryption_is_paused(self):
         self.there(handle(V1, 1), crypt(V1))
         self.paused.side_effect = exceptions.SourceBusy(
             volume=V1, host='a@l', count=1, device='d')
         self.assertIs(False, tops.close_if_idle(self.node, V1))
-        self.node.stack.close_top.assert_not_called()
+        self.node.handles.close_top.assert_not_called()
 
     @ddt.data((V1, 4096), (V2, 8192))
     @ddt.unpack
     def test_other_volumes_stay_guarded(self, volume_id, header):
         self.there(lvs=[lv(V1, 4096), lv(V2, 8192)])
         self.assertIs(True, tops.close_if_idle(self.node, volume_id))
-        self.node.stack.forget_guarded.assert_called_once_with(
-            'volume-' + volume_id, header)
-        self.node.stack.close_top.assert_called_once_with(volume_id)
+        self.node.lvm.unmark.assert_called_once_with(
+            'volume-' + volume_id, names.guard_tag(header))
+        self.node.handles.close_top.assert_called_once_with(volume_id)
 
 
 class PathTest(Base):
@@ -126,7 +126,7 @@ class PathTest(Base):
 
     def test_volume_that_is_here_is_not_waited_for(self):
         present = survey.Survey({}, {names.handle(V1): handle(V1)})
-        self.node.stack.survey.return_value = present
+        self.node.handles.survey.return_value = present
         tops.look(self.node, present, {V1: 'x', V2: 'y'})
         self.node.try_lock.assert_called_once_with(V2)
-        self.node.stack.remove_link.assert_called_once_with(V2)
+        self.node.handles.remove_link.assert_called_once_with(V2)

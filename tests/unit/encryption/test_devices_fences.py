@@ -162,12 +162,12 @@ class FencesTest(Case):
                 order.append(name)
                 return act(*args, **words)
             return noted
-        runner, stack = sim.SimRunner, type(self.node.stack._inner)
+        runner, lvm = sim.SimRunner, type(self.node.lvm._inner)
         with mock.patch.object(runner, 'stop', noting('stop', runner.stop)), \
                 mock.patch.object(runner, 'start', noting(
                     'start', runner.start)), mock.patch.object(
-                        stack, 'create_snapshot', noting(
-                            'take', stack.create_snapshot)):
+                        lvm, 'create_snapshot', noting(
+                            'take', lvm.create_snapshot)):
             snapshots.create(self.a.reconciler, snapshot_id, self.volume.id,
                              0)
         self.assertEqual(['stop', 'take', 'start'], order)

@@ -61,7 +61,7 @@ class LookTest(testtools.TestCase):
         node.crypt.backed_up_volumes.return_value = []
         node.peers.has_header_backup.return_value = True
         node.exports.remote.return_value = {}
-        node.stack.lvs.return_value = {}
+        node.lvm.lvs.return_value = {}
         node.crypt.place_of_backups.return_value = 8, 2
         node.crypt.header.return_value = mock.Mock(
             reencryption=None, becoming=None, odd='', pin=crypt.PIN,
@@ -112,7 +112,7 @@ class LookTest(testtools.TestCase):
         self.moves[HERE] = mock.Mock()
         self.assertEqual(([], []), self.look())
         self.moves.clear()
-        self.node.stack.survey.return_value.handle.return_value = None
+        self.node.handles.survey.return_value.handle.return_value = None
         self.assertEqual(([], []), self.look())
 
     def test_dropped_when_the_new_home_has_one(self):
@@ -173,7 +173,7 @@ class LookTest(testtools.TestCase):
 
     def test_compared_once_whatever_else_its_lv_says(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
-        self.node.stack.lvs.return_value = {'volume-' + HERE: mock.Mock(tags={
+        self.node.lvm.lvs.return_value = {'volume-' + HERE: mock.Mock(tags={
             names.OPENED, names.FRESH, names.REENCRYPTED, names.PAUSED})}
         self.assertEqual([HERE], self.compared())
         self.assertEqual([], self.compared())
@@ -217,7 +217,7 @@ class LookTest(testtools.TestCase):
         """No backup of such a header takes the place of others."""
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.rows[HERE].name = 'volume-other'
-        self.node.stack.lvs.return_value = {
+        self.node.lvm.lvs.return_value = {
             'volume-other': mock.Mock(tags={names.OUTDATED})}
         header = self.node.crypt.header.return_value
         header.opened_by.return_value = [mock.Mock(key='k')]

@@ -481,18 +481,18 @@ class StartTest(Case):
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.a.free = body
         self.start()
-        self.assertEqual(0, self.node.stack.free_space().volumes)
+        self.assertEqual(0, self.node.lvm.free_space().volumes)
 
     def test_room_of_what_is_full_already(self):
         lv = dataclasses.replace(
-            self.node.stack.lvs()[self.volume.name], thin=True,
+            self.node.lvm.lvs()[self.volume.name], thin=True,
             allocated=rows.body_bytes(self.volume))
         snapshot = dataclasses.replace(lv, name='s', origin=lv.name)
         self.a.free = 0
         born = dataclasses.replace(lv, origin='image')
         for lvs, enough in (({lv.name: lv}, True), ({lv.name: born}, False),
                             ({lv.name: lv, 's': snapshot}, False)):
-            with mock.patch.object(type(self.a.sim_stack._inner), 'lvs',
+            with mock.patch.object(type(self.a.sim_lvm._inner), 'lvs',
                                    return_value=lvs):
                 with contextlib.ExitStack() as refused:
                     if not enough:
@@ -511,7 +511,7 @@ class LookTest(Case):
         with self.node.lock(self.volume.id):
             self.node.runner.stop(self.volume.id)
         self.listed = self.node.volumes.volumes_of(A)
-        self.present = self.node.stack.survey()
+        self.present = self.node.handles.survey()
 
     def look(self, error=False):
         """:param error: whether there is one"""
@@ -537,9 +537,9 @@ class LookTest(Case):
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_its_lv_is_gone_by_now(self):
-        lvs = self.node.stack.lvs()
+        lvs = self.node.lvm.lvs()
         del lvs[self.volume.name]
-        with mock.patch.object(type(self.a.sim_stack._inner), 'lvs',
+        with mock.patch.object(type(self.a.sim_lvm._inner), 'lvs',
                                return_value=lvs):
             self.look()
         self.assertEqual(set(), self.a.reencrypting)
@@ -548,7 +548,7 @@ class LookTest(Case):
         """Its record is enough, and so is its metadata LV."""
         for where, name, found in (
                 (self.node.moves, 'move_of', 'a move'),
-                (self.node.stack, 'survey', mock.Mock(**{
+                (self.node.handles, 'survey', mock.Mock(**{
                     'metadata.return_value': ['a shadow']}))):
             with mock.patch.object(where, name, return_value=found):
                 self.look()
@@ -590,12 +590,12 @@ class BootTest(Case):
         """It opens the volume."""
         self.a.dead = False
         with self.node.lock(self.volume.id):
-            self.node.stack.ensure_handle_on_lv(
+            self.node.handles.ensure_handle_on_lv(
                 self.volume.id, self.volume.name,
                 rows.body_bytes(self.volume))
             outcome, = upkeep.unlock(
-                self.node.stack, {}, self.node.crypt._inner, self.node.keys,
-                9)
+                self.node.lvm, self.node.handles, {},
+                self.node.crypt._inner, self.node.keys, 9)
         self.assertEqual(upkeep.OPENED, outcome.state)
 
     def test_power_cut_in_the_middle(self):
@@ -801,7 +801,7 @@ class BootTest(Case):
         found = {each['what']: each['problem'] for each in headers.verify(
             self.node, self.volume.id)}
         self.assertIn('does not open', found['key'])
-        outcome, = upkeep.locked(self.node.stack, {}, self.node.crypt,
+        outcome, = upkeep.locked(self.node.handles, {}, self.node.crypt,
                                  self.node.keys)
         self.assertIn('does not open', outcome.problem)
 
@@ -1091,7 +1091,7 @@ class BootTest(Case):
             self.node, self.volume.id)}
         self.assertIn('only the last step of its re-encryption', found['key'])
         self.a.devices.pop(self.crypt)
-        outcome, = upkeep.locked(self.node.stack, {}, self.node.crypt,
+        outcome, = upkeep.locked(self.node.handles, {}, self.node.crypt,
                                  self.node.keys)
         self.assertIn('Do not restore a backup', outcome.problem)
 
@@ -1189,7 +1189,7 @@ class BootTest(Case):
         del self.a.devices[self.crypt]
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         upkeep.unlock(
-            self.node.stack, {self.volume.id: (
+            self.node.lvm, self.node.handles, {self.volume.id: (
                 self.volume.id, rows.recorded(self.volume).key)},
             self.node.crypt._inner, self.node.keys, 9)
         self.assertTrue(self.header.under_way.interrupted)

@@ -141,7 +141,7 @@ class FollowingTest(deferred_case.Case):
             here.node.crypt, here.node.sessions.recorded_passes())
         self.assertEqual([guest.id], [each.volume_id for each in (
             boot_plan.encrypted(
-                survey.Survey(here.sim_stack.lvs(), {}), noted))])
+                survey.Survey(here.sim_lvm.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
             here.devices.pop(name)
@@ -158,7 +158,7 @@ class SwappedTest(deferred_case.Case):
         guest = self.guest = deferred_case.Guest(
             provider_id=encrypted_attach_case.RECORDED)
         here = self.here = guest.nodes[A]
-        real = stack.SimStack.end_swap
+        real = stack.SimClones.end_swap
 
         def end_swap(this, move):
             real(this, move)
@@ -173,20 +173,20 @@ class SwappedTest(deferred_case.Case):
         with here.lock(self.guest.id), here.lock(self.move.shadow_id):
             for lv in (self.move.destination_lv,
                        names.metadata_lv(self.move.shadow_id)):
-                here.sim_stack.activate(lv)
-            here.sim_stack.ensure_clone(
+                here.sim_lvm.activate(lv)
+            here.sim_clones.ensure_clone(
                 self.move, here.node.sessions.attach(self.move), ())
-            here.sim_stack.ensure_handle_on_clone(self.move)
+            here.sim_handles.ensure_handle_on_clone(self.move)
 
     def test_a_boot_opens_it(self):
         self.restore()
         noted = upkeep.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
-            boot_plan.encrypted(self.here.sim_stack.survey(), noted))])
+            boot_plan.encrypted(self.here.sim_handles.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
             self.here.disk.passed,
-            upkeep.known(self.here.sim_stack.survey(), {}))
+            upkeep.known(self.here.sim_handles.survey(), {}))
 
     def test_the_service_opens_it(self):
         """Whatever its start has made of what is kept."""
@@ -216,7 +216,7 @@ class MarkTest(deferred_case.Case):
 
         def opened_by_a_boot():
             return [each.volume_id for each in boot_plan.encrypted(
-                survey.Survey(here.sim_stack.lvs(), {}), upkeep.noted_of(
+                survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
                     here.node.crypt, here.node.sessions.recorded_passes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
             guest.live_on()
@@ -262,8 +262,8 @@ class BootTest(encrypted_attach_case.Case):
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
             outcome, = upkeep.unlock(
-                node.sim_stack, dict(node.disk.passed), crypt.SimCrypt(node),
-                crypt.SimKeys(node), 9)
+                node.sim_lvm, node.sim_handles, dict(node.disk.passed),
+                crypt.SimCrypt(node), crypt.SimKeys(node), 9)
         self.assertEqual((upkeep.OPENED, ''),
                          (outcome.state, outcome.problem))
         self.assertIn(self.volume.id, node.disk.sealed)
@@ -359,7 +359,7 @@ class LookTest(encrypted_attach_case.Case):
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
-        self.assertEqual([], boot_plan.encrypted(self.a.sim_stack.survey()))
+        self.assertEqual([], boot_plan.encrypted(self.a.sim_handles.survey()))
         self.assertEqual(set(), self.look())
 
     def test_in_use_and_locked(self):
@@ -400,7 +400,8 @@ class LookTest(encrypted_attach_case.Case):
             return real(volume_id)
         self.a.node = types.SimpleNamespace(
             **{each: getattr(self.a.node, each) for each in (
-                'crypt', 'stack', 'moves', 'volumes', 'host')}, try_lock=late)
+                'crypt', 'lvm', 'handles', 'moves', 'volumes', 'host')},
+            try_lock=late)
         self.assertEqual({self.volume.id}, self.look())
 
     def test_one_that_fails(self):

@@ -57,7 +57,8 @@ class Case(testtools.TestCase):
     def unlock(self, seconds=20, passed=types.MappingProxyType({}),
                only=None):
         return {each.volume_id: each for each in upkeep.unlock(
-            self.a.sim_stack, passed, self.crypt, self.keys, seconds, only)}
+            self.a.sim_lvm, self.a.sim_handles, passed, self.crypt,
+            self.keys, seconds, only)}
 
     def states(self, **how):
         return {key: each.state for key, each in self.unlock(**how).items()}
@@ -249,7 +250,7 @@ class UnlockTest(Case):
         """Each waits for its lock; those that did not come after all."""
         volumes = [self.volume() for _ in range(upkeep.AT_ONCE + 1)]
         *_others, last = [each.volume_id for each in boot_plan.encrypted(
-            self.a.sim_stack.survey())]
+            self.a.sim_handles.survey())]
         act = self.crypt.open
 
         def locked(volume_id, *how):
@@ -284,11 +285,11 @@ class UnlockTest(Case):
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
         volume = self.volume()
-        local, = boot_plan.encrypted(self.a.sim_stack.survey())
-        upkeep._check_noted(self.a.sim_stack, local)
+        local, = boot_plan.encrypted(self.a.sim_handles.survey())
+        upkeep._check_noted(self.a.sim_lvm, local)
         self.a.disk.tags[volume.name] |= {names.AWAY}
         self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
-                          self.a.sim_stack, local)
+                          self.a.sim_lvm, local)
 
     def test_what_leaves_while_the_key_manager_is_asked(self):
         """The service does not wait; opening would write to what it copies.
@@ -452,7 +453,7 @@ class LockedTest(Case):
 
     def locked(self, **passed):
         return {each.volume_id: each.problem for each in upkeep.locked(
-            self.a.sim_stack, passed.get('passed', {}), self.crypt,
+            self.a.sim_handles, passed.get('passed', {}), self.crypt,
             self.keys)}
 
     def test_reasons(self):
@@ -498,7 +499,7 @@ class PlanTest(Case):
 
     def test_what_is_here_is_not_passed_through(self):
         volume = self.volume()
-        present = self.a.sim_stack.survey()
+        present = self.a.sim_handles.survey()
         self.assertEqual([volume.name], [
             local.lv for local in boot_plan.encrypted(
                 present, self.noted(volume))])
@@ -512,11 +513,11 @@ class PlanTest(Case):
         """On that of the same volume, and of no other."""
         volume, other = self.volume(), self.volume()
         noted = {each.id: upkeep.noted_on_body(
-            self.a.sim_stack.survey(), each.id) for each in (volume, other)}
+            self.a.sim_handles.survey(), each.id) for each in (volume, other)}
         self.assertEqual(self.noted(volume, other), noted)
         self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
         self.assertEqual(('', ''), upkeep.noted_on_body(
-            self.a.sim_stack.survey(), volume.id))
+            self.a.sim_handles.survey(), volume.id))
 
 
 class CommandTest(Case):
@@ -547,9 +548,9 @@ class CommandTest(Case):
     def test_what_is_asked_for(self):
         args = self.run_command([])[2]
         self.assertEqual(({'p': ('l', 'k')}, 120, None),
-                         (args[1], *args[4:]))
+                         (args[2], *args[5:]))
         args = self.run_command([], '--wait', '7', 'v')[2]
-        self.assertEqual((7, 'v'), args[4:])
+        self.assertEqual((7, 'v'), args[5:])
 
     def test_it_needs_root(self):
         with mock.patch.object(backends.os, 'geteuid', return_value=1):

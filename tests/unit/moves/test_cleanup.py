@@ -13,7 +13,9 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from tests.helpers import callers
 from tests.helpers import commands
 from tests.helpers import ended_move_case
@@ -24,15 +26,16 @@ A, B, C = ended_move_case.A, ended_move_case.B, ended_move_case.C
 
 
 class RemoveCloneTest(testtools.TestCase):
-    """The stack over the privileged daemon's own code, which may refuse."""
+    """Clones over the privileged daemon's own code, which may refuse."""
 
     def setUp(self):
         super().setUp()
         self.commands = self.useFixture(commands.Commands())
-        self.stack = clone.Stack('g', None, 'g', 30, 'h')
+        lvm = logical_volumes.Lvm('g', None, 'g', 30, 'h')
+        self.clones = clones.Clones(lvm, handles.Handles(lvm))
 
     def test_remove_clone(self):
-        self.stack.remove_clone(SHADOW)
+        self.clones.remove_clone(SHADOW)
 
     def test_absent_is_own(self):
         self.assertTrue(names.is_device(names.absent_source(SHADOW)))
@@ -47,15 +50,15 @@ class UnreadableTagTest(testtools.TestCase):
         lv = lvm_reports.LogicalVolume(
             'g', 'v', 5 << 30, '', frozenset({'localclone.' + tag}))
         node = specs.node(host='a@l')
-        node.stack.lvs.return_value = {'v': lv}
+        node.lvm.lvs.return_value = {'v': lv}
         cleanup.remove_volume_lv(node, 'v')
         node.clear.assert_called_once_with('v', 5 << 30)
-        node.stack.remove_lv.assert_called_once_with('v')
-        node.stack.remove_lv.reset_mock()
+        node.lvm.remove_lv.assert_called_once_with('v')
+        node.lvm.remove_lv.reset_mock()
         # Nor does a move's end remove it as it is.
         cleanup.discard_lv(node, 'v')
-        node.stack.disown.assert_called_once_with('v', mock.ANY)
-        node.stack.remove_lv.assert_not_called()
+        node.lvm.disown.assert_called_once_with('v', mock.ANY)
+        node.lvm.remove_lv.assert_not_called()
 
 
 class DeletionTest(ended_move_case.Base):
@@ -108,8 +111,8 @@ class TearDownTest(ended_move_case.Base):
         self.fail_to_prepare(world, volume)
         b = world.nodes[B]
         b.gone = b.dead = False
-        stack, failed = b.node.stack._inner, self.remains(world, volume)[0]
-        remove_lv, given = stack.remove_lv, []
+        lvm, failed = b.node.lvm._inner, self.remains(world, volume)[0]
+        remove_lv, given = lvm.remove_lv, []
 
         def removes(name):
             remove_lv(name)
@@ -120,7 +123,7 @@ class TearDownTest(ended_move_case.Base):
                         volume=volume.id))) for lv in b.lvs}, {})
             given.extend(local.lv for local in boot_plan.plan(present)
                          if not local.reason and local.move is None)
-        stack.remove_lv = removes
+        lvm.remove_lv = removes
         with b.lock(volume.id):
             cleanup.take_down(b.node, failed)
         self.assertEqual([], given)

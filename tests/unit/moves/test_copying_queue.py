@@ -506,7 +506,7 @@ class DeadEndTest(Base):
         self.failing(lost, exceptions.SourceUnreachable(
             portal='p', reason='r'))
         self.useFixture(fixtures.MockPatchObject(
-            worlds.SimStack, 'ensure_clone_alone',
+            worlds.SimClones, 'ensure_clone_alone',
             side_effect=exceptions.MetadataLost(device='d', volume=lost.id)))
         other, = self.moving(1)
         self.looks()
@@ -522,7 +522,7 @@ class DeadEndTest(Base):
            of what is all copied no stall was ever noted.
         """
         lost, = self.moving(1)
-        flush = worlds.SimStack.flush_handle
+        flush = worlds.SimHandles.flush_handle
 
         def flushing(stack, volume_id):
             if volume_id == lost.id:
@@ -530,7 +530,7 @@ class DeadEndTest(Base):
                     command='sync', code=1, stderr='Input/output error')
             flush(stack, volume_id)
         self.useFixture(fixtures.MockPatchObject(
-            worlds.SimStack, 'flush_handle', flushing))
+            worlds.SimHandles, 'flush_handle', flushing))
         other, = self.moving(1)
         self.looks()
         self.is_moved(other)

@@ -21,6 +21,7 @@ from tests.helpers.move_steps_case import B
 from tests.helpers.move_steps_case import Base
 from tests.helpers.move_steps_case import PREPARED
 from tests.helpers import specs
+from tests.helpers import storage_parts
 from tests import world as worlds
 
 TORN_DOWN = ['detach', 'remove_handle', 'remove_clone', 'disown',
@@ -321,14 +322,14 @@ class DestinationTest(Base):
         def last_write():
             self.b.write(self.volume.id, 1, 'new')
             self.b.opened.clear()
-        stack = self.b.node.stack._inner
-        clone_status = stack.clone_status
+        clones = self.b.node.clones._inner
+        clone_status = clones.clone_status
 
         def looked_at(shadow_id):
             status = clone_status(shadow_id)
             last_write()
             return status
-        stack.clone_status = looked_at
+        clones.clone_status = looked_at
         self.assertRaises(exceptions.SourceBusy, operations.abort,
                           self.b.reconciler, self.volume.id)
         self.assertEqual(B, self.world.home(self.volume).host)
@@ -361,7 +362,7 @@ class CompleteAloneTest(testtools.TestCase):
 
     def is_complete(self, finished, changed=True):
         self.node, self.move = specs.node(), mock.Mock(volume_id='v')
-        self.node.stack.clone_status.return_value = mock.Mock(
+        self.node.clones.clone_status.return_value = mock.Mock(
             spec=copies.Progress, finished=finished)
         with mock.patch.object(destination, '_put_on_clone',
                                return_value=changed) as self.put:
@@ -373,7 +374,7 @@ class CompleteAloneTest(testtools.TestCase):
         self.assertTrue(self.is_complete(True, changed))
         self.put.assert_called_once_with(self.node, self.move, '')
         self.assertEqual([mock.call('v')] * changed,
-                         self.node.stack.read_head.mock_calls)
+                         self.node.handles.read_head.mock_calls)
 
     def test_not_all_is_local(self):
         """Nobody gets to read the clone."""
@@ -388,15 +389,15 @@ class SwapTest(testtools.TestCase):
     def test_nobody_has_used_it_since_a_reboot(self, changed):
         """No handle is on the disk of before; whether there is a new one."""
         node = specs.node()
-        node.stack.survey.return_value.is_handle_foreign.return_value = False
-        node.stack.ensure_handle_on_clone.return_value = changed
+        node.handles.survey.return_value.is_handle_foreign.return_value = False
+        node.handles.ensure_handle_on_clone.return_value = changed
         move = mock.Mock(extra_bytes=0)
         with mock.patch.object(cleanup, 'end_after_swap') as ended:
             self.assertEqual(changed, destination._put_on_clone(
                 node, move, ''))
         ended.assert_called_once_with(node, move.volume_id)
-        node.stack.end_swap.assert_called_once_with(move)
-        node.stack.flush_disk.assert_not_called()
+        node.clones.end_swap.assert_called_once_with(move)
+        node.clones.flush_disk.assert_not_called()
 
 
 class OrderAloneTest(testtools.TestCase):
@@ -414,19 +415,19 @@ class OrderAloneTest(testtools.TestCase):
         with mock.patch.object(destination, '_put_on_clone'):
             destination.is_complete_alone(node, mock.Mock())
         self.assertEqual(['ensure_clone_alone', 'clone_status'], [
-            call[0] for call in node.stack.method_calls[:2]])
+            call[0] for call in storage_parts.calls(node)[:2]])
 
     def test_swap_after_a_reboot(self):
         """Flushed, then put there, then logged out, then ended."""
         node, move = specs.node(), mock.Mock(extra_bytes=0)
-        node.stack.survey.return_value.is_handle_foreign.return_value = False
+        node.handles.survey.return_value.is_handle_foreign.return_value = False
         node.sessions.is_away.return_value = False
         with mock.patch.object(cleanup, 'end_after_swap') as ended:
-            node.stack.attach_mock(ended, 'end_after_swap')
+            node.clones.attach_mock(ended, 'end_after_swap')
             destination._put_on_clone(node, move, 'disk')
         self.assertEqual(
             ['flush_disk', 'ensure_handle_on_clone', 'end_after_swap',
              'end_swap'],
-            [name for name, *_what in node.stack.method_calls if name in (
+            [name for name, *_what in storage_parts.calls(node) if name in (
                 'flush_disk', 'ensure_handle_on_clone', 'end_after_swap',
                 'end_swap')])

@@ -18,6 +18,7 @@ from tests.helpers.holes import begin
 from tests.helpers.holes import HOLES
 from tests.helpers import move_case
 from tests.helpers import move_steps_case
+from tests.helpers import storage_parts
 from tests import world as worlds
 
 ZERO = worlds.ZERO
@@ -103,7 +104,7 @@ class SparseTest(move_steps_case.Base):
 
     def clone(self):
         shadow_id, = self.world.shadows
-        return self.b.node.stack.clone_status(shadow_id)
+        return self.b.node.clones.clone_status(shadow_id)
 
     def test_order(self):
         """Closed, flushed, mapped; and looked at again before the commit."""
@@ -147,8 +148,8 @@ class SparseTest(move_steps_case.Base):
 
     def test_what_an_extension_has_added_is_a_hole(self):
         with self.a.lock(self.volume.id):
-            self.a.node.stack.extend_lv(self.volume.name, 2 * worlds.GIB)
-            self.a.node.stack.show_lv(self.volume.name, 2 * worlds.GIB)
+            self.a.node.lvm.extend_lv(self.volume.name, 2 * worlds.GIB)
+            self.a.node.lvm.show_lv(self.volume.name, 2 * worlds.GIB)
         self.volume.size = 2
         self.a.move(self.volume, B)
         self.assertEqual((7, 8), (self.clone().hydrated,
@@ -183,13 +184,13 @@ class SparseTest(move_steps_case.Base):
     def test_written_after_the_map_was_read(self):
         """What was written is counted before: this is in a hole."""
         self.assertIn(2, HOLES)
-        mapping = worlds.SimStack.holes
+        mapping = worlds.SimLvm.holes
 
         def late(this, *args, **kwargs):
             found = mapping(this, *args, **kwargs)
             self.a.write(self.volume.id, 2, 'late', flushed=False)
             return found
-        with mock.patch.object(worlds.SimStack, 'holes', late):
+        with mock.patch.object(worlds.SimLvm, 'holes', late):
             self.assertRaises(exceptions.SourceWritten, self.a.move,
                               self.volume, B)
         self.expected[2] = 'late'
@@ -210,7 +211,7 @@ class SparseTest(move_steps_case.Base):
     def test_pool_that_does_not_answer(self, error):
         def fails(*_all, **_how):
             raise error
-        self.a.node.stack._inner.holes = fails
+        self.a.node.lvm._inner.holes = fails
         self.assertEqual(4, self.moved())
 
     def test_thick_peer(self):
@@ -240,8 +241,8 @@ class SparseTest(move_steps_case.Base):
         """Whatever it has, it is not known to be nothing."""
         move = self.begun()
         with self.b.lock(self.volume.id), self.b.lock('free-space'):
-            self.b.node.stack.create_metadata(move, {})
-            self.b.node.stack.create_lv(
+            self.b.node.clones.create_metadata(move, {})
+            self.b.node.lvm.create_lv(
                 move.destination_lv, move.size_bytes, self.volume.id)
         self.b.lvs[move.destination_lv][0] = 'old'
         self.prepare(move)
@@ -256,7 +257,7 @@ class SparseTest(move_steps_case.Base):
         self.b.dead = False
         with self.b.lock(self.volume.id):
             for name in self.b.lvs:
-                self.b.node.stack.activate(name)
+                self.b.node.lvm.activate(name)
         self.prepare(move)
         self.assertEqual(0, self.clone().hydrated)
 
@@ -283,7 +284,7 @@ class UnderGuestTest(move_steps_case.Base):
 
     def begun_to_copy(self):
         self.b.reconciler.converge(self.volume.id)
-        return self.b.node.stack.clone_status(self.recorded().shadow_id)
+        return self.b.node.clones.clone_status(self.recorded().shadow_id)
 
     def completed(self):
         """All of it is at B; what was read of its source since it began."""
@@ -324,7 +325,7 @@ class UnderGuestTest(move_steps_case.Base):
         """In what the source has as a hole, before and after the map."""
         self.released()
         self.b.write(self.volume.id, 0, 'before')
-        self.first(self.b.node.stack._inner, 'leave_out',
+        self.first(self.b.node.clones._inner, 'leave_out',
                    lambda: self.b.write(self.volume.id, 2, 'after'))
         self.assertEqual(3, self.begun_to_copy().hydrated)
         self.expected[0], self.expected[2] = 'before', 'after'
@@ -334,7 +335,7 @@ class UnderGuestTest(move_steps_case.Base):
         """What goes on to be copied is left alone."""
         self.released()
         self.begun_to_copy()
-        self.b.node.stack._inner.set_hydration(
+        self.b.node.clones._inner.set_hydration(
             self.recorded().shadow_id, False)
         with self.does(b=['activate volume', 'activate metadata', 'attach',
                           'ensure_clone', 'ensure_handle_on_clone',
@@ -352,7 +353,7 @@ class UnderGuestTest(move_steps_case.Base):
               'odd pool', 'thin_dump missing')
     def test_all_is_copied(self, why):
         self.released()
-        stack = self.b.node.stack._inner
+        lvm = self.b.node.lvm._inner
         if why == 'thick':
             self.world.pool = None
         elif why == 'not zeroing':
@@ -366,7 +367,7 @@ class UnderGuestTest(move_steps_case.Base):
         elif why == 'odd pool':
             self.a.odd_pool = True
         else:
-            stack.holes = self.fails(FileNotFoundError(2, 'no thin_dump'))
+            lvm.holes = self.fails(FileNotFoundError(2, 'no thin_dump'))
         status = self.begun_to_copy()
         self.assertEqual((0, True), (status.hydrated, status.enabled))
         self.assertEqual(4, self.completed())
@@ -379,12 +380,12 @@ class UnderGuestTest(move_steps_case.Base):
 
     def test_nothing_is_copied_under_a_discard_that_hangs(self):
         self.released()
-        self.b.node.stack._inner.leave_out = self.fails(
+        self.b.node.clones._inner.leave_out = self.fails(
             exceptions.CommandTimeout(command='c', seconds=30))
         self.assertRaises(exceptions.CommandTimeout, self.begun_to_copy)
         move = self.recorded()
         self.assertFalse(
-            self.b.node.stack.clone_status(move.shadow_id).enabled)
+            self.b.node.clones.clone_status(move.shadow_id).enabled)
 
     @ddt.data('at the source', 'here', 'tag')
     def test_all_is_copied_if_it_takes_too_long(self, what):
@@ -393,15 +394,15 @@ class UnderGuestTest(move_steps_case.Base):
         if what == 'at the source':
             self.b.node.peers.holes = late
         else:
-            setattr(self.b.node.stack._inner,
-                    'holes' if what == 'here' else 'note_mapped', late)
+            name = 'holes' if what == 'here' else 'note_mapped'
+            setattr(storage_parts.of(self.b.node, name)._inner, name, late)
         self.released()
         status = self.begun_to_copy()
         self.assertEqual((0, True), (status.hydrated, status.enabled))
         self.assertEqual(4, self.completed())
 
     def test_a_clone_that_has_failed_is_left_alone(self):
-        """It is not loaded anew under a guest: see Stack.ensure_clone."""
+        """It is not loaded anew under a guest: see Clones.ensure_clone."""
         self.released()
         self.b.clones = 'ro'
         with self.does(b=['activate volume', 'activate metadata', 'attach',
@@ -409,7 +410,7 @@ class UnderGuestTest(move_steps_case.Base):
                           'set_hydration']):
             self.begun_to_copy()
         self.b.clones = 'rw'
-        self.b.node.stack._inner.set_hydration(
+        self.b.node.clones._inner.set_hydration(
             self.recorded().shadow_id, False)
         self.assertEqual(3, self.begun_to_copy().hydrated)
         self.assertEqual(1, self.completed())

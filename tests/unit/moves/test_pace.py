@@ -703,8 +703,8 @@ class WakerTest(Case):
     def test_what_stands_still_ends_at_no_known_time(self):
         """No look at the moves is made for it."""
         node = specs.node(pacing=copies_module.Settings())
-        node.stack.seen.return_value = {}
-        node.stack.wake_hydration.return_value = []
+        node.clones.seen.return_value = {}
+        node.clones.wake_hydration.return_value = []
         copies = wake.Copies(node)
         copies._copies['s'] = copy = hydration.Copy()
         copy.progress = copies_module.Progress(99.9, 300 << 20, 0.3)

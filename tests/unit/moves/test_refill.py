@@ -38,7 +38,7 @@ class RefillingTest(Begun):
         self.b.hydrate(flushed=True)
 
     def test_nothing_lost(self):
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=()) as again:
             self.converge()
         again.assert_not_called()
@@ -61,12 +61,12 @@ class RefillingTest(Begun):
     def test_what_is_cut_short_is_told(self):
         """A guest has read zeros, whatever comes then."""
         self.lose(0, 1)
-        inner = worlds.SimStack.refill
+        inner = worlds.SimClones.refill
 
         def late(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, [[0, 1]], factor)
             raise exceptions.CommandTimeout(command='dd', seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with mock.patch.object(worlds.SimClones, 'refill', late):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
@@ -83,7 +83,7 @@ class RefillingTest(Begun):
     def written_since(self):
         """A guest writes to the one just before it could be copied."""
         self.lose(0, 1)
-        inner = worlds.SimStack.unmapped
+        inner = worlds.SimClones.unmapped
 
         def after(stack, *args):
             found = inner(stack, *args)
@@ -91,7 +91,7 @@ class RefillingTest(Begun):
                 self.b.write(self.volume.id, 1, 'newer')
                 self.expected[1] = 'newer'
             return found
-        with mock.patch.object(worlds.SimStack, 'unmapped', after):
+        with mock.patch.object(worlds.SimClones, 'unmapped', after):
             self.assertRaises(exceptions.Lacking, self.converge)
 
     def test_what_was_written_since_stays(self):
@@ -133,7 +133,7 @@ class RefillingTest(Begun):
 
     def test_mark_that_cannot_be_taken_off(self):
         self.lose(1)
-        with self.failing('stack', 'unmark', exceptions.CommandTimeout(
+        with self.failing('lvm', 'unmark', exceptions.CommandTimeout(
                 command='lvchange', seconds=30)):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -144,9 +144,9 @@ class RefillingTest(Begun):
     def test_mark_comes_first(self):
         """Before anything is written that may be there in part."""
         self.lose(1)
-        with self.failing('stack', 'mark', exceptions.CommandTimeout(
+        with self.failing('lvm', 'mark', exceptions.CommandTimeout(
                 command='lvchange', seconds=30)), mock.patch.object(
-                worlds.SimStack, 'refill') as again:
+                worlds.SimClones, 'refill') as again:
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         again.assert_not_called()
         self.converge()
@@ -199,7 +199,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}), self.failing(
-                'stack', 'unmapped', FileNotFoundError('thin_dump')):
+                'clones', 'unmapped', FileNotFoundError('thin_dump')):
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
 
@@ -207,14 +207,14 @@ class RefillingTest(Begun):
         """What can be copied is, until nothing more can."""
         self.lose(0, 1)
         self.tag(names.ACCEPTED)
-        inner = worlds.SimStack.refill
+        inner = worlds.SimClones.refill
 
         def bad(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, thin_map.common(
                 missing, [[0, 1]]), factor)
             raise unread('bad sector')
         clock = self.waiting()
-        with mock.patch.object(worlds.SimStack, 'refill', bad):
+        with mock.patch.object(worlds.SimClones, 'refill', bad):
             for clock.return_value in (5, 60):
                 self.assertRaises(exceptions.NotRefilled, self.converge)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
@@ -239,7 +239,7 @@ class RefillingTest(Begun):
         self.lose(0)
         self.tag(names.ACCEPTED)
         clock = self.waiting()
-        with self.failing('stack', 'refill', error):
+        with self.failing('clones', 'refill', error):
             for clock.return_value in (5, 64):
                 self.assertRaises(exceptions.NotRefilled, self.converge)
             clock.return_value = 65
@@ -250,7 +250,7 @@ class RefillingTest(Begun):
         self.lose(0)
         self.tag(names.ACCEPTED)
         clock = self.waiting()
-        with self.failing('stack', 'unmark', FileNotFoundError('lvchange')):
+        with self.failing('lvm', 'unmark', FileNotFoundError('lvchange')):
             clock.return_value = 5
             self.assertRaises(FileNotFoundError, self.converge)
             clock.return_value = 65
@@ -264,7 +264,7 @@ class RefillingTest(Begun):
         self.lose(1)
         self.tag(names.ACCEPTED)
         clock = self.waiting()
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
             for clock.return_value in (5, 35, 64):
                 self.assertRaises(exceptions.NotAllCopied, self.converge)
@@ -277,7 +277,7 @@ class RefillingTest(Begun):
         self.lose(1)
         self.tag(names.ACCEPTED)
         self.waiting().return_value = 5
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
             self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.settled()
@@ -381,7 +381,7 @@ class RefillingTest(Begun):
             clock.return_value = 5
             self.converge()
             clock.return_value = 70
-            with self.failing('stack', 'unmapped', TIMEOUT):
+            with self.failing('clones', 'unmapped', TIMEOUT):
                 self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
@@ -409,7 +409,7 @@ class RefillingTest(Begun):
         self.waiting().return_value = 5
         busy = exceptions.Busy(what='pool', host=B, seconds=10)
         for name in ('unmapped', 'refill'):
-            with self.failing('stack', name, busy), contextlib.suppress(
+            with self.failing('clones', name, busy), contextlib.suppress(
                     exceptions.NotRefilled):
                 self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
@@ -420,9 +420,9 @@ class RefillingTest(Begun):
         """Not by what fails after it."""
         self.lose(0)
         self.tag(names.ACCEPTED)
-        with self.failing('stack', 'refill', exceptions.PoolFails(
+        with self.failing('clones', 'refill', exceptions.PoolFails(
                 pool='p', host=B, mode='ro')), self.failing(
-                'stack', 'forget_read', TIMEOUT):
+                'handles', 'forget_read', TIMEOUT):
             for _look in range(3):
                 self.assertRaises(exceptions.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -430,10 +430,10 @@ class RefillingTest(Begun):
     @ddt.data(
         ('sessions', 'attach', exceptions.SourceUnreachable(
             portal='p', reason='EIO')),
-        ('stack', 'refill', exceptions.CommandFailed(
+        ('clones', 'refill', exceptions.CommandFailed(
             command='python', code=1, stderr='EIO')),
-        ('stack', 'refill', FileNotFoundError('EIO')),
-        ('stack', 'forget_read', exceptions.CommandFailed(
+        ('clones', 'refill', FileNotFoundError('EIO')),
+        ('handles', 'forget_read', exceptions.CommandFailed(
             command='blockdev', code=1, stderr='EIO')))
     @ddt.unpack
     def test_way_out_is_told(self, room, name, error):
@@ -449,9 +449,9 @@ class RefillingTest(Begun):
 
     def test_what_fails_is_told_whatever_fails_then(self):
         self.lose(0)
-        with self.failing('stack', 'refill', exceptions.CommandFailed(
+        with self.failing('clones', 'refill', exceptions.CommandFailed(
                 command='python', code=1, stderr='EIO')), self.failing(
-                'stack', 'forget_read', OSError('then')):
+                'handles', 'forget_read', OSError('then')):
             error = self.assertRaises(exceptions.NotRefilled,
                                       self.converge)
         self.assertIn('EIO', str(error))
@@ -484,7 +484,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
-        with mock.patch.object(worlds.SimStack, 'refill') as again:
+        with mock.patch.object(worlds.SimClones, 'refill') as again:
             self.converge()
         again.assert_not_called()
         self.assertEqual({}, self.b.reconciler.comparison.memory.copied)
@@ -494,7 +494,7 @@ class RefillingTest(Begun):
     def test_read_is_forgotten_whatever_fails(self, error):
         self.lose(1)
         with self.not_seen_again(error), mock.patch.object(
-                worlds.SimStack, 'forget_read') as forgotten:
+                worlds.SimHandles, 'forget_read') as forgotten:
             self.assertRaises(exceptions.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
 
@@ -502,10 +502,10 @@ class RefillingTest(Begun):
         self.lose(1)
         clock = self.waiting()
         clock.return_value = 5
-        with self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
-                worlds.SimStack, 'forget_read') as forgotten:
+                worlds.SimHandles, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
                 with contextlib.suppress(exceptions.Lacking):
                     self.converge()
@@ -544,12 +544,12 @@ class RefillingTest(Begun):
 
     def test_all_pieces_are_told(self):
         self.lose(0, 1)
-        inner = worlds.SimStack.refill
+        inner = worlds.SimClones.refill
 
         def pieces(stack, move, disk, missing, factor):
             for region in (0, 1):
                 yield from inner(stack, move, disk, [[region, 1]], factor)
-        with mock.patch.object(worlds.SimStack, 'refill', pieces):
+        with mock.patch.object(worlds.SimClones, 'refill', pieces):
             self.converge()
         self.assertIn('. 128 KiB were copied', self.log.output)
         self.settled()
@@ -561,7 +561,7 @@ class RefillingTest(Begun):
         def late(stack, *args):
             yield [[0, 1]]  # the pool is broken still
             raise exceptions.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with mock.patch.object(worlds.SimClones, 'refill', late):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.b.lvs[self.volume.name][0] = 'hidden'
         self.assertRaises(exceptions.Lacking, self.converge)
@@ -576,7 +576,7 @@ class RefillingTest(Begun):
             yield [[0, 1]]
             self.b.pool_fails = True
             raise exceptions.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with mock.patch.object(worlds.SimClones, 'refill', late):
             self.assertRaises(exceptions.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -598,7 +598,7 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.lose(1)
-        with self.failing('stack', 'refill', unread('bad sector')):
+        with self.failing('clones', 'refill', unread('bad sector')):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.b.lvs[self.volume.name][1] = 'hidden'
         self.assertRaises(exceptions.Lacking, self.converge)
@@ -609,10 +609,10 @@ class RefillingTest(Begun):
         self.tag(names.ACCEPTED)
         clock = self.waiting()
         clock.return_value = 5
-        with self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
-                worlds.SimStack, 'forget_read') as forgotten:
+                worlds.SimHandles, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
                 self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
@@ -625,17 +625,17 @@ class RefillingTest(Begun):
             self.b.lvs[self.volume.name][0] = 'a part'
             raise exceptions.CommandTimeout(command='python', seconds=10)
             yield
-        with mock.patch.object(worlds.SimStack, 'refill', in_part), \
-                self.failing('stack', 'forget_read', TIMEOUT):
+        with mock.patch.object(worlds.SimClones, 'refill', in_part), \
+                self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
-        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+        with mock.patch.object(worlds.SimHandles, 'forget_read') as forgotten:
             self.assertRaises(exceptions.Lacking, self.converge)
         self.assertTrue(forgotten.called)
 
     def test_all_was_copied_though_the_mark_is_there(self):
         """Nothing is known to be lost: nobody waits for ever."""
         self.lose(1)
-        with self.failing('stack', 'unmark', TIMEOUT):
+        with self.failing('lvm', 'unmark', TIMEOUT):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
@@ -660,7 +660,7 @@ class RefillingTest(Begun):
     def test_mark_that_failed_is_tried_again(self):
         """Also when nothing is missing any more."""
         self.lose(1)
-        with self.failing('stack', 'mark', TIMEOUT):
+        with self.failing('lvm', 'mark', TIMEOUT):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         self.b.lvs[self.volume.name][1] = 'a part'
         self.assertRaises(exceptions.Lacking, self.converge)
@@ -671,31 +671,31 @@ class RefillingTest(Begun):
     def test_marked_once(self):
         self.lose(1)
         self.tag(names.LACKING)
-        with mock.patch.object(worlds.SimStack, 'mark') as marked:
+        with mock.patch.object(worlds.SimLvm, 'mark') as marked:
             self.assertRaises(exceptions.Lacking, self.converge)
         marked.assert_not_called()
 
     def test_lv_that_lvm_does_not_list(self):
         """Nobody knows whether it is marked."""
         self.tag(names.LACKING)
-        inner = worlds.SimStack.lvs
+        inner = worlds.SimLvm.lvs
 
         def without(stack):
             found = inner(stack)
             found.pop(self.volume.name, None)
             return found
-        with mock.patch.object(worlds.SimStack, 'lvs', without):
+        with mock.patch.object(worlds.SimLvm, 'lvs', without):
             self.assertRaises(exceptions.MissingData, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_read_is_forgotten_before_it_ends(self):
         """Whatever fails, it is tried again."""
         self.lose(1)
-        with self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('handles', 'forget_read', TIMEOUT):
             for _look in range(2):
                 self.assertRaises(exceptions.NotRefilled, self.converge)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
-        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+        with mock.patch.object(worlds.SimHandles, 'forget_read') as forgotten:
             self.converge()
         forgotten.assert_called_once_with(self.volume.id)
         self.settled()
@@ -703,8 +703,9 @@ class RefillingTest(Begun):
     def test_read_is_forgotten_if_not_all_is_copied(self):
         self.lose(1)
         with mock.patch.object(
-                worlds.SimStack, 'refill', side_effect=unread('r')), \
-                mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+                worlds.SimClones, 'refill', side_effect=unread('r')), \
+                mock.patch.object(worlds.SimHandles,
+                                  'forget_read') as forgotten:
             self.assertRaises(exceptions.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
 
@@ -719,8 +720,8 @@ class RefillingTest(Begun):
     def test_mark_alone(self):
         """Nothing is copied for it, and it is there."""
         self.tag(names.LACKING)
-        with mock.patch.object(worlds.SimStack, 'refill') as again, \
-                mock.patch.object(worlds.SimStack, 'mark') as marked:
+        with mock.patch.object(worlds.SimClones, 'refill') as again, \
+                mock.patch.object(worlds.SimLvm, 'mark') as marked:
             self.assertRaises(exceptions.Lacking, self.converge)
         again.assert_not_called()
         marked.assert_not_called()
@@ -734,7 +735,7 @@ class RefillingTest(Begun):
 
     def test_lost_again_and_hidden(self):
         self.lose(1)
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
             self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.b.lvs[self.volume.name][1] = 'hidden'
@@ -744,9 +745,9 @@ class RefillingTest(Begun):
     def test_lost_again_and_nothing_forgets_what_was_read(self):
         """What the map has shown stays."""
         self.lose(1)
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]), \
-                self.failing('stack', 'forget_read', TIMEOUT):
+                self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotAllCopied, self.converge)
         self.hide(1)
         self.lacking()
@@ -781,13 +782,13 @@ class RefillingTest(Begun):
     def test_read_is_forgotten_after_an_earlier_service(self):
         """It was killed before it could."""
         self.lose(1)
-        with self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         self.restart()
         with mock.patch.object(
                 self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
-                    worlds.SimStack, 'forget_read') as forgotten:
+                    worlds.SimHandles, 'forget_read') as forgotten:
             self.converge()
         forgotten.assert_called_once_with(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
@@ -800,7 +801,7 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         with self.failing('peers', 'holes', AWAY):
-            with self.failing('stack', 'unmark', TIMEOUT) if odd else (
+            with self.failing('lvm', 'unmark', TIMEOUT) if odd else (
                     contextlib.nullcontext()):
                 self.converge()
             clock.return_value = 6
@@ -833,7 +834,7 @@ class RefillingTest(Begun):
         """Also while its source is away."""
         self.lose(1)
         clock = self.waiting()
-        with self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('handles', 'forget_read', TIMEOUT):
             for clock.return_value in (5, 6):
                 self.assertRaises(exceptions.NotRefilled, self.converge)
             with self.failing('peers', 'holes', AWAY):
@@ -850,13 +851,13 @@ class RefillingTest(Begun):
 
     def test_read_is_forgotten_though_its_source_is_forgotten(self):
         self.lose(1)
-        with self.failing('stack', 'refill', TIMEOUT), \
-                self.failing('stack', 'forget_read', TIMEOUT):
+        with self.failing('clones', 'refill', TIMEOUT), \
+                self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         with mock.patch.object(
                 self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
-                    worlds.SimStack, 'forget_read') as forgotten:
+                    worlds.SimHandles, 'forget_read') as forgotten:
             self.converge()
         forgotten.assert_called_once_with(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
@@ -864,7 +865,7 @@ class RefillingTest(Begun):
     def test_read_is_forgotten_once(self):
         """It is not flushed at each look while its operator sleeps."""
         self.tag(names.LACKING)
-        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+        with mock.patch.object(worlds.SimHandles, 'forget_read') as forgotten:
             for _look in range(3):
                 self.lacking()
         forgotten.assert_called_once_with(self.volume.id)
@@ -890,7 +891,7 @@ class RefillingTest(Begun):
         self.lose(1)
         clock = self.waiting()
         clock.return_value = 5
-        with self.failing('stack', 'mark', TIMEOUT):
+        with self.failing('lvm', 'mark', TIMEOUT):
             self.assertRaises(exceptions.CommandTimeout, self.converge)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 80):
@@ -919,7 +920,7 @@ class RefillingTest(Begun):
         self.repaired()
         self.settled()
 
-    @ddt.data(('stack', 'refill', exceptions.Busy(
+    @ddt.data(('clones', 'refill', exceptions.Busy(
         what='pool', host=B, seconds=30)),
         ('sessions', 'attach', exceptions.SourceUnreachable(
             portal='p', reason='r')))
@@ -942,7 +943,7 @@ class RefillingTest(Begun):
             self.b.lvs[self.volume.name][0] = 'a part'
             raise exceptions.CommandTimeout(command='python', seconds=10)
             yield
-        with mock.patch.object(worlds.SimStack, 'refill', in_part):
+        with mock.patch.object(worlds.SimClones, 'refill', in_part):
             self.assertRaises(exceptions.NotRefilled, self.converge)
         # All others are copied.
         for _look in range(2):
@@ -961,7 +962,7 @@ class RefillingTest(Begun):
             self.b.stop(power=True)
             raise worlds.Stopped()
             yield
-        with mock.patch.object(worlds.SimStack, 'refill', cut):
+        with mock.patch.object(worlds.SimClones, 'refill', cut):
             self.assertRaises(worlds.Stopped, self.converge)
         self.b.dead = False
         self.b.reconciler.converge_node(moves=False)
@@ -973,17 +974,17 @@ class RefillingTest(Begun):
     def test_lost_again(self, written):
         """The pool is broken still: nobody goes round in circles."""
         self.lose(1)
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=written) as again:
             self.assertRaises(exceptions.NotAllCopied, self.converge)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
 
     NOT_SEEN = (
-        ('stack', exceptions.CommandFailed(
+        ('clones', exceptions.CommandFailed(
             command='thin_dump', code=1, stderr='')),
-        ('stack', FileNotFoundError('thin_dump')),
-        ('stack', thin_map.OddMap('odd')),
+        ('clones', FileNotFoundError('thin_dump')),
+        ('clones', thin_map.OddMap('odd')),
         ('peers', exceptions.PeerUnreachable(
             host=A, method='holes', seconds=30, reason='')),
         ('peers', exceptions.OtherVersion(host='a@l')))
@@ -1066,7 +1067,7 @@ class RefillingTest(Begun):
         self.converge()
         self.settled()
 
-    @ddt.data(('stack', TIMEOUT), ('peers', exceptions.PoolFails(
+    @ddt.data(('clones', TIMEOUT), ('peers', exceptions.PoolFails(
         pool='p', mode='ro', host=A)))
     @ddt.unpack
     def test_pool_that_fails_and_something_else(self, room, error):
@@ -1075,17 +1076,17 @@ class RefillingTest(Begun):
             clock.return_value = 5
             self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
-            with mock.patch.object(worlds.SimStack, 'check_pool',
+            with mock.patch.object(worlds.SimClones, 'check_pool',
                                    side_effect=exceptions.PoolFails(
                                        pool='q', mode='ro', host=B)):
                 clock.return_value = 65
                 said = self.assertRaises(
                     exceptions.PoolFails, self.converge)
             self.assertIn('pool q', str(said))
-            with self.failing('stack', 'forget_read', TIMEOUT), \
-                    mock.patch.object(worlds.SimStack, 'check_pool',
+            with self.failing('handles', 'forget_read', TIMEOUT), \
+                    mock.patch.object(worlds.SimClones, 'check_pool',
                                       side_effect=said), \
-                    mock.patch.object(worlds.SimStack, 'unmark') as unmarked:
+                    mock.patch.object(worlds.SimLvm, 'unmark') as unmarked:
                 self.comparison.memory.read.add(next(iter(
                     self.world.shadows)))
                 self.comparison.memory.known[next(iter(
@@ -1173,7 +1174,7 @@ class RefillingTest(Begun):
         """Then it was compared: the source may be gone by now."""
         with mock.patch.object(
                 self.b.reconciler.comparison, 'is_whole') as compared, \
-                self.failing('stack', 'flush_lv', exceptions.CommandFailed(
+                self.failing('lvm', 'flush_lv', exceptions.CommandFailed(
                     command='c', code=1, stderr='')):
             self.assertRaises(exceptions.CommandFailed, self.converge)
             self.assertIs(Phase.COMPLETING, self.phase())

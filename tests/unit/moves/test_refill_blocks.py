@@ -8,6 +8,7 @@ from cinder_localclone.core import names
 from cinder_localclone.moves import refill as refilling
 from tests.helpers import move_steps_case
 from tests.helpers import specs
+from tests.helpers import storage_parts
 
 
 class BlocksTest(move_steps_case.Base):
@@ -17,24 +18,24 @@ class BlocksTest(move_steps_case.Base):
         move = mock.Mock(shadow_id='s', **{
             'geometry.region_sectors': 512, 'token.nonce': 'n'})
         node = specs.node()
-        node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
+        node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
-        node.stack.unmapped.side_effect = ([[1, 2], [9, 3], [16, 3]], [])
+        node.clones.unmapped.side_effect = ([[1, 2], [9, 3], [16, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
-        node.stack.refill.return_value = iter([[[1, 2]]])
-        node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
+        node.clones.refill.return_value = iter([[[1, 2]]])
+        node.clones.recorded_as_local.return_value = [[0, 1], [2, 1]]
         comparison = refilling.Comparison(node)
         comparison.expect([move])
         self.assertTrue(comparison.resume(move))
-        node.stack.recorded_as_local.assert_called_once_with(move)
+        node.clones.recorded_as_local.assert_called_once_with(move)
         # Regions 2 and 3 are holes of the source.
-        node.stack.refill.assert_called_once_with(
+        node.clones.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 2]], 4)
-        node.stack.unmapped.assert_called_with(move, 4)
-        node.stack.set_hydration.assert_called_once_with(
+        node.clones.unmapped.assert_called_with(move, 4)
+        node.clones.set_hydration.assert_called_once_with(
             move.shadow_id, False)
         # What it maps meanwhile would hide what was lost.
-        done = [call[0] for call in node.stack.mock_calls]
+        done = [call[0] for call in storage_parts.calls(node)]
         self.assertEqual(
             ['set_hydration', 'recorded_as_local', 'unmapped'],
             [name for name in done if name in (
@@ -46,12 +47,12 @@ class BlocksTest(move_steps_case.Base):
             'geometry.region_sectors': 512,
             'geometry.regions.return_value': 2})
         node = specs.node()
-        node.stack.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
-        node.stack.group = 'g'
+        node.lvm.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
+        node.lvm.group = 'g'
         node.services.by_host.return_value = {move.source: True}
-        node.stack.unmapped.side_effect = ([[0, 2]], [])
+        node.clones.unmapped.side_effect = ([[0, 2]], [])
         node.peers.holes.return_value = []
-        node.stack.refill.return_value = iter([[[0, 2]]])
+        node.clones.refill.return_value = iter([[[0, 2]]])
         self.assertRaises(exceptions.Lacking,
                           refilling.Comparison(node).is_whole, move)
 
@@ -64,12 +65,12 @@ class BlocksTest(move_steps_case.Base):
         move = mock.Mock(shadow_id='s', **{
             'geometry.region_sectors': 8, 'token.nonce': 'n'})
         node = specs.node()
-        node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
+        node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
-        node.stack.unmapped.side_effect = ([[1, 2]], [])
+        node.clones.unmapped.side_effect = ([[1, 2]], [])
         node.peers.holes.return_value = [[2, 2]]
-        node.stack.refill.return_value = iter([[[1, 1]]])
+        node.clones.refill.return_value = iter([[[1, 1]]])
         self.assertTrue(
             refilling.Comparison(node).is_whole(move))
-        node.stack.refill.assert_called_once_with(
+        node.clones.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 1]], 1)

@@ -20,6 +20,7 @@ from tests.helpers.refill_case import Begun
 from tests.helpers.refill_case import cut_short
 from tests.helpers.refill_case import HOLE
 from tests.helpers.refill_case import unread
+from tests.helpers import storage_parts
 from tests import world as worlds
 
 TIMEOUT = exceptions.CommandTimeout(command='lvchange', seconds=30)
@@ -68,13 +69,13 @@ class ResumedTest(Begun):
 
     def test_once(self):
         self.look()
-        with mock.patch.object(worlds.SimStack, 'unmapped') as looked:
+        with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
             self.look()
         looked.assert_not_called()
 
     def test_not_of_copies_that_this_service_has_begun(self):
         self.b.reconciler.comparison.memory.interrupted = set()
-        with mock.patch.object(worlds.SimStack, 'recorded_as_local') as asked:
+        with mock.patch.object(worlds.SimClones, 'recorded_as_local') as asked:
             self.look()
         asked.assert_not_called()
 
@@ -122,7 +123,7 @@ class ResumedTest(Begun):
         clock = self.useFixture(fixtures.MockPatchObject(
             refilling.time, 'monotonic')).mock
         self.b.devices[names.clone(self.phase_of())]['hydrating'] = True
-        with mock.patch.object(worlds.SimStack, 'recorded_as_local',
+        with mock.patch.object(worlds.SimClones, 'recorded_as_local',
                                side_effect=error):
             for clock.return_value, goes_on in ((5, False), (65, True)):
                 self.look()
@@ -135,7 +136,7 @@ class ResumedTest(Begun):
 
     def not_refilled(self):
         return mock.patch.object(
-            worlds.SimStack, 'refill', side_effect=unread('bad sector'))
+            worlds.SimClones, 'refill', side_effect=unread('bad sector'))
 
     def test_what_cannot_be_copied_now(self):
         comparison = self.b.reconciler.comparison
@@ -191,26 +192,26 @@ class ResumedTest(Begun):
         self.interrupted()
         self.copied_and_not_seen()
         self.lose(1)
-        inner = worlds.SimStack.unmapped
+        inner = worlds.SimClones.unmapped
 
         def then(stack, *args):
             found = inner(stack, *args)
             self.hide(1)
             return found
-        with mock.patch.object(worlds.SimStack, 'unmapped', then):
+        with mock.patch.object(worlds.SimClones, 'unmapped', then):
             self.look()
         self.end()
 
     def test_local_before_it_looks(self):
         """What a guest has written, and the pool lost, meanwhile."""
         self.interrupted()
-        inner = worlds.SimStack.recorded_as_local
+        inner = worlds.SimClones.recorded_as_local
 
         def then(stack, move):
             found = inner(stack, move)
             self.lose(0)
             return found
-        with mock.patch.object(worlds.SimStack, 'recorded_as_local', then):
+        with mock.patch.object(worlds.SimClones, 'recorded_as_local', then):
             self.look()
         self.assertEqual(self.expected, self.read())
 
@@ -242,7 +243,7 @@ class ResumedTest(Begun):
     def test_pool_that_fails_and_something_else(self, name, error):
         """Whatever is the first thing to fail: that is no wait."""
         clock = self.clock()
-        inner = worlds.SimStack.unmapped
+        inner = worlds.SimClones.unmapped
 
         def mapped(stack, *args):
             found = inner(stack, *args)
@@ -250,9 +251,9 @@ class ResumedTest(Begun):
             return found
         self.b.pool_fails = name not in ('mark', 'refill')
         for clock.return_value in (5, 70, 1e6):
-            with self.failing('stack', name, error), (
+            with self.failing(storage_parts.part(name), name, error), (
                     contextlib.nullcontext() if self.b.pool_fails else
-                    mock.patch.object(worlds.SimStack, 'unmapped', mapped)):
+                    mock.patch.object(worlds.SimClones, 'unmapped', mapped)):
                 self.look()
             self.assertFalse(self.hydrates())
             if name in ('mark', 'refill'):
@@ -270,7 +271,7 @@ class ResumedTest(Begun):
             self.b.pool_fails = True
             raise exceptions.PoolFails(pool='p', mode='ro', host=B)
             yield
-        with mock.patch.object(worlds.SimStack, 'refill', fails):
+        with mock.patch.object(worlds.SimClones, 'refill', fails):
             self.look()
         self.assertFalse(self.hydrates())
         self.healed()
@@ -280,7 +281,7 @@ class ResumedTest(Begun):
     def test_pool_that_does_not_say_whether_it_fails(self, error):
         """That is a wait as any other."""
         clock = self.clock()
-        with self.failing('stack', 'check_pool', error), \
+        with self.failing('clones', 'check_pool', error), \
                 self.failing('peers', 'holes', AWAY):
             for clock.return_value, goes_on in ((5, False), (70, True)):
                 self.look()
@@ -339,7 +340,7 @@ class ResumedTest(Begun):
         with self.failing('peers', 'holes', AWAY):
             self.look()
         self.b.lvs[self.volume.name][1] = 'hidden'
-        with mock.patch.object(worlds.SimStack, 'refill') as again:
+        with mock.patch.object(worlds.SimClones, 'refill') as again:
             self.look()
         again.assert_not_called()
         self.assertNotIn('[localclone-205]', self.log.output)
@@ -361,11 +362,11 @@ class ResumedTest(Begun):
 
     def test_what_was_written_since(self):
         """It holds up no copy; but then the source stays."""
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[()]), mock.patch.object(
-                worlds.SimStack, 'recorded_as_local',
+                worlds.SimClones, 'recorded_as_local',
                 return_value=[[1, 1]]), mock.patch.object(
-                worlds.SimStack, 'unmapped', side_effect=([[1, 1]], [])):
+                worlds.SimClones, 'unmapped', side_effect=([[1, 1]], [])):
             self.look()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
@@ -402,7 +403,7 @@ class ResumedTest(Begun):
         """Until all is copied."""
         self.tag(names.LACKING)
         self.look()
-        with mock.patch.object(worlds.SimStack, 'unmapped') as looked:
+        with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
             self.look()
         looked.assert_not_called()
 
@@ -434,7 +435,7 @@ class ResumedTest(Begun):
     def test_lost_again(self):
         """Nothing goes on that would hide it."""
         self.clock()
-        with mock.patch.object(worlds.SimStack, 'refill',
+        with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
             self.look()
         self.assertFalse(self.hydrates())
@@ -454,7 +455,7 @@ class ResumedTest(Begun):
     def test_mark_that_cannot_be_taken_off_yet(self):
         """It does not outlive what it is for."""
         self.interrupted()
-        with self.failing('stack', 'unmark', TIMEOUT):
+        with self.failing('lvm', 'unmark', TIMEOUT):
             self.look()
         self.assertEqual(self.expected, self.read())
         self.look()
@@ -515,19 +516,19 @@ class ResumedTest(Begun):
 
     def test_nothing_is_copied_while_it_looks(self):
         self.b.devices[names.clone(self.phase_of())]['hydrating'] = True
-        seen, inner = [], worlds.SimStack.unmapped
+        seen, inner = [], worlds.SimClones.unmapped
 
         def looked(stack, *args):
             seen.append(self.hydrates())
             return inner(stack, *args)
-        with mock.patch.object(worlds.SimStack, 'unmapped', looked):
+        with mock.patch.object(worlds.SimClones, 'unmapped', looked):
             self.look()
         self.assertEqual({False}, set(seen))
         self.assertTrue(self.hydrates())
 
     def test_mark_that_failed_is_tried_again(self):
         self.interrupted()
-        with self.failing('stack', 'mark', TIMEOUT):
+        with self.failing('lvm', 'mark', TIMEOUT):
             self.look()
         self.b.lvs[self.volume.name][1] = 'a part'
         self.look()
@@ -537,7 +538,7 @@ class ResumedTest(Begun):
     def test_mark_that_fails(self):
         """Nothing goes on that would hide what was lost."""
         error = exceptions.CommandTimeout(command='lvchange', seconds=30)
-        with self.failing('stack', 'mark', error):
+        with self.failing('lvm', 'mark', error):
             for _look in range(2):
                 self.look()
                 self.assertFalse(self.b.devices[names.clone(

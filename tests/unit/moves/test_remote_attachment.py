@@ -250,7 +250,7 @@ class StackTest(storage_case.Case):
             self.H, '253:7', '0 2097152 linear %s 0' % below, **more)
 
     def put(self):
-        return self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
+        return self.handles.ensure_handle_on_disk(V1, '/dev/sdb')
 
     def test_new(self):
         self.devices()
@@ -302,7 +302,7 @@ class StackTest(storage_case.Case):
             self.devices(storage_case.device(
                 self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
                 opened=opened), self.reads('8:16'))
-            self.stack.follow_onto_clone(storage_case.MOVE, '/dev/sdc')
+            self.handles.follow_onto_clone(storage_case.MOVE, '/dev/sdc')
             self.ran.dmsetup.swap_flushed.assert_called_with(
                 self.H, table, '/dev/sdc', 30)
 
@@ -314,7 +314,7 @@ class StackTest(storage_case.Case):
 
     def test_flushed(self):
         self.devices(self.reads('8:16'))
-        self.stack.flush_disk(storage_case.MOVE, '/dev/sdc')
+        self.clones.flush_disk(storage_case.MOVE, '/dev/sdc')
         self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
 
     @ddt.data('8:32', None)
@@ -322,7 +322,7 @@ class StackTest(storage_case.Case):
         """What the clone reads was verified; a name may be another's."""
         handle = self.handle('8:16', opened=1)
         self.devices(handle, *[self.reads(source)] if source else [])
-        for act in (self.stack.flush_disk, self.stack.follow_onto_clone):
+        for act in (self.clones.flush_disk, self.handles.follow_onto_clone):
             self.assertRaises(exceptions.WrongDevice, act, storage_case.MOVE,
                               '/dev/sdc')
         self.ran.block.flush.assert_not_called()
@@ -333,21 +333,21 @@ class StackTest(storage_case.Case):
         for tags, expected in (((names.FOLLOWS,), True),
                                ((names.SWAPPING,), True), ((), False)):
             self.lvs(storage_case.lv(meta, tags=frozenset(tags)))
-            self.assertIs(expected, self.stack.begin_swap(storage_case.MOVE))
+            self.assertIs(expected, self.clones.begin_swap(storage_case.MOVE))
         self.lvs()
-        self.assertFalse(self.stack.begin_swap(storage_case.MOVE))
+        self.assertFalse(self.clones.begin_swap(storage_case.MOVE))
         self.assertRan(
             mock.call.lvm.retag('fast', meta, [names.SWAPPING],
                                 [names.FOLLOWS], 30))
 
     def test_on_record_that_it_was_swapped(self):
-        self.stack.end_swap(storage_case.MOVE)
+        self.clones.end_swap(storage_case.MOVE)
         self.assertRan(mock.call.lvm.remove_tag(
             'fast', names.metadata_lv(storage_case.SHADOW), names.SWAPPING,
             30))
 
     def test_marked_away(self):
-        self.stack.mark('volume-' + V1, names.AWAY)
+        self.lvm.mark('volume-' + V1, names.AWAY)
         self.assertRan(
             mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 

@@ -51,7 +51,7 @@ class HandleTest(move_steps_case.Base):
         self.a.stop(power=True)
         self.a.dead = False
         with self.a.lock(self.volume.id):
-            self.a.sim_stack.ensure_handle_on_lv(
+            self.a.sim_handles.ensure_handle_on_lv(
                 self.volume.id, move.source_lv, worlds.GIB)
         with mock.patch.object(source, 'LOG') as log:
             self.a.reconciler.converge(self.volume.id)
@@ -75,7 +75,7 @@ class HandleTest(move_steps_case.Base):
         self.assertFalse(self.at_source())
 
     def test_a_move_does_not_fail_with_it(self):
-        with mock.patch.object(worlds.SimStack, 'remove_handle',
+        with mock.patch.object(worlds.SimHandles, 'remove_handle',
                                side_effect=FAILED):
             committed = self.a.move(self.volume, B)
             self.a.reconciler.converge(self.volume.id)
@@ -144,7 +144,7 @@ class OfferedTest(move_steps_case.Base):
         with self.a.lock(self.volume.id):
             self.a.disk.extend(self.volume.name, 2 * worlds.GIB)
         move = self.a.move(self.volume, B)
-        device = self.a.node.stack.devices()[names.source(move.shadow_id)]
+        device = self.a.node.handles.devices()[names.source(move.shadow_id)]
         self.assertEqual(move.size_bytes, device.sectors * 512)
 
     def test_there_again_after_a_reboot(self):
@@ -254,7 +254,7 @@ class OfferedTest(move_steps_case.Base):
         self.left()
         with self.a.lock(self.volume.id):
             self.volume.status = 'creating'
-            self.a.node.stack.mark_newborn(self.volume.name)
+            self.a.node.lvm.mark_newborn(self.volume.name)
             for offered in (True, False):
                 with mock.patch.object(
                         self.a.node.moves._inner, 'pending_cleanups',
@@ -287,7 +287,7 @@ class UsersTest(testtools.TestCase):
             self, opened, in_vain, expected):
         node = specs.node(host=A)
         handle = names.handle('v')
-        node.stack.devices.return_value = {} if opened is None else {
+        node.handles.devices.return_value = {} if opened is None else {
             handle: dm_tables.Device(handle, '', '253:1', opened, False)}
         node.exports.opens_in_vain.side_effect = {'v': in_vain}.get
         self.assertEqual(expected, devices.users(node, 'v'))
@@ -339,7 +339,7 @@ class StrayTest(reconcile_case.Base):
         self.assertEqual([], log.mock_calls)
 
     def test_what_fails_stops_nothing(self):
-        with mock.patch.object(worlds.SimStack, 'remove_source',
+        with mock.patch.object(worlds.SimHandles, 'remove_source',
                                side_effect=FAILED), (
                 mock.patch.object(cleanup, 'LOG')) as log:
             self.converge()
@@ -347,7 +347,7 @@ class StrayTest(reconcile_case.Base):
         self.assertIs(FAILED, log.error.call_args.args[-1])
 
     def test_gone_meanwhile(self):
-        present = self.a.node.stack.survey()
+        present = self.a.node.handles.survey()
         del self.a.devices[self.device]
         self.a.exports.clear()
         cleanup.withdraw_strays(self.a.node, present)
@@ -361,6 +361,6 @@ class StrayTest(reconcile_case.Base):
             move = self.a.node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
-            self.a.node.stack.ensure_source(move)
-        cleanup.withdraw_strays(self.a.node, self.a.node.stack.survey())
+            self.a.node.handles.ensure_source(move)
+        cleanup.withdraw_strays(self.a.node, self.a.node.handles.survey())
         self.assertIn(names.source(move.shadow_id), self.a.devices)

@@ -25,9 +25,11 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.service import assembly
 from cinder_localclone.service import options
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.volumes import uncommitted
 from tests.helpers import specs
+from tests.helpers import storage_parts
 
 HOST = 'n1@l'
 #: All that a node needs, as ``dmsetup targets`` says it.
@@ -96,14 +98,14 @@ class AssembleTest(Base):
     @staticmethod
     def look(service, zeroes=True, allocated=0):
         """What LVM and device-mapper show."""
-        service.stack.devices = dict
-        service.stack.check_groups = lambda lvs: None
-        service.stack.own_block = lambda: 512
-        service.stack.release_map = mock.Mock(return_value=False)
-        service.stack.lvs = lambda: {'pool': lvm_reports.LogicalVolume(
+        service.node.handles.devices = dict
+        service.lvm.check_groups = lambda lvs: None
+        service.lvm.own_block = lambda: 512
+        service.lvm.release_map = mock.Mock(return_value=False)
+        service.lvm.lvs = lambda: {'pool': lvm_reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes,
             allocated=allocated)}
-        service.stack.space = lambda lvs: (
+        service.lvm.space = lambda lvs: (
             lvm_reports.FreeSpace(lvs['pool'].size, 0, False),
             lvm_reports.Capacity(lvs['pool'].size, 0, 0, 0))
 
@@ -114,8 +116,8 @@ class AssembleTest(Base):
             localclone_max_copies_in=5, localclone_pace='spare',
             localclone_max_copy_rate_mib=7)
         self.assertEqual(('g', 'pool', 'fast', HOST), (
-            service.stack.group, service.stack.pool,
-            service.stack.metadata_group, service.stack.host))
+            service.lvm.group, service.lvm.pool,
+            service.lvm.metadata_group, service.lvm.host))
         self.assertEqual(256, service.node.geometry.region_sectors)
         self.assertEqual(copies.Limits(into=5), service.node.limits)
         self.assertEqual(
@@ -124,7 +126,7 @@ class AssembleTest(Base):
         self.assertIn('192.0.2.1', service.addresses)
         self.assertIn('fd00::7', self.assemble(
             localclone_addresses=['fd00::7']).addresses)
-        self.assertIs(service.stack, service.node.stack)
+        self.assertIs(service.lvm, service.node.lvm)
         self.assertIs(service.node, service.reconciler.node)
 
     def test_stripes(self):
@@ -133,7 +135,7 @@ class AssembleTest(Base):
             return_value=[1, 1])).mock
         service = self.assemble(None, volume_group='g',
                                 localclone_thick_stripes=3)
-        self.assertEqual(3, service.stack.stripes)
+        self.assertEqual(3, service.lvm.stripes)
         problem, = service._pool_problems({})
         self.assertIn('has 2 disks', problem)
         free.return_value = [1, 1, 1]
@@ -141,7 +143,7 @@ class AssembleTest(Base):
 
     def test_metadata_is_beside_the_volumes_by_default(self):
         self.assertEqual('g', self.assemble(
-            volume_group='g').stack.metadata_group)
+            volume_group='g').lvm.metadata_group)
 
     def test_what_cannot_be_configured(self):
         self.assertRaises(exception.InvalidConfigurationValue, self.assemble,
@@ -205,11 +207,11 @@ class AssembleTest(Base):
             self.assertIn('no vgs', str(log.warning.call_args.args[1]))
             noted.side_effect, noted.return_value = None, []
             log.reset_mock()
-            service.stack.release_map.reset_mock()
+            service.lvm.release_map.reset_mock()
             service.check()
-            service.stack.release_map.assert_called_once_with()
+            service.lvm.release_map.assert_called_once_with()
             self.assertEqual([], log.mock_calls)
-            service.stack.release_map.side_effect = OSError('broken')
+            service.lvm.release_map.side_effect = OSError('broken')
             service.check()
         self.assertEqual('broken', str(
             log.warning.call_args.args[1]['error']))
@@ -219,29 +221,34 @@ class AssembleTest(Base):
         for zeroes, problems in ((True, 0), (False, 1), (True, 0)):
             self.look(service, zeroes)
             self.assertEqual(problems, len(service.readiness()[1]))
-        service.stack.lvs = dict  # there is no such pool
+        service.lvm.lvs = dict  # there is no such pool
         self.assertEqual(1, len(service.readiness()[1]))
 
     @ddt.data('pool', None)
     def test_each_thing_is_asked_once(self, pool):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
-        service.stack = mock.create_autospec(
-            clone.Stack, instance=True, pool=pool)
-        service.node = dataclasses.replace(service.node, stack=service.stack)
-        lvs = service.stack.lvs.return_value = {
+        asked = mock.Mock()
+        for name, kind in (('lvm', logical_volumes.Lvm),
+                           ('handles', handles.Handles)):
+            asked.attach_mock(mock.create_autospec(kind, instance=True), name)
+        asked.lvm.pool = pool
+        service.lvm = asked.lvm
+        service.node = dataclasses.replace(
+            service.node, lvm=asked.lvm, handles=asked.handles)
+        lvs = service.lvm.lvs.return_value = {
             'pool': lvm_reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
                                               zeroes=True)}
         doomed = names.doomed('a@other', '0' * 12)
         lvs[doomed] = lvm_reports.LogicalVolume(
             'g', doomed, 5, '', frozenset())
-        service.stack.space.return_value = 'free', 'capacity'
+        service.lvm.space.return_value = 'free', 'capacity'
         self.assertEqual(('free', [], 5), service.readiness())
         self.assertEqual([
             mock.call.devices(), mock.call.lvs(), mock.call.space(lvs),
             mock.call.check_groups(lvs),
             mock.call.check_disks()],  # asks LVM of striped ones only
-            service.stack.method_calls)
+            storage_parts.calls(asked))
 
     def test_a_full_pool_is_told(self):
         service = self.assemble(volume_group='g')
@@ -258,7 +265,8 @@ class AssembleTest(Base):
         self.look(service)
         self.assertEqual('', service.look().outage)
         service.problems = ['no dm-clone']  # says less than the outage
-        setattr(service.stack, lacking, mock.Mock(
+        room = service.node.handles if lacking == 'devices' else service.lvm
+        setattr(room, lacking, mock.Mock(
             side_effect=ValueError('no group')))
         self.assertEqual(
             (lvm_reports.FreeSpace(0, 0, False), ['no group'], None),
@@ -270,9 +278,9 @@ class AssembleTest(Base):
     def test_an_outage_is_never_without_a_reason(self):
         service = self.assemble(volume_group='g')
         self.look(service)
-        service.stack.lvs = dict
+        service.lvm.lvs = dict
         self.assertEqual('there is no thin pool g/pool', service.look().outage)
-        service.stack.lvs = mock.Mock(side_effect=ValueError)
+        service.lvm.lvs = mock.Mock(side_effect=ValueError)
         self.assertEqual('ValueError()', service.look().outage)
 
     def test_a_target_that_hangs_is_told(self):
@@ -294,7 +302,7 @@ class AssembleTest(Base):
         service = self.assemble(pool, volume_group='g', volume_clear=how)
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
-            service.stack.device_of = lambda lv: '/dev/g/' + lv
+            service.lvm.device_of = lambda lv: '/dev/g/' + lv
             service.node.clear('volume-v', 2 << 30)
         self.assertEqual(times, clear.call_count)
         if times:
@@ -303,7 +311,7 @@ class AssembleTest(Base):
 
     def test_what_has_no_device_is_not_cleared(self):
         service = self.assemble(None)
-        service.stack.device_of = mock.Mock(
+        service.lvm.device_of = mock.Mock(
             side_effect=exceptions.WrongDevice(path='p', found='nothing'))
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:

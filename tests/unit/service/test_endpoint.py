@@ -74,7 +74,7 @@ class HandlersTest(Base):
         self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
-        self.a.node.stack._inner.ensure_source(self.move())
+        self.a.node.handles._inner.ensure_source(self.move())
         self.a.node.exports._inner.offer_source(self.move())
         return lambda: self.handlers.prepare(self.move().shadow_id, 'n')
 

@@ -16,6 +16,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.service import restore
 from tests.helpers import attach_case
+from tests.helpers import storage_parts
 from tests.world import iscsi
 
 GIB = 1 << 30
@@ -41,17 +42,19 @@ class RestoreTest(testtools.TestCase):
     def restore(self, *lvs, **errors):
         self.acted = mock.Mock()
         self.listed = {each.name: each for each in lvs}
-        self.acted.stack.survey.return_value = survey.Survey(self.listed, {})
+        self.acted.handles.survey.return_value = survey.Survey(self.listed, {})
         self.acted.sessions.login_from_records.return_value = '/dev/sda'
         self.acted.sessions.recorded_passes.return_value = self.passed
         self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
-        self.acted.stack.header_sectors.side_effect = (
+        self.acted.handles.header_sectors.side_effect = (
             encryption_exceptions.HeaderDamaged(path='p', reason='none'))
         for name, error in errors.items():
             room = (self.acted.sessions if name == 'login_from_records'
-                    else self.acted.stack)
+                    else storage_parts.of(self.acted, name))
             getattr(room, name).side_effect = error
-        outcome = restore.restore(self.acted.stack, self.acted.sessions)
+        outcome = restore.restore(
+            self.acted.lvm, self.acted.handles, self.acted.clones,
+            self.acted.sessions)
         return {local.volume_id: problem for local, problem in outcome}
 
     def done(self):
@@ -60,7 +63,7 @@ class RestoreTest(testtools.TestCase):
     def test_at_rest(self):
         self.assertEqual({V2: ''}, self.restore(
             lv('volume-' + V2, *names.tags(volume=V2))))
-        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+        self.assertEqual([mock.call.handles.ensure_handle_on_lv(
             V2, 'volume-' + V2, GIB, self.listed, swaps=False)], self.done())
 
     def test_striped(self):
@@ -68,7 +71,7 @@ class RestoreTest(testtools.TestCase):
         self.restore(dataclasses.replace(
             lv('volume-' + V2, *names.tags(volume=V2)),
             size=2 * GIB + (8 << 20)))
-        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+        self.assertEqual([mock.call.handles.ensure_handle_on_lv(
             V2, 'volume-' + V2, 2 * GIB, self.listed, swaps=False)],
             self.done())
 
@@ -78,13 +81,13 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
             *ARRIVING))
         self.assertIn('ensure_handle_on_clone', [
-            call[0].removeprefix('stack.') for call in self.done()])
+            call[0].partition('.')[2] for call in self.done()])
 
     def test_passed_through_beside_what_a_create_has_left(self):
         self.passed = {V2: 'iqn.x:pass'}
         self.assertEqual({V2: ''}, self.restore(
             lv('volume-' + V2, names.NEWBORN, *names.tags(volume=V2))))
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
 
     def test_what_was_not_zeroed_to_its_end(self):
         problems = self.restore(
@@ -98,10 +101,10 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual((True, NEW, 'iqn.x:y'), (
             move.committed, move.destination_lv, move.source_iqn))
         self.assertEqual([
-            mock.call.stack.activate(NEW), mock.call.stack.activate(META),
+            mock.call.lvm.activate(NEW), mock.call.lvm.activate(META),
             mock.call.sessions.login_from_records(move),
-            mock.call.stack.ensure_clone(move, '/dev/sda'),
-            mock.call.stack.ensure_handle_on_clone(move, swaps=False)],
+            mock.call.clones.ensure_clone(move, '/dev/sda'),
+            mock.call.handles.ensure_handle_on_clone(move, swaps=False)],
             self.done())
 
     def test_without_its_source_nothing_is_built(self):
@@ -116,7 +119,7 @@ class RestoreTest(testtools.TestCase):
             *ARRIVING, ensure_clone=exceptions.MetadataLost(
                 device='d', volume=V1))
         self.assertIn('blank', problems[V1])
-        self.acted.stack.ensure_handle_on_clone.assert_not_called()
+        self.acted.handles.ensure_handle_on_clone.assert_not_called()
 
     def test_errors_of_another_kind_do_not_stop_the_others(self):
         problems = self.restore(
@@ -132,7 +135,7 @@ class RestoreTest(testtools.TestCase):
             *ARRIVING)
         self.assertEqual('', problems[V1])
         self.assertIn(tag, problems[V2])
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
 
     @ddt.data('shown=x', 'given=x', 'extra=x')
     def test_tag_of_what_arrives_that_is_no_number(self, tag):
@@ -156,7 +159,7 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=text)), *ARRIVING)
         self.assertEqual('', problems[V1])
         self.assertIn('without its id', problems[text])
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
 
     @ddt.data(*READY)
     def test_what_is_not_sure_is_not_touched(self, lacking):
@@ -167,13 +170,13 @@ class RestoreTest(testtools.TestCase):
             problems = self.restore(ARRIVING[0], lv(META, *tags))
             self.assertNotEqual('', problems[V1])
             self.assertEqual([], self.done())
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
 
     def test_metadata_without_a_destination_lv(self):
         """LVM created it late, after the move had been given up."""
         self.assertEqual({V1: ''}, self.restore(
             lv('volume-' + V1, *names.tags(volume=V1)), lv(META, *READY)))
-        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+        self.assertEqual([mock.call.handles.ensure_handle_on_lv(
             V1, 'volume-' + V1, GIB, self.listed, swaps=False)], self.done())
 
     def test_metadata_beside_a_destination_lv_without_tags(self):
@@ -195,31 +198,31 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V2: ''}, self.restore())
         self.assertEqual([
             mock.call.sessions.pass_from_records(V2, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(
+            mock.call.handles.ensure_handle_on_disk(
                 V2, '/dev/sdb', swaps=False),
-            mock.call.stack.header_sectors(V2)], self.done())
+            mock.call.handles.header_sectors(V2)], self.done())
 
     def test_what_nova_encrypts_has_its_guard_before_nova_starts(self):
         self.restore(lv('volume-' + V2, *names.tags(volume=V2, guarded=4096)))
         self.assertEqual([
-            mock.call.stack.ensure_handle_on_lv(V2, 'volume-' + V2, GIB,
-                                                self.listed, swaps=False),
-            mock.call.stack.ensure_guard(V2, 4096),
-            mock.call.stack.ensure_link(V2, names.guard(V2))], self.done())
+            mock.call.handles.ensure_handle_on_lv(V2, 'volume-' + V2, GIB,
+                                                  self.listed, swaps=False),
+            mock.call.handles.ensure_guard(V2, 4096),
+            mock.call.handles.ensure_link(V2, names.guard(V2))], self.done())
 
     def test_arriving_with_its_guard(self):
         self.restore(lv(NEW, *names.tags(volume=V1, guarded=8)), ARRIVING[1])
         self.assertEqual([
-            mock.call.stack.ensure_guard(V1, 8),
-            mock.call.stack.ensure_link(V1, names.guard(V1))],
+            mock.call.handles.ensure_guard(V1, 8),
+            mock.call.handles.ensure_link(V1, names.guard(V1))],
             self.done()[-2:])
 
     def test_what_is_passed_through_says_itself_whether_it_has_one(self):
         self.passed = {V2: 'iqn.x:pass'}
         self.assertEqual({V2: ''}, self.restore(header_sectors=[8]))
         self.assertEqual([
-            mock.call.stack.ensure_guard(V2, 8),
-            mock.call.stack.ensure_link(V2, names.guard(V2))],
+            mock.call.handles.ensure_guard(V2, 8),
+            mock.call.handles.ensure_link(V2, names.guard(V2))],
             self.done()[-2:])
 
     def test_without_its_header_it_has_no_path(self):
@@ -228,13 +231,13 @@ class RestoreTest(testtools.TestCase):
         problems = self.restore(header_sectors=exceptions.CommandTimeout(
             command='cryptsetup', seconds=1))
         self.assertIn('cryptsetup', problems[V2])
-        self.acted.stack.ensure_link.assert_not_called()
+        self.acted.handles.ensure_link.assert_not_called()
 
     def test_passed_through_not_what_is_left_of_it_here(self):
         self.passed = {V2: 'iqn.x:pass'}
         self.restore(lv('volume-' + V2, names.AWAY, *names.tags(volume=V2)))
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
-        self.acted.stack.ensure_handle_on_disk.assert_called_once_with(
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_disk.assert_called_once_with(
             V2, '/dev/sdb', swaps=False)
 
     def test_passed_through_until_it_has_followed(self):
@@ -244,9 +247,9 @@ class RestoreTest(testtools.TestCase):
             ARRIVING[0], lv(META, names.FOLLOWS, *READY)))
         self.assertEqual([
             mock.call.sessions.pass_from_records(V1, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(
+            mock.call.handles.ensure_handle_on_disk(
                 V1, '/dev/sdb', swaps=False),
-            mock.call.stack.header_sectors(V1)], self.done())
+            mock.call.handles.header_sectors(V1)], self.done())
 
     @ddt.data('volume-%s', 'volume-%s-x', 'vol_%s.disk', '%s', 'ab%sab')
     def test_passed_through_whatever_lvs_are_named(self, template):
@@ -256,23 +259,25 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V1: ''}, self.restore(
             lv(new, *names.tags(volume=V1)),
             lv(META, names.FOLLOWS, *READY)))
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.handles.ensure_handle_on_lv.assert_not_called()
         self.assertEqual({V1: ''}, self.restore(
             lv(new, *names.tags(volume=V1)), lv(META, *READY)))
         self.assertIn('ensure_handle_on_clone', [
-            call[0].removeprefix('stack.') for call in self.done()])
+            call[0].partition('.')[2] for call in self.done()])
 
     def test_what_has_followed_is_not_passed_through_any_more(self):
         self.passed = {V1: 'iqn.x:pass'}
         self.assertEqual({V1: ''}, self.restore(*ARRIVING))
-        self.acted.stack.ensure_handle_on_disk.assert_not_called()
-        self.acted.stack.ensure_handle_on_clone.assert_called_once()
+        self.acted.handles.ensure_handle_on_disk.assert_not_called()
+        self.acted.handles.ensure_handle_on_clone.assert_called_once()
 
     def test_without_the_initiators_records_the_others_are_restored(self):
         self.restore(lv('volume-' + V2, *names.tags(volume=V2)))
         self.acted.sessions.recorded_passes.side_effect = (
             exceptions.CommandTimeout(command='iscsiadm', seconds=1))
-        outcome = restore.restore(self.acted.stack, self.acted.sessions)
+        outcome = restore.restore(
+            self.acted.lvm, self.acted.handles, self.acted.clones,
+            self.acted.sessions)
         self.assertEqual([(V2, '')], [
             (local.volume_id, problem) for local, problem in outcome])
 
@@ -299,7 +304,7 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V1, names.NEWBORN, *more, *names.tags(volume=V1)),
             lv('volume-' + V2, *names.tags(volume=V2)))
         self.assertNotIn(V1, problems)
-        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+        self.assertEqual([mock.call.handles.ensure_handle_on_lv(
             V2, 'volume-' + V2, GIB, self.listed, swaps=False)], self.done())
 
 
@@ -326,14 +331,15 @@ class RestoreByHandTest(attach_case.Base):
             self.serve(dict(attach_case.ON_A, initiator='iqn.x'), self.b)
             self.assertEqual({'below': 'disk of ' + self.volume.id},
                              self.a.devices[self.handle])
-            # The command takes no lock; the simulated stack asks for one.
+            # The command takes no lock; the simulated LVM asks for one.
             lock = self.a.lock(self.volume.id)
             lock.__enter__()
             self.addCleanup(lock.__exit__, None, None, None)
             return planned
         with mock.patch.object(boot_plan, 'plan', then_attached):
             (local, problem), = restore.restore(
-                self.a.sim_stack, iscsi.SimSessions(self.a))
+                self.a.sim_lvm, self.a.sim_handles, self.a.sim_clones,
+                iscsi.SimSessions(self.a))
         self.assertEqual(self.volume.id, local.volume_id)
         self.assertTrue(problem)
         self.assertEqual({'below': 'disk of ' + self.volume.id},

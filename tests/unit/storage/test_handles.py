@@ -22,13 +22,13 @@ class GuardTest(storage_case.Case):
 
     def test_created(self):
         self.present()
-        self.assertTrue(self.stack.ensure_guard(V1, 4096))
+        self.assertTrue(self.handles.ensure_guard(V1, 4096))
         self.assertRan(mock.call.dmsetup.create(
             GUARD, 'LOCALCLONE-' + GUARD, TABLE, 30))
 
     def test_left_alone(self):
         self.present(device(GUARD, '253:9', TABLE, 1))
-        self.assertFalse(self.stack.ensure_guard(V1, 4096))
+        self.assertFalse(self.handles.ensure_guard(V1, 4096))
         self.assertRan()
         self.ran.dmsetup.mend_path.assert_called_once_with(GUARD)
 
@@ -41,51 +41,51 @@ class GuardTest(storage_case.Case):
             self.ran.reset_mock()
             self.present(device(GUARD, '253:9', table, 1, suspended),
                          sectors=2 * 2097152)
-            self.assertTrue(self.stack.ensure_guard(V1, 4096))
+            self.assertTrue(self.handles.ensure_guard(V1, 4096))
             self.assertRan(mock.call.dmsetup.swap_table(
                 GUARD, longer, 30))
 
     def test_never_above_nothing(self):
         self.devices()
-        self.assertRaises(exceptions.MissingData, self.stack.ensure_guard,
+        self.assertRaises(exceptions.MissingData, self.handles.ensure_guard,
                           V1, 4096)
         self.assertRan()
 
     def test_header_is_read_by_a_path_that_leads_to_the_handle(self):
         self.ran.cryptsetup.payload_sectors.return_value = 4096
-        self.assertEqual(4096, self.stack.header_sectors(V1))
+        self.assertEqual(4096, self.handles.header_sectors(V1))
         self.assertEqual([
             mock.call.dmsetup.mend_path(HANDLE),
             mock.call.cryptsetup.payload_sectors('/dev/mapper/' + HANDLE, 30)],
             self.ran.mock_calls)
 
     def test_all_of_the_header_is_read(self):
-        self.stack.read_guarded(V1, 4096)
+        self.handles.read_guarded(V1, 4096)
         self.assertRan(mock.call.block.read_head(
             '/dev/mapper/' + GUARD, 2 << 20, 30))
 
     def test_closed_before_its_path_goes(self):
         self.present(device(GUARD, '253:9', TABLE))
-        self.assertTrue(self.stack.close_top(V1))
+        self.assertTrue(self.handles.close_top(V1))
         self.assertRan(mock.call.dmsetup.remove(GUARD, 30),
                        mock.call.links.remove(V1))
 
     def test_one_in_use_keeps_its_path(self):
         self.present(device(GUARD, '253:9', TABLE, 1))
         self.ran.dmsetup.remove.side_effect = storage_case.FAILED
-        self.assertRaises(exceptions.CommandFailed, self.stack.remove_handle,
+        self.assertRaises(exceptions.CommandFailed, self.handles.remove_handle,
                           V1)
         self.assertRan(mock.call.dmsetup.remove(GUARD, 30))
 
     def test_what_decrypts_goes_by_cryptsetup(self):
         self.present(device(names.crypt(V1), '253:9', ''))
-        self.stack.close_top(V1)
+        self.handles.close_top(V1)
         self.assertRan(mock.call.cryptsetup.close(names.crypt(V1), 30),
                        mock.call.links.remove(V1))
 
     def test_tags(self):
-        self.stack.note_guarded('v', 4096)
-        self.stack.forget_guarded('v', 4096)
+        self.lvm.mark('v', names.guard_tag(4096))
+        self.lvm.unmark('v', names.guard_tag(4096))
         self.assertRan(
             mock.call.lvm.add_tag('g', 'v', 'localclone.guarded=4096', 30),
             mock.call.lvm.remove_tag('g', 'v', 'localclone.guarded=4096', 30))
@@ -94,7 +94,7 @@ class GuardTest(storage_case.Case):
         for text, expected in (('flakey           v1.5.0\n', True),
                                ('clone v1.0.0\n', False), ('', False)):
             self.ran.dmsetup.targets.return_value = text
-            self.assertIs(expected, self.stack.can_guard())
+            self.assertIs(expected, self.handles.can_guard())
 
 
 class UsersTest(storage_case.Case):
@@ -104,7 +104,7 @@ class UsersTest(storage_case.Case):
         self.lvs()
         self.devices(device(HANDLE, '253:7', '0 2097152 linear 253:5 0',
                             opened), *tops)
-        return self.stack.survey().users(V1)
+        return self.handles.survey().users(V1)
 
     def test_users(self):
         crypt = names.crypt(V1)
@@ -119,7 +119,7 @@ class UsersTest(storage_case.Case):
                 (2, 2, (device(crypt, '253:9', below, 1),))):
             self.assertEqual(expected, self.users(opened, *tops))
         self.devices()
-        self.assertEqual(0, self.stack.survey().users(V1))
+        self.assertEqual(0, self.handles.survey().users(V1))
 
     def test_what_re_encrypts_is_no_user_but_its_process_is(self):
         """As it was seen on a node; see :func:`.devices.recover`."""
@@ -157,7 +157,7 @@ class FlushTest(storage_case.Case):
             self.devices(
                 device(HANDLE, '253:7', '0 2097152 linear 253:5 0', 1),
                 device(name, '253:9', table, 1))
-            self.stack.flush_handle(V1)
+            self.handles.flush_handle(V1)
             self.assertEqual(
                 ['/dev/mapper/' + each for each in (name, HANDLE)],
                 [call.args[0] for call in self.ran.block.flush.mock_calls])
@@ -175,14 +175,14 @@ class ServedTest(storage_case.Case):
 
     def test_created(self):
         self.present()
-        self.assertTrue(self.stack.ensure_served(V1))
+        self.assertTrue(self.handles.ensure_served(V1))
         self.assertRan(mock.call.dmsetup.create(
             self.SERVED, 'LOCALCLONE-' + self.SERVED, self.TABLE, 30))
         self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
 
     def test_left_alone(self):
         self.present(device(self.SERVED, '253:9', self.TABLE, 1))
-        self.assertFalse(self.stack.ensure_served(V1))
+        self.assertFalse(self.handles.ensure_served(V1))
         self.assertRan()
         self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
 
@@ -194,13 +194,13 @@ class ServedTest(storage_case.Case):
             self.ran.reset_mock()
             self.present(device(self.SERVED, '253:9', table, 1, suspended),
                          sectors=4194304)
-            self.assertTrue(self.stack.ensure_served(V1))
+            self.assertTrue(self.handles.ensure_served(V1))
             self.assertRan(mock.call.dmsetup.swap_table(
                 self.SERVED, longer, 30))
 
     def test_never_above_nothing(self):
         self.devices()
-        self.assertRaises(exceptions.MissingData, self.stack.ensure_served,
+        self.assertRaises(exceptions.MissingData, self.handles.ensure_served,
                           V1)
         self.assertRan()
 
@@ -209,7 +209,7 @@ class ServedTest(storage_case.Case):
         for opened in (1, 0):
             self.ran.reset_mock()
             self.present(device(self.SERVED, '253:9', self.TABLE, opened))
-            self.assertEqual(not opened, bool(self.stack.remove_served(V1)))
+            self.assertEqual(not opened, bool(self.handles.remove_served(V1)))
             self.assertEqual(
                 [] if opened else [mock.call.remove(self.SERVED, 30)],
                 [each for each in self.ran.dmsetup.mock_calls
@@ -217,13 +217,13 @@ class ServedTest(storage_case.Case):
 
     def test_not_looked_for_where_there_is_none(self):
         self.ran.block.number.return_value = ''
-        self.assertFalse(self.stack.remove_served(V1))
+        self.assertFalse(self.handles.remove_served(V1))
         self.ran.dmsetup.survey.assert_not_called()
 
     def test_goes_before_the_handle(self):
         self.ran.block.number.return_value = '253:9'
         self.present(device(self.SERVED, '253:9', self.TABLE))
-        self.stack.remove_handle(V1)
+        self.handles.remove_handle(V1)
         self.assertEqual(
             [mock.call.remove(self.SERVED, 30), mock.call.remove(HANDLE, 30)],
             [each for each in self.ran.dmsetup.mock_calls
@@ -233,7 +233,7 @@ class ServedTest(storage_case.Case):
         for opened in (0, 1):
             self.present(device(self.SERVED, '253:9', self.TABLE, opened),
                          device(GUARD, '253:8', TABLE), opened=2)
-            present = survey.Survey({}, self.stack.devices())
+            present = survey.Survey({}, self.handles.devices())
             self.assertEqual(opened, present.users(V1))
 
     def test_as_long_as_its_handle_has_become(self):
@@ -246,7 +246,7 @@ class ServedTest(storage_case.Case):
         self.ran.dmsetup.swap_table.side_effect = swapped
         self.ran.block.number.return_value = '8:16'
         self.ran.block.size.return_value = 2 << 30
-        self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
+        self.handles.ensure_handle_on_disk(V1, '/dev/sdb')
         self.assertEqual(
             [mock.call(HANDLE, '0 4194304 linear 8:16 0', 30, ('8:16', V1)),
              mock.call(self.SERVED, '0 4194304 linear 253:7 0', 30)],

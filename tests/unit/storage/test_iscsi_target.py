@@ -529,7 +529,7 @@ class ServedAgainTest(testtools.TestCase):
                 Node)} | {'host': HOST, 'exports': self.exports})
         self.node.moves.moves_of.return_value = []
         self.node.moves.move_of.return_value = None
-        survey = self.node.stack.survey.return_value
+        survey = self.node.handles.survey.return_value
         survey.handle_is_on_lv.return_value = True
         survey.metadata.return_value = None
         survey.devices = {}

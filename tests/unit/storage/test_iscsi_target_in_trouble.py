@@ -14,8 +14,10 @@ from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.moves import cleanup
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import handles
 from cinder_localclone.storage import iscsi_target
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio
 from cinder_localclone.storage.privsep import lio_configfs
@@ -42,8 +44,8 @@ class AbsentTest(testtools.TestCase):
 
     def test_clone_is_removed(self):
         self.commands.answer('dmsetup remove', code=1, err='No such device')
-        stack = clone.Stack('g', 'p', 'g', 30, 'h')
-        stack.remove_clone(S)
+        lvm = logical_volumes.Lvm('g', 'p', 'g', 30, 'h')
+        clones.Clones(lvm, handles.Handles(lvm)).remove_clone(S)
 
 
 class StopServingTest(testtools.TestCase):
@@ -57,7 +59,7 @@ class StopServingTest(testtools.TestCase):
         self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports
         self.served, self.opened = [], 1
-        self.node.stack.devices.side_effect = lambda _only: {
+        self.node.handles.devices.side_effect = lambda _only: {
             names.handle(V): dm_tables.Device(
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(

@@ -41,7 +41,9 @@ class Bench:
         self.world = worlds.World(hosts=(HOST,))
         self.world.pool = pool
         self.node, self.host = self.world.nodes[HOST], HOST
-        self.stack = stack.SimStack(self.node)
+        self.lvm = stack.SimLvm(self.node)
+        self.handles = stack.SimHandles(self.node, self.lvm)
+        self.clones = stack.SimClones(self.node, self.lvm, self.handles)
         self.exports = iscsi.SimExports(self.node)
         self.node.sim_exports = self.exports
         self.sessions = iscsi.SimSessions(self.node)

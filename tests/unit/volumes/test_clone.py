@@ -114,7 +114,7 @@ class StopTest(Base):
         with node.node.allocation_lock(), node.lock(volume.id):
             node.disk.create(volume.name, volume.id,
                              ['downloaded'] * worlds.REGIONS)
-            node.node.stack.ensure_handle_on_lv(
+            node.node.handles.ensure_handle_on_lv(
                 volume.id, volume.name, worlds.GIB)
 
     @ddt.data(*ONE)
@@ -219,9 +219,9 @@ class BirthTest(Base):
         world, source, _expected = self.begin()
         image = source.id if kind == 'clone' else self.take(world, source)
         node, held = world.nodes[A], []
-        stack = node.node.stack._inner
-        create_copy = stack.create_copy
-        stack.create_copy = lambda *args: (
+        lvm = node.node.lvm._inner
+        create_copy = lvm.create_copy
+        lvm.create_copy = lambda *args: (
             held.append(set(node.held)), create_copy(*args))
         volume = world.row(A, source_volid=source.id)
         self.bear(world, volume, image)
@@ -255,7 +255,7 @@ class BirthTest(Base):
         world, source, expected = self.begin()
         node = world.nodes[A]
         with node.lock(source.id):
-            node.node.stack.extend_lv(source.name, 2 * worlds.GIB)
+            node.node.lvm.extend_lv(source.name, 2 * worlds.GIB)
         node.lvs[source.name][worlds.REGIONS] = 'beyond its end'
         image = source.id if kind == 'clone' else self.take(world, source)
         volume = world.row(B, size, source_volid=source.id)
@@ -356,12 +356,12 @@ class BirthTest(Base):
     def test_a_row_that_cannot_be_given_back(self):
         world, source, _expected = self.begin()
         volume = world.row(B, source_volid=source.id)
-        stack = world.nodes[A].node.stack._inner
+        lvm = world.nodes[A].node.lvm._inner
 
         def fails(*_args):
             volume.status = 'error'  # somebody else has seen to it
             raise exceptions.CommandFailed(command='c', code=5, stderr='s')
-        stack.create_copy = fails
+        lvm.create_copy = fails
         self.assertRaises(exceptions.CommandFailed, self.bear, world, volume,
                           source.id)
         self.assertEqual(A + '#p', volume.host)
@@ -406,7 +406,7 @@ class LookTest(Base):
 
     def test_attached_though_it_could_not_be_accepted(self):
         self.volume.status = 'reserved'
-        self.node.sim_stack._inner.accept = mock.Mock(
+        self.node.sim_lvm._inner.accept = mock.Mock(
             side_effect=exceptions.CommandTimeout(command='c', seconds=1))
         self.node.serve(self.volume, {'host': 'a'})
         self.assertIn(names.NEWBORN, self.tags())
@@ -476,7 +476,7 @@ class LookTest(Base):
 
     def test_it_was_accepted_only_once(self):
         self.volume.status = 'available'
-        present = self.node.sim_stack.survey()
+        present = self.node.sim_handles.survey()
         with self.node.lock(self.volume.id):  # somebody else is at work
             uncommitted.look(self.node.node, present)
         self.assertIn(names.NEWBORN, self.tags())

@@ -45,7 +45,7 @@ class ServeTest(Base):
         self.a.stop(power=True)
         self.a.dead = False
         return [local.volume_id for local in boot_plan.plan(
-            self.a.sim_stack.survey()) if not local.reason]
+            self.a.sim_handles.survey()) if not local.reason]
 
     def test_a_boot_gives_out_nothing_that_is_copied_elsewhere(self):
         """A writable handle would be on what another node's clone reads."""
@@ -189,7 +189,7 @@ class ServeTest(Base):
     def test_a_move_outlives_the_end_of_its_source_handle(self):
         """It is committed; the daemon of privsep may have died since."""
         with mock.patch.object(
-                worlds_stack.SimStack, 'remove_handle', autospec=True,
+                worlds_stack.SimHandles, 'remove_handle', autospec=True,
                 side_effect=RuntimeError('no daemon')):
             self.is_local(self.serve(ON_B))
         self.assertIs(self.b, self.world.home(self.volume))

@@ -59,21 +59,21 @@ class CreateTest(Case):
         self.assert_there()
 
     def test_nothing_is_left_of_what_fails(self):
-        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+        with mock.patch.object(stack.SimHandles, 'ensure_handle_on_lv',
                                side_effect=FULL):
             self.assertRaises(exceptions.CommandFailed, self.create)
         self.assert_nothing()
 
     def test_nothing_is_left_whatever_fails(self):
-        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+        with mock.patch.object(stack.SimHandles, 'ensure_handle_on_lv',
                                side_effect=OSError):
             self.assertRaises(OSError, self.create)
         self.assert_nothing()
 
     def test_what_can_not_be_removed_does_not_hide_why(self):
-        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+        with mock.patch.object(stack.SimHandles, 'ensure_handle_on_lv',
                                side_effect=FULL), mock.patch.object(
-                stack.SimStack, 'remove_handle', side_effect=OSError):
+                stack.SimHandles, 'remove_handle', side_effect=OSError):
             self.assertRaises(exceptions.CommandFailed, self.create)
 
     def test_what_an_earlier_call_has_made_stays(self):
@@ -102,7 +102,7 @@ class CreateTest(Case):
         create.create(self.a.node, asked)
         self.assertEqual(
             self.a.disk.size(self.volume.name),
-            self.a.sim_stack.survey().handle(
+            self.a.sim_handles.survey().handle(
                 self.volume.id).sectors * state.SECTOR)
 
     def test_what_is_given_out_is_not(self):
@@ -218,7 +218,7 @@ class GiveUpTest(Case):
 
     def test_what_can_not_be_removed_is_logged_and_tried_again(self):
         self.leave()
-        with mock.patch.object(stack.SimStack, 'remove_handle',
+        with mock.patch.object(stack.SimHandles, 'remove_handle',
                                side_effect=OSError('busy')), \
                 mock.patch.object(create, 'LOG') as log:
             self.give_up()
@@ -240,7 +240,7 @@ class KilledTest(Case):
         self.goes_to_b()
 
     def test_no_boot_gives_it_out(self):
-        found, = boot_plan.plan(self.a.sim_stack.survey())
+        found, = boot_plan.plan(self.a.sim_handles.survey())
         self.assertEqual(boot_plan.NEWBORN, found.reason)
 
     def test_it_is_swept_away(self):
@@ -255,7 +255,7 @@ class KilledTest(Case):
         self.b.move(self.b.node.volumes.volume(self.volume.id), A)
         self.world.settle()
         self.assertEqual([''], [
-            each.reason for each in boot_plan.plan(self.a.sim_stack.survey())
+            each.reason for each in boot_plan.plan(self.a.sim_handles.survey())
             if each.lv == self.volume.name])
 
 

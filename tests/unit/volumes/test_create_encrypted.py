@@ -228,7 +228,7 @@ class CreateTest(Case):
     def test_failure_that_leaves_something(self):
         """It does not hide why there is no volume."""
         self.a.headers_unreadable = True
-        with mock.patch.object(self.a.node.stack, 'remove_handle',
+        with mock.patch.object(self.a.node.handles, 'remove_handle',
                                side_effect=OSError):
             self.assertRaises(encryption_exceptions.HeaderDamaged, self.create,
                               self.row())

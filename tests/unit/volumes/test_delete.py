@@ -17,6 +17,7 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import delete
 from tests.helpers import callers
 from tests.helpers import locked
+from tests.helpers import storage_parts
 from tests import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -144,12 +145,12 @@ class DeletionTest(testtools.TestCase):
     def test_what_cannot_be_looked_at(self):
         """It is not known whether all of it is there."""
         hangs = exceptions.CommandTimeout(command='lvs', seconds=30)
-        with mock.patch.object(worlds.SimStack, 'lvs', side_effect=hangs):
+        with mock.patch.object(worlds.SimLvm, 'lvs', side_effect=hangs):
             self.assertRaises(exceptions.CommandTimeout, self.delete,
                               self.without_lock(self.a))
         error = exceptions.CommandFailed(command='vgs', code=5, stderr='')
         for room, name in ((self.a.node.moves, 'get_move'),
-                           (self.a.node.stack, 'survey')):
+                           (self.a.node.handles, 'survey')):
             with mock.patch.object(room, name, side_effect=error):
                 self.assertRaises(exceptions.CommandFailed, self.delete)
         self.assertIn(self.stale.name, self.a.lvs)
@@ -190,7 +191,7 @@ class DeletionTest(testtools.TestCase):
         self.a.move(self.volume, B)
         for effect in ('remove_handle', 'remove_clone', 'remove_lv'):
             with mock.patch.object(
-                    worlds.SimStack, effect, side_effect=(
+                    storage_parts.simulated(effect), effect, side_effect=(
                         exceptions.CommandTimeout(command='c', seconds=30))):
                 self.assertRaises(exceptions.HalfDeleted, self.delete)
             self.assertIs(Phase.MIGRATING, self.shadow().phase)
@@ -200,7 +201,7 @@ class DeletionTest(testtools.TestCase):
     def test_at_rest_that_does_not_go_in_time(self):
         hangs = exceptions.CommandTimeout(command='c', seconds=30)
         for effect in ('remove_handle', 'remove_lv'):
-            with mock.patch.object(worlds.SimStack, effect,
+            with mock.patch.object(storage_parts.simulated(effect), effect,
                                    side_effect=hangs):
                 self.assertRaises(exceptions.HalfDeleted, self.delete)
                 self.assertRaises(exceptions.HalfDeleted, self.delete,
@@ -238,7 +239,7 @@ class DeletionTest(testtools.TestCase):
     def test_mark_that_is_not_made_in_time(self):
         """Nothing is removed before."""
         hangs = exceptions.CommandTimeout(command='lvchange', seconds=30)
-        with mock.patch.object(worlds.SimStack, 'mark', side_effect=hangs):
+        with mock.patch.object(worlds.SimLvm, 'mark', side_effect=hangs):
             self.assertRaises(exceptions.CannotDelete, self.delete)
         self.assertIn(self.stale.name, self.a.lvs)
 
@@ -288,7 +289,7 @@ class DeletionTest(testtools.TestCase):
             move = self.a.node.moves.begin(
                 self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
-            self.a.node.stack.ensure_source(move)
+            self.a.node.handles.ensure_source(move)
             self.a.node.exports.offer_source(move)
         self.b.dead = True
         self.delete()

@@ -177,7 +177,7 @@ class FailedTest(Base):
 
     def test_nothing_is_asked_of_what_nobody_else_has(self):
         """LVM may hang."""
-        with mock.patch.object(stack.SimStack, 'survey',
+        with mock.patch.object(stack.SimHandles, 'survey',
                                side_effect=OSError('lvs')):
             self.assertEqual(
                 set(), self.a.reconciler.serving.look([self.volume_id]))
@@ -241,7 +241,7 @@ class FailedTest(Base):
     def test_what_an_operator_has_to_mend_is_tried_no_more(self):
         self.served('in-use')
         with mock.patch.object(
-                stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+                stack.SimHandles, 'ensure_handle_on_lv', side_effect=(
                     exceptions.NotPossible(volume='v', reason='odd size'))):
             self.a.reconciler.serving.look([self.volume_id])
         self.a.reconciler.converge_moves()
@@ -281,7 +281,7 @@ class FailedTest(Base):
     @staticmethod
     def no_device():
         return mock.patch.object(
-            stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+            stack.SimHandles, 'ensure_handle_on_lv', side_effect=(
                 exceptions.CommandTimeout(command='dmsetup', seconds=30)))
 
 
@@ -419,7 +419,7 @@ class SettleAtRestTest(exports_case.Base):
     def test_what_an_ended_export_has_left_goes(self):
         """The service was killed before it had removed the device."""
         with self.a.lock(self.volume_id):
-            self.a.sim_stack.ensure_served(self.volume_id)
+            self.a.sim_handles.ensure_served(self.volume_id)
         self.a.reconciler.converge_node()
         self.assertNotIn(names.served(self.volume_id), self.a.devices)
 
@@ -496,7 +496,7 @@ class SettleAtRestTest(exports_case.Base):
     def test_at_a_glance(self):
         """The target is asked for no more than is needed."""
         asked = mock.Mock(return_value={'iqn.x'})
-        seen = self.a.sim_stack.survey()
+        seen = self.a.sim_handles.survey()
         self.assertFalse(self.serving.differ(
             self.volume, set(), asked, seen))
         asked.assert_not_called()
@@ -512,12 +512,12 @@ class SettleAtRestTest(exports_case.Base):
     def test_device_of_an_export_at_a_glance(self):
         """One that has an export is not what an ended one has left."""
         with self.a.lock(self.volume_id):
-            self.a.sim_stack.ensure_served(self.volume_id)
+            self.a.sim_handles.ensure_served(self.volume_id)
         for exported in (False, True):
             if exported:
                 self.a.opened.add(names.served(self.volume_id))
             self.assertIs(not exported, self.serving.differ(
-                self.volume, set(), set, self.a.sim_stack.survey()))
+                self.volume, set(), set, self.a.sim_handles.survey()))
 
     def test_what_is_served_again_is_told(self):
         """Once: what is served already is no news."""

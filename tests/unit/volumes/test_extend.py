@@ -108,8 +108,8 @@ class ExtendingTest(testtools.TestCase):
 
     def shown(self):
         node = self.world.home(self.volume)
-        return node.sim_stack.shown_bytes(self.volume.id, self.volume.name,
-                                          GIB)
+        return node.sim_handles.shown_bytes(self.volume.id, self.volume.name,
+                                            GIB)
 
     def test_others_go_on_while_a_thick_one_is_zeroed(self):
         """Neither the lock of free space nor the volume's own is kept.
@@ -130,7 +130,7 @@ class ExtendingTest(testtools.TestCase):
                 between.append((name, self.shown()))
         between = []
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.a.try_lock = locked
         self.extend()
         self.assertEqual([{self.volume.id}] * 5, parts)
@@ -181,7 +181,7 @@ class ExtendingTest(testtools.TestCase):
             now[0] += 0.9 * extend.PATIENCE
             return disks.Disk.zero_part(this.node.disk, name, start)
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.volumes.extend.time', types.SimpleNamespace(
                 monotonic=lambda: now[0], sleep=lambda _seconds: None)))
@@ -197,7 +197,7 @@ class ExtendingTest(testtools.TestCase):
             turns.append(seconds)
             return disks.Disk.zero_part(this.node.disk, name, start)
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.extend()
         self.assertEqual([extend.HELD] * 5, turns)
         wait = assembly.LOCK_TIMEOUT
@@ -238,7 +238,7 @@ class ExtendingTest(testtools.TestCase):
                 found.append(disks.regions(end) - 1)
             return end
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         return found
 
     @ddt.data((), (2,), (1, 2, 4))
@@ -304,7 +304,7 @@ class ExtendingTest(testtools.TestCase):
         """Whatever is longer by now is not cut off."""
         for _repeated in range(2):
             self.extend(gib=3)
-        with mock.patch.object(worlds.SimStack, 'extend_lv') as extended:
+        with mock.patch.object(worlds.SimLvm, 'extend_lv') as extended:
             for node in (self.a, self.b):
                 self.assertRaises(exceptions.NotPossible, self.extend, node,
                                   2)
@@ -330,10 +330,10 @@ class ExtendingTest(testtools.TestCase):
         ends = iter((1, 1, 0))
         self.volume.status = 'extending'
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.assertRaises(exceptions.StaleMove, extend.extend,
                           self.a.reconciler, self.volume.id, 2)
-        self.assertEqual(GIB, self.a.sim_stack.lvs()[self.volume.name].shown)
+        self.assertEqual(GIB, self.a.sim_lvm.lvs()[self.volume.name].shown)
 
     def test_caller_has_given_up_while_it_was_zeroed(self):
         """A node that has handed it on waits for less long than that takes."""
@@ -342,7 +342,7 @@ class ExtendingTest(testtools.TestCase):
             return next(ends)
         ends = iter((1, 1, 0))
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.assertRaises(exceptions.NotPossible, self.extend)
         self.assertEqual(GIB, self.shown())
 
@@ -358,7 +358,7 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('beyond 2 GiB', str(error))
         self.a.stop(power=True)
         self.world.settle()
-        plan, = boot_plan.plan(self.a.sim_stack.survey())
+        plan, = boot_plan.plan(self.a.sim_handles.survey())
         self.assertEqual(3 * GIB, plan.size)
         self.assertRaises(exceptions.LongerThanRecorded, self.a.move,
                           self.volume, B)
@@ -390,7 +390,7 @@ class ExtendingTest(testtools.TestCase):
             return 0
         ends = iter((1, 0))
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.assertRaises(exceptions.LongerThanRecorded, self.extend)
         self.assertEqual(3 * GIB, self.shown())
 
@@ -483,7 +483,7 @@ class ExtendingTest(testtools.TestCase):
     def test_failed_before_users_have_seen_it(self):
         """Then it moves as any other."""
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', mock.Mock(
+            'tests.world.stack.SimLvm.zero_part', mock.Mock(
                 side_effect=exceptions.CommandTimeout(
                     command='c', seconds=1))))
         self.assertRaises(exceptions.CommandTimeout, self.extend)
@@ -632,15 +632,14 @@ class ExtendingTest(testtools.TestCase):
             'below': 'volume-' + self.volume.id}}, self.a.devices)
 
     def test_thick_without_room(self):
-        stack = self.a.sim_stack
-        lvs = stack.lvs
+        lvs = self.a.sim_lvm.lvs
 
         def thick():
             return {name: types.SimpleNamespace(
                 name=name, size=lv.size, number=lv.number, shown=lv.shown,
                 thin=False)
                 for name, lv in lvs().items()}
-        self.a.node.stack._inner.lvs = thick
+        self.a.node.lvm._inner.lvs = thick
         self.a.free = GIB - 1
         error = self.assertRaises(exceptions.NoSpaceToExtend, self.extend)
         self.assertIn('1024 MiB', str(error))
@@ -717,7 +716,7 @@ class ExtendingTest(testtools.TestCase):
                 unended.end_dead(self.a.node, datetime.datetime.max)
             else:
                 break
-            shown = self.a.sim_stack.lvs()[volume.name].shown
+            shown = self.a.sim_lvm.lvs()[volume.name].shown
             self.assertEqual('error_extending' if shown > GIB
                              else 'available', volume.status)
             ends.add(volume.status)

@@ -105,8 +105,8 @@ class HomesTest(attach_case.Base):
     def test_deleted_while_this_node_lists_no_lvs(self, fault, kind):
         """Nothing is said of where the data is."""
         self.attach('deleting')
-        lvs = worlds.SimStack.lvs
-        with mock.patch.object(worlds.SimStack, 'lvs', autospec=True) as told:
+        lvs = worlds.SimLvm.lvs
+        with mock.patch.object(worlds.SimLvm, 'lvs', autospec=True) as told:
             told.side_effect = [fault, lvs(self.a.node.stack)]
             error = self.assertRaises(kind, callers.delete, self.a.node,
                                       self.volume)
@@ -154,7 +154,7 @@ class HomesTest(attach_case.Base):
         """Cinder has not taken the LV: a creation decides what it is."""
         self.committed()
         with self.b.node.lock(self.volume.id):
-            self.b.node.stack.mark_newborn(self.volume.name)
+            self.b.node.lvm.mark_newborn(self.volume.name)
         homes.correct(self.b.node, self.volume)
         self.assertEqual(A + '#p', self.volume.host)
 
@@ -192,7 +192,7 @@ class HomesTest(attach_case.Base):
         self.committed()
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
-            self.b.node.stack.remove_handle(self.volume.id)
+            self.b.node.handles.remove_handle(self.volume.id)
         self.b.reconciler.converge_node()
         self.is_at(B)
 
@@ -208,7 +208,7 @@ class HomesTest(attach_case.Base):
         self.copied()
         self.volume.status = 'reverting'
         with self.a.lock(self.volume.id):
-            self.a.node.stack.mark_newborn(self.volume.name)
+            self.a.node.lvm.mark_newborn(self.volume.name)
         self.world.reconcile()
         self.is_at(A)
 

@@ -65,10 +65,10 @@ class InspectTest(testtools.TestCase):
         self.node.volumes.volume.return_value = (
             types.SimpleNamespace(id=V1, name=NEW, migration_status=None)
             if volume else None)
-        self.node.stack.survey.return_value = survey.Survey(
+        self.node.handles.survey.return_value = survey.Survey(
             {each.name: each for each in lvs},
             {each.name: each for each in devices})
-        self.node.stack.clone_status.return_value = STATUS
+        self.node.clones.clone_status.return_value = STATUS
         self.node.sessions.disk.return_value = '/dev/sda'
         self.node.sessions.passed.return_value = {V1: '/dev/sdb'}
         self.node.exports.serves.return_value = False
@@ -121,7 +121,7 @@ class InspectTest(testtools.TestCase):
         self.assertEqual(['LV ' + NEW], found['handle']['on'])
         self.assertEqual([NEW], [each['name'] for each in found['lvs']])
         self.assertIsNone(found['clone'])
-        self.node.stack.clone_status.assert_not_called()
+        self.node.clones.clone_status.assert_not_called()
         self.node.sessions.disk.assert_not_called()
 
     def test_source_is_reported_too(self):

@@ -119,7 +119,7 @@ class StopTest(Base):
         again = self.managing(world)
         while again.status == 'managing':
             try:
-                lv = world.home(again).sim_stack.lvs()[name]
+                lv = world.home(again).sim_lvm.lvs()[name]
                 self.manage(world, again, {'source-id': lv.uuid})
             except FAILURES:
                 world.recover()
@@ -203,7 +203,7 @@ class RefusedTest(Base):
 
     def test_the_other_kind(self):
         self.world.pool = None
-        self.a.sim_stack.lvs()
+        self.a.sim_lvm.lvs()
         volume = self.managing(self.world)
         self.manage(self.world, volume)
         self.world.pool = 'pool'
@@ -303,7 +303,7 @@ class AdoptionTest(testtools.TestCase):
         node = specs.node()
         manage.show(node, 'v', 5)
         self.assertEqual([mock.call.zero_part('v', seconds=math.inf),
-                          mock.call.show_lv('v', 5)], node.stack.mock_calls)
+                          mock.call.show_lv('v', 5)], node.lvm.mock_calls)
 
 
 class GivenBackTest(Base):
@@ -315,7 +315,7 @@ class GivenBackTest(Base):
         world.pool = None
         node = world.nodes[A]
         node.lvs['data'] += ['data4', 'data5']  # 1.5 GiB
-        volume, zero = self.managing(world), worlds.SimStack.zero_part
+        volume, zero = self.managing(world), worlds.SimLvm.zero_part
 
         def zeroed(*args, **kwargs):
             failing.append(args)
@@ -324,7 +324,7 @@ class GivenBackTest(Base):
             return zero(*args, **kwargs)
         failing = []
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part', zeroed))
+            'tests.world.stack.SimLvm.zero_part', zeroed))
         self.assertRaises(exceptions.CommandTimeout, self.manage, world,
                           volume)
         return world, volume
@@ -353,7 +353,7 @@ class GivenBackTest(Base):
         """It could not be activated, which is why managing it failed."""
         world, _content = self.begin()
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.stack.SimStack.zero_part',
+            'tests.world.stack.SimLvm.zero_part',
             mock.Mock(side_effect=exceptions.WrongDevice(
                 path='p', found='nothing'))))
         self.assertRaises(exceptions.WrongDevice, self.manage, world,
@@ -401,7 +401,7 @@ class WithoutRoomTest(Base):
         self.manage(self.world, volume)
         with self.full(), self.node.lock(volume.id):
             self.assertRaises(
-                exceptions.CommandFailed, self.node.sim_stack.extend_lv,
+                exceptions.CommandFailed, self.node.sim_lvm.extend_lv,
                 volume.name, 3 << 30)
         volume.status = 'unmanaging'
         callers.unmanage(self.node.node, volume.id)
@@ -456,7 +456,7 @@ class UnmanageTest(Base):
             lambda shadow: 'l', 'CHAP', 'i')
         callers.unmanage(self.a.node, self.volume.id)
         self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
-        left = self.a.node.stack.lvs()[self.volume.name]
+        left = self.a.node.lvm.lvs()[self.volume.name]
         self.assertEqual([], names.own_tags(left.tags))
 
     def test_nobody_is_served_any_more(self):
@@ -500,7 +500,7 @@ class UnmanageTest(Base):
         self.a.disk.tags[self.volume.name] |= {names.given(1)}
         callers.unmanage(self.a.node, self.volume.id)
         self.assertEqual([], names.own_tags(
-            self.a.node.stack.lvs()[self.volume.name].tags))
+            self.a.node.lvm.lvs()[self.volume.name].tags))
 
     def test_another_volumes_handle(self):
         """Also of the one that had its LV before Cinder's own migration."""
@@ -530,7 +530,7 @@ class UnmanageTest(Base):
     def test_what_was_born_of_a_snapshot(self):
         """A look that began before must not take it for a failed birth."""
         self.a.disk.tags[self.volume.name] |= {names.NEWBORN}
-        present = self.a.sim_stack.survey()
+        present = self.a.sim_handles.survey()
         self.unmanage(self.world, self.volume)
         uncommitted.look(self.a.node, present)
         self.assert_foreign(self.world, self.volume.name, self.content)

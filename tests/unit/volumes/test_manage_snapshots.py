@@ -326,7 +326,7 @@ class SnapshotTest(Base):
     def test_a_look_that_began_before(self):
         """It has the tags yet; the row is deleted by then."""
         snapshot = self.manage(self.world, self.volume)
-        present = self.a.sim_stack.survey()
+        present = self.a.sim_handles.survey()
         self.unmanage(self.world, snapshot)
         snapshots.look(self.a.node, present)
         self.assert_foreign(self.world, names.snapshot_lv(snapshot),

@@ -29,6 +29,7 @@ from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
 from tests.helpers import callers
 from tests.helpers import cinder_case
+from tests.helpers import storage_parts
 
 A, B, STOCK = cinder_case.A, cinder_case.B, cinder_case.STOCK
 COLD, LIVE = Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN
@@ -71,11 +72,10 @@ class WithinTest(Base):
         self.peers.describe.return_value = {
             'host': B + '#p', 'initiator': 'i', 'problems': [],
             'room': ROOM, 'block': 512, 'sparse': False}
-        stack = self.home.service.stack
-        stack.logical_block.return_value = 512
-        stack.devices.return_value = {}
-        stack.shown_bytes.return_value = 0
         node = self.home.service.node
+        node.lvm.logical_block.return_value = 512
+        node.handles.devices.return_value = {}
+        node.handles.shown_bytes.return_value = 0
         node.exports.opens_in_vain.return_value = False
         node.exports.source_location.side_effect = (
             lambda shadow: 'portal,1 iqn:%s 0' % shadow)
@@ -256,8 +256,9 @@ class IntoTest(Base):
             self.context, host=B + '#p', size=1, status='creating',
             volume_type_id=None, migration_status='target:' + self.row.id)
         self.there = self.driver(B)
-        self.stack = self.there.service.stack
-        self.stack.group = 'g'
+        node = self.there.service.node
+        self.lvm, self.handles = node.lvm, node.handles
+        self.lvm.group = 'g'
 
     def put(self, **values):
         volume = self.volume()
@@ -270,7 +271,7 @@ class IntoTest(Base):
 
     def assert_nothing_created(self):
         self.assertEqual([], [
-            call for call in self.stack.mock_calls
+            call for call in storage_parts.calls(self.there.storage)
             if call[0] in ('create_lv', 'ensure_handle_on_lv')])
 
     def test_it_has_the_volumes_handle(self):
@@ -281,7 +282,7 @@ class IntoTest(Base):
             mock.call.ensure_handle_on_lv(
                 self.row.id, self.copy.name, GIB),
             mock.call.accept(self.copy.name)], [
-                call for call in self.stack.mock_calls
+                call for call in storage_parts.calls(self.there.storage)
                 if call[0] != 'survey'])
         self.assertEqual(names.handle_path(self.row.id),
                          self.there.local_path(self.copy))
@@ -292,7 +293,7 @@ class IntoTest(Base):
         self.copy.provider_id = text
         self.copy.save()
         self.create()
-        self.stack.create_lv.assert_called_once_with(
+        self.lvm.create_lv.assert_called_once_with(
             self.copy.name, GIB, self.row.id, covered=True, newborn=True)
         self.assertIsNone(self.volumes.volume(self.copy.id).provider_id)
 
@@ -334,19 +335,19 @@ class IntoTest(Base):
         self.put(host=A + '#p', migration_status=None)
         left = self.move((COLD, Event.FAILED))
         self.put(migration_status='migrating')
-        self.stack.lvs.return_value = {left.destination_lv: mock.Mock()}
+        self.lvm.lvs.return_value = {left.destination_lv: mock.Mock()}
         self.create()
         self.assertFalse(self.moves.is_move(left.shadow_id))
         self.assertEqual(
             ['remove_lv', 'create_lv'],
-            [call[0] for call in self.stack.mock_calls if call[0] in (
-                'remove_lv', 'create_lv')
+            [call[0] for call in storage_parts.calls(self.there.storage)
+             if call[0] in ('remove_lv', 'create_lv')
              and call[1][0] in (left.destination_lv, self.copy.name)])
 
     def show(self, above, opened=0):
         """The volume's handle is here, above an LV."""
         handle = names.handle(self.row.id)
-        self.stack.survey.return_value = survey.Survey(
+        self.handles.survey.return_value = survey.Survey(
             {self.copy.name: lvm_reports.LogicalVolume(
                 'g', self.copy.name, GIB, '9:1',
                 frozenset(names.newborn(self.there.service.node.host)))},
@@ -363,7 +364,7 @@ class IntoTest(Base):
     def test_asked_for_again(self):
         self.show('9:1')
         self.create()
-        self.assertEqual(1, self.stack.ensure_handle_on_lv.call_count)
+        self.assertEqual(1, self.handles.ensure_handle_on_lv.call_count)
 
     @ddt.data(*itertools.product((True, False),
                                  ('ensure_handle_on_lv', 'accept')))
@@ -371,53 +372,54 @@ class IntoTest(Base):
     def test_what_fails_late_leaves_nothing(self, created, step):
         """Cinder forgets the row; its LV would claim to be the volume."""
         self.show('9:1')
-        self.stack.create_lv.return_value = created
-        getattr(self.stack, step).side_effect = (
+        self.lvm.create_lv.return_value = created
+        room = storage_parts.of(self.there.service.node, step)
+        getattr(room, step).side_effect = (
             exceptions.CommandTimeout(command='dmsetup', seconds=1))
         self.told(self.there, self.create, exceptions.CommandTimeout,
                   'TIMEOUT')
         # What another request has made stays that one's.
         expected = [mock.call(self.copy.name)] if created else []
-        self.assertEqual(expected, self.stack.remove_lv.mock_calls)
+        self.assertEqual(expected, self.lvm.remove_lv.mock_calls)
 
     def test_accept_that_is_late_but_done_leaves_nothing(self):
         """lvchange was killed after it had taken the tags off."""
         self.show('9:1')
-        self.stack.create_lv.return_value = True
+        self.lvm.create_lv.return_value = True
 
         def late(name):
-            seen = self.stack.survey.return_value
-            self.stack.survey.return_value = survey.Survey({
+            seen = self.handles.survey.return_value
+            self.handles.survey.return_value = survey.Survey({
                 name: dataclasses.replace(
                     seen.lvs[name], tags=frozenset())}, seen.devices)
             raise exceptions.CommandTimeout(command='lvchange', seconds=1)
 
         def again(name):
-            seen = self.stack.survey.return_value
-            self.stack.survey.return_value = survey.Survey({
+            seen = self.handles.survey.return_value
+            self.handles.survey.return_value = survey.Survey({
                 name: dataclasses.replace(seen.lvs[name], tags=frozenset(
                     names.newborn(self.there.service.node.host)))},
                 seen.devices)
-        self.stack.accept.side_effect = late
-        self.stack.mark_newborn.side_effect = again
+        self.lvm.accept.side_effect = late
+        self.lvm.mark_newborn.side_effect = again
         self.assertRaises(
             exceptions.CommandTimeout, self.create, self.there)
-        self.stack.remove_lv.assert_called_once_with(self.copy.name)
+        self.lvm.remove_lv.assert_called_once_with(self.copy.name)
 
     def test_what_lvm_has_created_in_spite_of_an_error(self):
         self.show('9:1')
-        self.stack.create_lv.side_effect = (
+        self.lvm.create_lv.side_effect = (
             exceptions.CommandTimeout(command='lvcreate', seconds=1))
         self.told(self.there, self.create, exceptions.CommandTimeout,
                   'TIMEOUT')
         self.assertEqual([mock.call(self.copy.name)],
-                         self.stack.remove_lv.mock_calls)
+                         self.lvm.remove_lv.mock_calls)
 
     def test_what_fails_late_and_can_not_be_removed(self):
         self.show('9:1')
-        self.stack.ensure_handle_on_lv.side_effect = (
+        self.handles.ensure_handle_on_lv.side_effect = (
             exceptions.CommandTimeout(command='dmsetup', seconds=1))
-        self.stack.remove_handle.side_effect = ValueError()
+        self.handles.remove_handle.side_effect = ValueError()
         self.told(self.there, self.create, exceptions.CommandTimeout,
                   'TIMEOUT')
 
@@ -430,13 +432,13 @@ class IntoTest(Base):
         self.assert_nothing_created()
 
     def converge(self):
-        self.stack.reset_mock()
+        self.there.storage.reset_mock()
         self.there.service.reconciler.converge(self.copy.id)
 
     def test_the_handle_comes_back(self):
-        self.stack.survey.return_value = survey.Survey({}, {})
+        self.handles.survey.return_value = survey.Survey({}, {})
         self.converge()
-        self.stack.ensure_handle_on_lv.assert_called_once_with(
+        self.handles.ensure_handle_on_lv.assert_called_once_with(
             self.row.id, self.copy.name, GIB)
 
     @ddt.data((0, 1), (1, 0))
@@ -446,14 +448,14 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.converge()
         self.assert_nothing_created()
-        self.assertEqual(removed, self.stack.remove_handle.call_count)
+        self.assertEqual(removed, self.handles.remove_handle.call_count)
 
     def test_what_has_the_handle_by_now_keeps_it(self):
         self.put(migration_status='error')
         self.show('9:9')
         self.converge()
         self.assert_nothing_created()
-        self.assertEqual(0, self.stack.remove_handle.call_count)
+        self.assertEqual(0, self.handles.remove_handle.call_count)
         self.put(migration_status='migrating')
         self.assertRaises(exceptions.NotMovable, self.converge)
         self.assert_nothing_created()
@@ -464,15 +466,15 @@ class IntoTest(Base):
         self.copy.update({'status': 'available'})
         self.copy.save()
         self.there.service.reconciler.converge_node()
-        self.assertEqual(0, self.stack.remove_handle.call_count)
-        self.stack.ensure_handle_on_lv.assert_called_once_with(
+        self.assertEqual(0, self.handles.remove_handle.call_count)
+        self.handles.ensure_handle_on_lv.assert_called_once_with(
             self.row.id, self.copy.name, GIB)
 
     def test_it_is_served_by_the_volumes_name(self):
         self.copy.update({'status': 'available'})
         self.copy.save()
         copy = self.volumes.volume(self.copy.id)
-        self.stack.survey.return_value = survey.Survey({}, {})
+        self.handles.survey.return_value = survey.Survey({}, {})
         exports = self.there.service.node.exports
         exports.offer_volume.return_value = {'target_iqn': 'i'}
         exports.remote.return_value = {}
@@ -542,23 +544,23 @@ class IntoTest(Base):
         """Cinder's manager dies between the two rows."""
         self.show('9:1')
         self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
-        self.stack.lvs.return_value = {
+        self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
-        self.stack.devices.return_value = {}
+        self.handles.devices.return_value = {}
         self.there.service.node.exports.opens_in_vain.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
         self.converge()
-        self.assertEqual(0, self.stack.remove_handle.call_count)
+        self.assertEqual(0, self.handles.remove_handle.call_count)
 
     def test_what_is_the_volumes_own_by_now_is_not_deleted(self):
         self.half_finished()
         self.assertRaises(
             exception.VolumeIsBusy, self.there.delete_volume,
             self.volumes.volume(self.copy.id))
-        self.assertEqual(0, self.stack.remove_lv.call_count)
-        self.assertEqual(0, self.stack.remove_handle.call_count)
+        self.assertEqual(0, self.lvm.remove_lv.call_count)
+        self.assertEqual(0, self.handles.remove_handle.call_count)
         exports = self.there.service.node.exports
         self.assertEqual(0, exports.withdraw_volume.call_count)
 
@@ -570,20 +572,19 @@ class IntoTest(Base):
         self.put(host=A + '#p', migration_status='error')
         move = self.move((COLD,))
         self.show('9:1', opened)
-        self.stack.devices.return_value = (
-            self.stack.survey.return_value.devices)
+        self.handles.devices.return_value = (
+            self.handles.survey.return_value.devices)
         self.there.service.node.exports.opens_in_vain.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:
             self.prepare(move)
         self.assertEqual(
-            built, self.stack.ensure_handle_on_clone.call_count)
-        self.assertEqual(built, self.stack.create_lv.call_count)
+            built, self.handles.ensure_handle_on_clone.call_count)
+        self.assertEqual(built, self.lvm.create_lv.call_count)
 
     def prepare(self, move):
-        stack = self.stack
-        stack.lvs.return_value = {move.destination_lv: mock.Mock()}
+        self.lvm.lvs.return_value = {move.destination_lv: mock.Mock()}
         callers.Answers(self.there.service).prepare(
             move.shadow_id, move.token.nonce)
 
@@ -591,9 +592,9 @@ class IntoTest(Base):
         held = []
         self.show('9:1')
         node = self.there.service.node
-        self.stack.lvs.return_value = {
+        self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
-        self.stack.devices.return_value = {}
+        self.handles.devices.return_value = {}
         node.exports.opens_in_vain.return_value = False
 
         @contextlib.contextmanager
@@ -608,7 +609,8 @@ class IntoTest(Base):
         self.assertEqual(
             [mock.call.remove_handle(self.row.id),
              mock.call.remove_lv(self.copy.name)],
-            [call for call in self.stack.mock_calls if call in (
+            [call for call in storage_parts.calls(self.there.storage)
+             if call in (
                 mock.call.remove_handle(self.row.id),
                 mock.call.remove_lv(self.copy.name))])
 
@@ -621,7 +623,7 @@ class IntoTest(Base):
             if shown:
                 self.show('9:1')
             else:
-                self.stack.survey.return_value = survey.Survey({}, {})
+                self.handles.survey.return_value = survey.Survey({}, {})
             self.assertEqual({self.row.id}, delete._others(
                 self.there.service.node, self.volumes.volume(self.copy.id)))
 

@@ -80,15 +80,15 @@ class ServedTest(Case):
     @ddt.data({'suspended': True}, {'table': '0 8 error'}, {'table': ''},
               {'table': '0 8 linear 253:5 0'})
     def test_a_source_device_that_is_not_usable(self, wrong):
-        device = self.a.sim_stack.devices()[self.source]
-        stack = specs.port('stack')
-        stack.devices.return_value = {
+        device = self.a.sim_handles.devices()[self.source]
+        handles = specs.port('handles')
+        handles.devices.return_value = {
             self.source: dataclasses.replace(device, **wrong)}
-        node = types.SimpleNamespace(host=A, stack=stack,
+        node = types.SimpleNamespace(host=A, handles=handles,
                                      exports=self.a.node.exports)
         moves = self.a.node.moves.moves_of(A)
         self.assertEqual(set(), quick_check.served_on(node, moves))
-        stack.devices.return_value = {self.source: device}
+        handles.devices.return_value = {self.source: device}
         self.assertEqual({self.volume_id}, quick_check.served_on(node, moves))
 
     def test_what_is_over_is_taken_down(self):
@@ -116,7 +116,7 @@ class ServedTest(Case):
 
     @ddt.data('devices', 'remote', 'offers_source')
     def test_what_cannot_be_looked_at_is_seen_to(self, what):
-        room = self.a.node.stack if what == 'devices' else (
+        room = self.a.node.handles if what == 'devices' else (
             self.a.node.exports)
         for error in (exceptions.CommandTimeout(command='x', seconds=1),
                       OSError('x')):

@@ -108,7 +108,7 @@ class AtRestTest(Base):
         self.assertIn(self.handle, self.a.devices)
 
     def test_a_handle_is_as_long_as_its_volume(self):
-        with mock.patch.object(worlds.SimStack, 'ensure_handle_on_lv') as (
+        with mock.patch.object(worlds.SimHandles, 'ensure_handle_on_lv') as (
                 ensure):
             self.a.reconciler.converge(self.volume_id)
         ensure.assert_called_once_with(

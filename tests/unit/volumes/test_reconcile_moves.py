@@ -96,9 +96,9 @@ class RemainsTest(Base):
         self.failed()
         self.b.lvs['volume-x'] = ['stray'] * 4
         with self.b.lock(self.volume_id):
-            self.b.sim_stack.ensure_handle_on_lv(
+            self.b.sim_handles.ensure_handle_on_lv(
                 self.volume_id, 'volume-x', worlds.GIB)
-        with mock.patch.object(worlds.SimStack, 'remove_handle',
+        with mock.patch.object(worlds.SimHandles, 'remove_handle',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.b)
@@ -141,7 +141,7 @@ class DestinationTest(Base):
                               self.b)
         self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
         self.assertEqual([], self.told)
-        with mock.patch.object(worlds.SimStack, 'wake_hydration') as wake:
+        with mock.patch.object(worlds.SimClones, 'wake_hydration') as wake:
             self.assertFalse(self.b.reconciler.copying.waker.wake(0))
         wake.assert_not_called()  # that clone is about to go
         self.converge(self.b)

@@ -63,7 +63,7 @@ class DestinationTest(Case):
         self.guest.volume.group_id = 'g'  # it does not follow yet
 
     def test_ended_whatever_its_exports_lack(self):
-        self.cut_at(self.home, stack.SimStack, 'remove_clone')
+        self.cut_at(self.home, stack.SimClones, 'remove_clone')
         with no_export():
             self.converge()
         self.assertIsNone(self.move())

@@ -9,8 +9,9 @@ import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import inspection
+from cinder_localclone.core.interfaces import iscsi
+from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import state
-from cinder_localclone.storage import clone as stack
 from cinder_localclone.volumes import repair
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -22,7 +23,9 @@ MOVE = state.Move(
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    stack: object
+    lvm: object
+    handles: object
+    clones: object
     exports: object
     moves: object
     sessions: object
@@ -33,7 +36,7 @@ class RepairTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.node = Node(*(mock.Mock() for _field in range(4)))
+        self.node = Node(*(mock.Mock() for _field in range(6)))
 
     def repair(self, *steps):
         """What the journal says of steps: functions of the node."""
@@ -55,8 +58,8 @@ class RepairTest(testtools.TestCase):
             'move of %s: all regions local and flushed' % V1,
             'move of %s has ended' % V1],
             self.repair(
-                lambda node: node.stack.ensure_handle_on_lv('v', 'lv', 1),
-                lambda node: node.stack.set_hydration('s', True),
+                lambda node: node.handles.ensure_handle_on_lv('v', 'lv', 1),
+                lambda node: node.clones.set_hydration('s', True),
                 lambda node: node.exports.offer_source(MOVE),
                 lambda node: node.moves.advance(
                     MOVE, state.Event.HYDRATED),
@@ -64,11 +67,11 @@ class RepairTest(testtools.TestCase):
                     MOVE, state.Event.SOURCE_REMOVED)))
 
     def test_what_was_right_already_is_not_told(self):
-        self.node.stack.create_lv.return_value = False
+        self.node.lvm.create_lv.return_value = False
         self.node.exports.withdraw_strays.return_value = []
         self.assertEqual([], self.repair(
-            lambda node: node.stack.create_lv('lv', 1, 'v'),
-            lambda node: node.stack.survey(),
+            lambda node: node.lvm.create_lv('lv', 1, 'v'),
+            lambda node: node.handles.survey(),
             lambda node: node.exports.withdraw_strays(None),
             lambda node: node.sessions.attach(MOVE)))
         self.node.sessions.attach.assert_called_once_with(MOVE)
@@ -82,25 +85,25 @@ class RepairTest(testtools.TestCase):
         self.repair(step)
 
     @ddt.data(
-        ('stack.create_lv', ['lv', 1, 'v'], 'created LV lv'),
-        ('stack.remove_lv', ['lv'], 'removed LV lv'),
-        ('stack.activate', ['lv'], 'activated LV lv'),
-        ('stack.ensure_clone', [MOVE, 'disk'],
+        ('lvm.create_lv', ['lv', 1, 'v'], 'created LV lv'),
+        ('lvm.remove_lv', ['lv'], 'removed LV lv'),
+        ('lvm.activate', ['lv'], 'activated LV lv'),
+        ('clones.ensure_clone', [MOVE, 'disk'],
          'built the clone of ' + V1),
-        ('stack.remove_clone', [SHADOW],
+        ('clones.remove_clone', [SHADOW],
          'removed the clone of move ' + SHADOW),
-        ('stack.set_hydration', [SHADOW, False],
+        ('clones.set_hydration', [SHADOW, False],
          'background copy of move %s enabled: False' % SHADOW),
-        ('stack.ensure_handle_on_lv', [V1, 'lv', 1],
+        ('handles.ensure_handle_on_lv', [V1, 'lv', 1],
          'handle of %s now on LV lv' % V1),
-        ('stack.ensure_handle_on_clone', [MOVE],
+        ('handles.ensure_handle_on_clone', [MOVE],
          'handle of %s now on its clone' % V1),
-        ('stack.remove_handle', [V1], 'removed the handle of ' + V1),
+        ('handles.remove_handle', [V1], 'removed the handle of ' + V1),
         ('exports.offer_source', [MOVE], 'exported the source of ' + V1),
         ('exports.withdraw_source', [SHADOW],
          'withdrew the export of move ' + SHADOW),
-        ('stack.ensure_source', [MOVE], 'made the source device of ' + V1),
-        ('stack.remove_source', [SHADOW],
+        ('handles.ensure_source', [MOVE], 'made the source device of ' + V1),
+        ('handles.remove_source', [SHADOW],
          'removed the source device of move ' + SHADOW),
         ('exports.withdraw_volume', [V1, None],
          'withdrew exports of %s that nothing uses' % V1),
@@ -127,7 +130,7 @@ class RepairTest(testtools.TestCase):
     def fail(self, error):
         def step(_node):
             raise error
-        return self.repair(lambda node: node.stack.remove_lv('lv'), step)
+        return self.repair(lambda node: node.lvm.remove_lv('lv'), step)
 
     def test_what_is_in_the_way(self):
         done, blocked = self.fail(exceptions.PeerUnreachable(
@@ -155,8 +158,8 @@ class RecorderTest(testtools.TestCase):
 
     def test_every_effect_that_is_named_exists(self):
         from cinder_localclone.db import moves
-        from cinder_localclone.storage import iscsi_target
         for name in repair.DESCRIPTIONS:
             self.assertTrue(any(
                 hasattr(kind, name) for kind in (
-                    stack.Stack, iscsi_target.Exports, moves.Moves)), name)
+                    storage.Lvm, storage.Handles, storage.Clones,
+                    iscsi.Exports, moves.Moves)), name)

@@ -21,6 +21,7 @@ from tests.helpers import revert_case
 from tests.helpers.revert_case import A
 from tests.helpers.revert_case import B
 from tests.helpers.revert_case import Base
+from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import disks
 from tests.world import stack
@@ -151,13 +152,13 @@ class RevertTest(Base):
 
     def test_snapshot_can_not_go_meanwhile(self):
         world, volume, snapshot, _old, _written = self.prepared()
-        create_copy = stack.SimStack.create_copy
+        create_copy = stack.SimLvm.create_copy
         held = []
 
         def create(*args, **kwargs):
             held.append(set(world.nodes[A].held))
             return create_copy(*args, **kwargs)
-        with mock.patch.object(stack.SimStack, 'create_copy', create):
+        with mock.patch.object(stack.SimLvm, 'create_copy', create):
             self.revert(world, volume, snapshot)
         self.assertEqual([{volume.id, snapshot}], held)
 
@@ -193,14 +194,14 @@ class RevertTest(Base):
         """As the real one: whoever replaces a body says which."""
         for changes in ({'host': B + '#p'}, {'name_id': 'other'}):
             world, volume, snapshot, _old, written = self.prepared()
-            stack = world.nodes[A].node.stack._inner
-            create_copy, before = stack.create_copy, dict(vars(volume))
+            lvm = world.nodes[A].node.lvm._inner
+            create_copy, before = lvm.create_copy, dict(vars(volume))
 
             def late(*args, create_copy=create_copy, volume=volume,
                      changes=changes):
                 create_copy(*args)
                 vars(volume).update(changes)
-            stack.create_copy = late
+            lvm.create_copy = late
             volume.status = 'reverting'
             self.assertRaises(exceptions.StaleMove, revert.revert,
                               world.nodes[A].reconciler, volume.id, snapshot)
@@ -229,13 +230,14 @@ class RevertTest(Base):
         for method in ('ensure_handle_on_lv', 'remove_lv'):
             world, volume, snapshot, old, _written = self.prepared()
             before = volume.name
-            work = getattr(stack.SimStack, method)
+            work = getattr(storage_parts.simulated(method), method)
 
             def fail(*args, work=work, volume=volume, before=before):
                 if volume.name != before:
                     raise exceptions.CommandTimeout(command='x', seconds=1)
                 return work(*args)
-            with mock.patch.object(stack.SimStack, method, fail):
+            with mock.patch.object(
+                    storage_parts.simulated(method), method, fail):
                 self.revert(world, volume, snapshot)
             world.settle()
             self.assertEqual(old, self.all_of(world, volume))
@@ -248,11 +250,11 @@ class RevertTest(Base):
         node = world.nodes[A].node
         with node.lock(volume.id):
             with node.allocation_lock():
-                node.stack.extend_lv(volume.name, 2 * disks.GIB)
+                node.lvm.extend_lv(volume.name, 2 * disks.GIB)
         with node.lock(volume.id):
-            node.stack.show_lv(volume.name, 2 * disks.GIB)
-            node.stack.ensure_handle_on_lv(volume.id, volume.name,
-                                           2 * disks.GIB)
+            node.lvm.show_lv(volume.name, 2 * disks.GIB)
+            node.handles.ensure_handle_on_lv(volume.id, volume.name,
+                                             2 * disks.GIB)
         self.assertRaises(exceptions.LongerThanRecorded, self.revert, world,
                           volume, snapshot)
         self.assertEqual(written, self.all_of(world, volume))

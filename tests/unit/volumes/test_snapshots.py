@@ -353,18 +353,18 @@ class LookTest(Base):
         other = self.take(self.world, self.volume)
         for each in (self.snapshot, other):
             self.world.set_snapshot(each, deleted=True)
-        stack = self.node.node.stack._inner
-        remove = stack.remove_lv
+        lvm = self.node.node.lvm._inner
+        remove = lvm.remove_lv
 
         def remove_all_but_one(name):
             if name == self.lv:
                 raise exceptions.CommandFailed(command='c', code=5,
                                                stderr='s')
             return remove(name)
-        stack.remove_lv = remove_all_but_one
+        lvm.remove_lv = remove_all_but_one
         self.world.reconcile()
         self.assertEqual([self.volume.name, self.lv], list(self.node.lvs))
-        stack.remove_lv = remove
+        lvm.remove_lv = remove
         self.world.settle()
         self.check_all(self.world)
 
@@ -470,7 +470,7 @@ class LookTest(Base):
             found = listed(snapshot_ids)
             self.world.set_snapshot(self.snapshot, status=status)
             return found
-        present = self.node.node.stack.survey()
+        present = self.node.node.handles.survey()
         with mock.patch.object(recorded, 'snapshots', reset):
             snapshots.look(self.node.node, present)
         self.assertIn(self.lv, self.node.lvs)
@@ -479,19 +479,19 @@ class LookTest(Base):
         self.assertNotIn(self.lv, self.node.lvs)
 
     def test_none_is_left_suspended(self):
-        stack = self.node.node.stack._inner
+        lvm = self.node.node.lvm._inner
         resume = self.useFixture(fixtures.MockPatchObject(
-            stack, 'resume', return_value=True)).mock
-        lvs = stack.lvs
+            lvm, 'resume', return_value=True)).mock
+        lvs = lvm.lvs
 
         def suspended():
             return {name: dataclasses.replace(lv, suspended=True)
                     for name, lv in lvs().items()}
-        self.useFixture(fixtures.MockPatchObject(stack, 'lvs', suspended))
+        self.useFixture(fixtures.MockPatchObject(lvm, 'lvs', suspended))
         with self.node.lock(self.volume.id):  # while one is taken
-            snapshots.look(self.node.node, stack.survey())
+            snapshots.look(self.node.node, self.node.sim_handles.survey())
         resume.assert_called_once_with(self.lv)
-        snapshots.look(self.node.node, stack.survey())
+        snapshots.look(self.node.node, self.node.sim_handles.survey())
         resume.assert_called_with(self.lv)
         self.assertIn(self.volume.name, [
             call.args[0] for call in resume.mock_calls])

@@ -122,14 +122,14 @@ class KeptTest(Case):
         self.volume.status = status
         with self.a.node.lock(self.volume.id):
             uncommitted.accept(self.a.node, self.volume,
-                               self.a.sim_stack.survey())
+                               self.a.sim_handles.survey())
         self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
     def test_connected_when_cinder_has_taken_it(self):
         self.taken()
         with self.a.node.lock(self.volume.id):
             uncommitted.accept(self.a.node, self.volume,
-                               self.a.sim_stack.survey())
+                               self.a.sim_handles.survey())
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
     def test_served_as_a_source(self):
@@ -442,15 +442,15 @@ class ThickTest(Case):
     def test_nothing_is_listed_if_there_was_none(self):
         """What has come since goes after the next look."""
         self.clearing(mock.Mock(side_effect=self.clear))
-        before = self.a.node.stack.survey()
+        before = self.a.node.handles.survey()
         self.leave()
-        newborn = self.a.node.stack.survey()
-        with mock.patch.object(stack.SimStack, 'lvs') as listed:
+        newborn = self.a.node.handles.survey()
+        with mock.patch.object(stack.SimLvm, 'lvs') as listed:
             uncommitted.sweep(self.a.node, before)
             cleanup.remove_doomed(self.a.node, newborn)
         listed.assert_not_called()
         uncommitted.sweep(self.a.node, newborn)
-        doomed = self.a.node.stack.survey()
+        doomed = self.a.node.handles.survey()
         self.assertEqual([], doomed.newborns('g'))
         cleanup.remove_doomed(self.a.node, doomed)
         self.a.node.clear.assert_called_once()
@@ -461,8 +461,8 @@ class ThickTest(Case):
         self.leave()
         uncommitted.sweep(self.a.node)
         there = {name: dataclasses.replace(lv, group='other')
-                 for name, lv in self.a.sim_stack.lvs().items()}
-        with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
+                 for name, lv in self.a.sim_lvm.lvs().items()}
+        with mock.patch.object(stack.SimLvm, 'lvs', return_value=there):
             cleanup.remove_doomed(self.a.node)
         self.a.node.clear.assert_not_called()
 
@@ -479,8 +479,8 @@ class ThickTest(Case):
         self.leave()
         uncommitted.sweep(self.a.node)
         there = {name: dataclasses.replace(lv, opened=True)
-                 for name, lv in self.a.sim_stack.lvs().items()}
-        with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
+                 for name, lv in self.a.sim_lvm.lvs().items()}
+        with mock.patch.object(stack.SimLvm, 'lvs', return_value=there):
             cleanup.remove_doomed(self.a.node)
         self.a.node.clear.assert_not_called()
 
@@ -511,7 +511,7 @@ class ThickTest(Case):
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         self.fail_to_clear()
         cleanup.remove_doomed(self.a.node)
-        self.assertEqual({}, upkeep.known(self.a.sim_stack.survey(), {}))
+        self.assertEqual({}, upkeep.known(self.a.sim_handles.survey(), {}))
 
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
@@ -534,7 +534,7 @@ class ThickTest(Case):
 
     def test_a_failed_create_does_not_wait(self):
         self.fail_to_clear()
-        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+        with mock.patch.object(stack.SimHandles, 'ensure_handle_on_lv',
                                side_effect=SLOW):
             self.assertRaises(exceptions.CommandFailed, self.create)
         self.assertNotIn(self.volume.name, self.a.lvs)
@@ -558,7 +558,7 @@ class ThickTest(Case):
         self.volume.status = 'deleting'
         self.a.disk.tags[self.volume.name] = frozenset()
         with self.a.node.lock(self.volume.id):
-            self.a.node.stack.remove_handle(self.volume.id)
+            self.a.node.handles.remove_handle(self.volume.id)
             cleanup.discard_lv(self.a.node, self.volume.name)
         self.assertEqual({}, self.a.lvs)
 
@@ -571,12 +571,12 @@ class ThickTest(Case):
         # As when the node died before it could take the tags off.
         self.a.disk.tags[doomed] = frozenset(
             [names.NEWBORN, *names.tags(volume=self.volume.id)])
-        present = self.a.sim_stack.survey()
+        present = self.a.sim_handles.survey()
         self.assertEqual([], boot_plan.plan(present))
         self.assertEqual([], present.newborns('g'))
         self.assertEqual([], present.left_of(self.volume.id, 'g'))
         self.a.disk.tags[doomed] = frozenset()
-        lv = self.a.sim_stack.lvs()[doomed]
+        lv = self.a.sim_lvm.lvs()[doomed]
         self.assertEqual(manageable.DOOMED, manageable.why_no_volume(
             lv, None, {}))
 
@@ -739,7 +739,7 @@ class NoCryptsetupTest(Case):
         self.addCleanup(patcher.stop)
 
     def test_nothing_is_left_of_what_fails(self):
-        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+        with mock.patch.object(stack.SimHandles, 'ensure_handle_on_lv',
                                side_effect=SLOW):
             self.assertRaises(exceptions.CommandFailed, self.create)
         self.assertEqual({}, self.a.lvs)
@@ -770,7 +770,7 @@ class MovedTest(Case):
         self.world.settle()
         self.assertEqual('data', self.a.read(self.volume.id, 0))
         self.assertEqual([''], [each.reason for each in boot_plan.plan(
-            self.a.sim_stack.survey())])
+            self.a.sim_handles.survey())])
 
     def test_live_move_rolled_back(self):
         self.taken()
@@ -835,13 +835,13 @@ class SweptLaterTest(Case):
         return volume, doomed
 
     def opened(self):
-        return mock.patch.object(stack.SimStack, 'lvs', return_value={
+        return mock.patch.object(stack.SimLvm, 'lvs', return_value={
             name: dataclasses.replace(lv, opened=True)
-            for name, lv in self.a.sim_stack.lvs().items()})
+            for name, lv in self.a.sim_lvm.lvs().items()})
 
     def test_opened_since_the_check(self):
         self.leave()
-        seen = self.a.node.stack.survey()
+        seen = self.a.node.handles.survey()
         with self.opened():
             cleanup.remove_doomed(self.a.node, seen)
         self.cleared.assert_not_called()
@@ -862,7 +862,7 @@ class SweptLaterTest(Case):
         self.world.destroy(self.volume)
         uncommitted.sweep(self.a.node)
         self.assertEqual(2, len(self.a.lvs))
-        self.assertEqual(doomed, next(iter(self.a.sim_stack.lvs())))
+        self.assertEqual(doomed, next(iter(self.a.sim_lvm.lvs())))
         self.a.disk.tags[doomed] = frozenset(names.tags(volume=first.id))
         with self.a.lock(first.id):
             cleanup.remove_doomed(self.a.node)

@@ -29,7 +29,8 @@ from cinder_localclone.db import inventory
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import operator as backend
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import folders
 
 A, B = 'a@l', 'b@l'
@@ -80,19 +81,21 @@ class DoctorTest(testtools.TestCase):
                 answer = dict(answer, time=time.time())
             return answer, problem
         self.backend.ask.side_effect = ask
-        self.stack = mock.create_autospec(
-            clone.Stack, instance=True, group='g', metadata_group='g',
+        self.lvm = mock.create_autospec(
+            logical_volumes.Lvm, instance=True, group='g', metadata_group='g',
             pool='g-pool', timeout=30)
-        self.backend.stack.return_value = self.stack
-        self.stack.lvs.return_value = {'g-pool': lvm_reports.LogicalVolume(
+        self.backend.lvm.return_value = self.lvm
+        self.handles = mock.create_autospec(handles.Handles, instance=True)
+        self.backend.handles.return_value = self.handles
+        self.lvm.lvs.return_value = {'g-pool': lvm_reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
-        self.stack.pool_transactions.return_value = 7, 7
-        self.stack.survey.return_value = survey.Survey({}, {})
+        self.lvm.pool_transactions.return_value = 7, 7
+        self.handles.survey.return_value = survey.Survey({}, {})
         self.patch('storage.privsep.lvm.physical_volumes', return_value=[])
         self.backend.db.inventory.unended.return_value = []
         self.backend.db.secrets.secrets_in_use.return_value = set()
         self.backend.db.inventory.is_encryption_offered.return_value = False
-        self.stack.free_space.return_value = lvm_reports.FreeSpace(
+        self.lvm.free_space.return_value = lvm_reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
         self.app.backend.return_value = self.backend
@@ -327,7 +330,7 @@ class DoctorTest(testtools.TestCase):
         self.targets.side_effect = failed
         self.backend.sessions().initiator.side_effect = failed
         self.run.side_effect = FileNotFoundError(2, 'no', 'lvmconfig')
-        self.stack.lvs.side_effect = failed
+        self.lvm.lvs.side_effect = failed
         wrong = self.rows()
         self.assertEqual(
             {'kernel: device-mapper', 'iSCSI initiator', 'LVM filter',
@@ -374,18 +377,18 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual({'this node', 'peers', B}, set(self.rows()))
 
     def test_storage(self):
-        self.stack.metadata_group = 'fast'
+        self.lvm.metadata_group = 'fast'
         self.free.side_effect = lambda groups, timeout: None
-        self.stack.free_space.return_value = lvm_reports.FreeSpace(
+        self.lvm.free_space.return_value = lvm_reports.FreeSpace(
             GIB, 5 << 20, False)
         self.assertEqual(checks.WARN,
                          self.rows()['space for move metadata'][1])
         self.assertIn('volume group fast', self.names)
-        self.stack.free_space.return_value = lvm_reports.FreeSpace(
+        self.lvm.free_space.return_value = lvm_reports.FreeSpace(
             GIB, 0, False)
         self.assertEqual(checks.FAIL,
                          self.rows()['space for move metadata'][1])
-        self.stack.lvs.return_value = {}
+        self.lvm.lvs.return_value = {}
         self.assertEqual({'thin pool'}, set(self.rows()))
         self.free.side_effect = exceptions.CommandFailed(
             command='vgs', code=5, stderr='not found')
@@ -393,15 +396,15 @@ class DoctorTest(testtools.TestCase):
                          set(self.rows()))
 
     def test_pool_that_lvm_and_the_kernel_disagree_on(self):
-        self.stack.pool_transactions.return_value = 7, None  # not active
+        self.lvm.pool_transactions.return_value = 7, None  # not active
         self.assertEqual({}, self.rows())
-        self.stack.pool_transactions.return_value = 17, 16
+        self.lvm.pool_transactions.return_value = 17, 16
         name = 'thin pool transactions'
         found = self.rows()
         self.assertEqual([name], list(found))
         self.assertIn('LVM is at 17, the kernel at 16', found[name][2])
         self.assertIn('dmsetup message g-g--pool-tpool 0', found[name][3])
-        self.stack.pool_transactions.side_effect = (
+        self.lvm.pool_transactions.side_effect = (
             exceptions.CommandTimeout(command='lvs', seconds=1))
         self.assertEqual([name], list(self.rows()))
 
@@ -412,7 +415,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.conf.localclone_thick_stripes = 2
         self.assertIn('has no effect', self.rows()['stripes'][2])
         free.assert_not_called()
-        self.stack.pool = None
+        self.lvm.pool = None
         found = self.rows()['stripes']
         self.assertEqual(checks.FAIL, found[1])
         self.assertIn('g is on 1 disks', found[2])
@@ -423,13 +426,13 @@ class DoctorTest(testtools.TestCase):
     def test_doomed(self):
         first, second = (names.doomed('a@l', str(number) * 12)
                          for number in (1, 2))
-        self.stack.lvs.return_value.update(
+        self.lvm.lvs.return_value.update(
             {name: lvm_reports.LogicalVolume(
                 'g', name, 2 * GIB, '9:9', frozenset(), opened=name == first)
              for name in (first, second)})
         self.assertEqual(checks.WARN, self.rows()['LV ' + first][1])
         self.assertIn('doomed LVs', self.names)
-        found, held = stuck.doomed(self.stack.lvs(), ['other', 'l'])
+        found, held = stuck.doomed(self.lvm.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)
         self.assertIn('open', held.details)
@@ -437,14 +440,14 @@ class DoctorTest(testtools.TestCase):
     def test_doomed_of_a_backend_that_is_no_more(self):
         """Its section was renamed: no service overwrites it."""
         name = names.doomed('a@renamed', '1' * 12)
-        self.stack.lvs.return_value[name] = lvm_reports.LogicalVolume(
+        self.lvm.lvs.return_value[name] = lvm_reports.LogicalVolume(
             'g', name, 2 * GIB, '9:9', frozenset())
         found = self.rows()['LV ' + name]
         self.assertEqual(checks.WARN, found[1])
         self.assertIn('lvremove g/' + name, found[3])
 
     def test_suspended(self):
-        self.stack.lvs.return_value['volume-x'] = lvm_reports.LogicalVolume(
+        self.lvm.lvs.return_value['volume-x'] = lvm_reports.LogicalVolume(
             'g', 'volume-x', GIB, '9:9', frozenset(), suspended=True)
         found = self.rows()
         self.assertEqual(['LV volume-x'], list(found))
@@ -477,7 +480,7 @@ class DoctorTest(testtools.TestCase):
             'l', stuck.PATIENCE)
 
     def test_thick(self):
-        self.stack.pool = None
+        self.lvm.pool = None
         self.assertEqual({}, self.rows())
         self.assertNotIn('thin pool data', self.names)
 
@@ -534,7 +537,7 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('forget c@l', wrong['moves and c@l'][3])
 
     def test_volumes_that_no_record_names(self):
-        self.stack.lvs.return_value.update({
+        self.lvm.lvs.return_value.update({
             name: lvm_reports.LogicalVolume(
                 'g', name, GIB, '', frozenset(names.tags(volume=volume)))
             for name, volume in (

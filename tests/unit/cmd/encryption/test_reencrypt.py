@@ -165,7 +165,7 @@ class RunTest(Case):
             volume=VOLUME, luks='another', key='another', zone=2))
         handle = storage_case.device(names.handle(VOLUME), '253:7',
                                      '0 8 linear 253:5 0')
-        self.backend.stack = lambda: types.SimpleNamespace(
+        self.backend.handles = lambda: types.SimpleNamespace(
             survey=lambda: survey.Survey(
                 {each.name: each for each in (left, body)},
                 {handle.name: handle}))

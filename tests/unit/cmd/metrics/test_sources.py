@@ -13,7 +13,9 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from tests.helpers.inventory_rows import A
 from tests.helpers.inventory_rows import lv
 
@@ -90,15 +92,19 @@ class ReadingTest(testtools.TestCase):
         made = [lv('volume-' + each, names.REENCRYPTED,
                    *names.tags(volume=each)) for each in ids]
         device = dm_tables.Device('', '', '253:7', 0, False, '')
-        self.stack = mock.create_autospec(
-            clone.Stack, instance=True, group='g', pool=None)
-        self.stack.survey.return_value = survey.Survey(
+        self.lvm = mock.create_autospec(
+            logical_volumes.Lvm, instance=True, group='g', pool=None)
+        self.handles = mock.create_autospec(handles.Handles, instance=True)
+        self.clones = mock.create_autospec(clones.Clones, instance=True)
+        self.handles.survey.return_value = survey.Survey(
             {each.name: each for each in made}, {
                 names.clone(each): device for each in ids})
-        self.stack.space.return_value = (lvm_reports.FreeSpace(1, 1, False),
-                                         lvm_reports.Capacity(1, 1, 1, 1))
+        self.lvm.space.return_value = (lvm_reports.FreeSpace(1, 1, False),
+                                       lvm_reports.Capacity(1, 1, 1, 1))
         backend = mock.Mock()
-        backend.stack.return_value = self.stack
+        backend.lvm.return_value = self.lvm
+        backend.handles.return_value = self.handles
+        backend.clones.return_value = self.clones
         with mock.patch(
                 'cinder_localclone.storage.privsep.reencrypt_process.running',
                 return_value=ids[:1]) as running, mock.patch(
@@ -106,7 +112,9 @@ class ReadingTest(testtools.TestCase):
                 return_value='{"device_bytes": "1", "device_size": "2", '
                 '"speed": "3", "eta_ms": "4"}'):
             found = sources.storage(backend)
-        return found, len(self.stack.mock_calls) + running.call_count
+        return found, running.call_count + sum(
+            len(each.mock_calls)
+            for each in (self.lvm, self.handles, self.clones))
 
     def test_as_many_commands_for_many_as_for_one(self):
         one, calls = self.storage(1)
@@ -117,7 +125,7 @@ class ReadingTest(testtools.TestCase):
 
     def test_what_is_not_there_is_not_asked_for(self):
         _found, calls = self.storage(0)
-        self.stack.clone_statuses.assert_not_called()
+        self.clones.clone_statuses.assert_not_called()
         self.assertEqual(2, calls)
 
     def test_doctor_looks_at_this_node_alone(self):
@@ -138,7 +146,7 @@ class ReadingTest(testtools.TestCase):
         backend.name = 'l'
         backend.db.inventory.all_moves.side_effect = OSError('no database')
         backend.call.return_value = {'events': {}}
-        backend.stack.side_effect = OSError('no LVM')
+        backend.lvm.side_effect = OSError('no LVM')
         with mock.patch.object(sources, 'doctor', return_value=[]):
             found = sources.Watch(backend, 30, 300).read()
         self.assertEqual(

@@ -20,7 +20,7 @@ from cinder_localclone.core.state import Phase
 from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import placement
 from cinder_localclone.service import assembly
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import lvm
 from cinder_localclone.storage.privsep import sysfs
 from tests.helpers import commands
@@ -138,23 +138,23 @@ class SysfsTest(testtools.TestCase):
 @ddt.ddt
 class OwnBlockTest(commands.Case):
 
-    def stack(self, **sizes):
+    def disks(self, **sizes):
         self.commands.answer('vgs', ''.join(
             '  %s\n' % path for path in sizes))
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.storage.logical_volumes.block.logical_block',
             sizes.__getitem__))
-        return clone.Stack('g', 'pool', 'g', 30, 'a@l')
+        return logical_volumes.Lvm('g', 'pool', 'g', 30, 'a@l')
 
     def test_of_its_disks(self):
         """Those of one that is missing are not known."""
-        stack = self.stack(vdb=512, **{'[unknown]': 0})
-        self.assertEqual([512] * 2, [stack.own_block(), stack.own_block()])
+        lvm = self.disks(vdb=512, **{'[unknown]': 0})
+        self.assertEqual([512] * 2, [lvm.own_block(), lvm.own_block()])
         self.assertEqual(1, len(self.commands.ran))
 
     def test_not_known(self):
-        stack = self.stack(**{'[unknown]': 0})
-        self.assertRaises(exceptions.OddDisks, stack.own_block)
+        lvm = self.disks(**{'[unknown]': 0})
+        self.assertRaises(exceptions.OddDisks, lvm.own_block)
 
 
 @ddt.ddt
@@ -166,7 +166,7 @@ class ChangesTest(commands.Case):
         self.room = self.useFixture(fixtures.MockPatch(
             'cinder_localclone.storage.logical_volumes.lvm.archive_room',
             autospec=True, return_value=('/etc/lvm/archive', 1 << 30))).mock
-        self.stack = clone.Stack('g', 'pool', 'meta', 30, 'a@l')
+        self.lvm = logical_volumes.Lvm('g', 'pool', 'meta', 30, 'a@l')
 
     def lvs(self, lacks=0, group='meta'):
         return {name: lvm_reports.LogicalVolume(
@@ -174,14 +174,14 @@ class ChangesTest(commands.Case):
             group_lacks=lacks * (name == group)) for name in ('g', 'meta')}
 
     def test_all_is_well(self):
-        self.stack.check_groups(self.lvs())
+        self.lvm.check_groups(self.lvs())
         self.room.return_value = '', 0  # it archives nothing
-        self.stack.check_groups(self.lvs())
+        self.lvm.check_groups(self.lvs())
 
     @ddt.data('g', 'meta')
     def test_a_disk_is_missing(self, group):
         error = self.assertRaises(
-            exceptions.DiskMissing, self.stack.check_groups,
+            exceptions.DiskMissing, self.lvm.check_groups,
             self.lvs(2, group))
         self.assertIn('Volume group %s on a@l lacks 2 of its disks' % group,
                       str(error))
@@ -191,38 +191,37 @@ class ChangesTest(commands.Case):
 {"vg_name":"g","vg_size":"9","vg_free":"9","vg_missing_pv_count":"0"},
 {"vg_name":"meta","vg_size":"9","vg_free":"9","vg_missing_pv_count":"1"}
 ]}]}''')
-        self.assertRaises(exceptions.DiskMissing, self.stack.check_groups, {})
+        self.assertRaises(exceptions.DiskMissing, self.lvm.check_groups, {})
 
     def test_no_room_for_the_archive(self):
         self.room.return_value = '/etc/lvm/archive', (1 << 20) - 1
         error = self.assertRaises(
-            exceptions.NoArchive, self.stack.check_groups, self.lvs())
+            exceptions.NoArchive, self.lvm.check_groups, self.lvs())
         self.assertIn('/etc/lvm/archive has 1023 KiB', str(error))
 
     def test_doctor_names_the_remedy(self):
         def check():
-            self.stack.check_groups(self.lvs(1, 'g'))
+            self.lvm.check_groups(self.lvs(1, 'g'))
         finding, = checks.changes('g', check)
         self.assertEqual(checks.FAIL, finding.verdict)
         self.assertIn('vgreduce --removemissing g', finding.fix)
         self.assertEqual([], checks.changes('g', lambda: None))
         self.room.return_value = '/etc/lvm/archive', 0
         finding, = checks.changes(
-            'g', lambda: self.stack.check_groups(self.lvs()))
+            'g', lambda: self.lvm.check_groups(self.lvs()))
         self.assertEqual(checks.FAIL, finding.verdict)
         self.assertIn('/etc/lvm/archive has 0 KiB', finding.details)
 
     def service(self, lvs):
-        self.stack.lvs = lambda: lvs
-        self.stack.devices = lambda: {}
-        self.stack.space = lambda _lvs: (lvm_reports.FreeSpace(5, 5, False),
-                                         lvm_reports.Capacity(9, 5, 0, 0))
+        self.lvm.lvs = lambda: lvs
+        self.lvm.space = lambda _lvs: (lvm_reports.FreeSpace(5, 5, False),
+                                       lvm_reports.Capacity(9, 5, 0, 0))
         node = specs.node(listing=mock.create_autospec(
             nodes.Listing, instance=True))
         node.listing.ask.return_value = lvs
         lvs['pool'] = dataclasses.replace(lvs['g'], zeroes=True)
         return assembly.Service(
-            'b', node, self.stack, mock.Mock(), mock.Mock(), [])
+            'b', node, self.lvm, mock.Mock(), mock.Mock(), [])
 
     def test_the_node_takes_no_volume(self):
         """Neither one that moves here nor a new one."""

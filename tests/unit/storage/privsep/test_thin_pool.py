@@ -14,7 +14,7 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.storage import clone
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
@@ -215,10 +215,10 @@ class HolesTest(Base):
     @ddt.data((False, 0.3), (True, 30))
     @ddt.unpack
     def test_who_waits_for_the_volume_waits_not_long(self, patient, limit):
-        stack = clone.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        lvm = logical_volumes.Lvm('g', 'g-pool', 'fast', 30, host='b@l')
         with mock.patch.object(thin_pool, 'holes') as looked:
-            stack.holes('v', GIB, state.Geometry(128, 32, 8),
-                        patient=patient)
+            lvm.holes('v', GIB, state.Geometry(128, 32, 8),
+                      patient=patient)
         looked.assert_called_once_with('g', 'v', GIB, 1 << 16, limit)
 
     def test_pool_without_room_for_data(self):

@@ -10,7 +10,9 @@ import fixtures
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.moves import refill as refilling
-from cinder_localclone.storage import clone as stacks
+from cinder_localclone.storage import clones
+from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import process
@@ -74,21 +76,23 @@ class PoolTest(commands.Case):
                 (thin_pool, 'block', lambda *args: together * REGION),
                 (dmsetup, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
-                (stacks.Stack, 'lvs', lambda stack: {
+                (logical_volumes.Lvm, 'lvs', lambda _lvm: {
                     move.destination_lv: mock.Mock(tags=frozenset())}),
-                (stacks.Stack, 'devices', lambda stack, only: {
+                (handles.Handles, 'devices', lambda _handles, only: {
                     clone: dm_tables.Device(clone, 'u', '253:6', 1, False,
                                             '0 1 clone 253:4 253:5 8:0')}),
                 (sysfs, 'number', lambda path: '8:0'),
-                (stacks.Stack, 'mark', lambda *args: None),
-                (stacks.Stack, 'unmark', lambda *args: None),
+                (logical_volumes.Lvm, 'mark', lambda *args: None),
+                (logical_volumes.Lvm, 'unmark', lambda *args: None),
                 (refill, 'forget_read', lambda *args: None),
                 (sysfs, 'mapped_name', lambda path: names.mapped(
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
-        node = specs.node(host='b@l', compare_wait=60, stack=stacks.Stack(
-            'g', 'g-pool', 'fast', 30, host='b@l'))
+        lvm = logical_volumes.Lvm('g', 'g-pool', 'fast', 30, host='b@l')
+        here = handles.Handles(lvm)
+        node = specs.node(host='b@l', compare_wait=60, lvm=lvm, handles=here,
+                          clones=clones.Clones(lvm, here))
         node.services.by_host.return_value = {move.source: True}
         node.sessions.attach.return_value = '/dev/sda'
         has = {number for start, count in missing

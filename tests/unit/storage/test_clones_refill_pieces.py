@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles while ranges are written again."""
+"""Clones of which ranges are written again."""
 
 import dataclasses
 from unittest import mock
@@ -10,8 +10,9 @@ import testtools
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
-from cinder_localclone.storage import clone as stacks
+from cinder_localclone.storage import clones
 from cinder_localclone.storage import handles
+from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import refill
 from cinder_localclone.storage.privsep import thin_pool
@@ -20,14 +21,16 @@ from tests.helpers import commands
 from tests.helpers import storage_case
 
 
-class HandlesTest(testtools.TestCase):
+class ClonesTest(testtools.TestCase):
 
     #: It was extended since: the clone is as long as before.
     MOVE = dataclasses.replace(storage_case.MOVE, volume_gib=2)
 
     def setUp(self):
         super().setUp()
-        self.stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        lvm = logical_volumes.Lvm('g', 'g-pool', 'fast', 30, host='b@l')
+        self.handles = handles.Handles(lvm)
+        self.clones = clones.Clones(lvm, self.handles)
         self.block = self.useFixture(fixtures.MockPatchObject(
             thin_pool, 'block', return_value=1 << 17)).mock
         self.called = self.useFixture(fixtures.MockPatchObject(
@@ -37,23 +40,23 @@ class HandlesTest(testtools.TestCase):
         top = mock.Mock()
         top.name = 'top'
         self.useFixture(fixtures.MockPatchObject(
-            stacks.Stack, '_survey_of', return_value=mock.Mock(**{
+            handles.Handles, '_survey_of', return_value=mock.Mock(**{
                 'tops.return_value': [top]})))
         clone = names.clone(self.MOVE.shadow_id)
         self.useFixture(fixtures.MockPatchObject(
-            stacks.Stack, 'devices', return_value={clone: dm_tables.Device(
+            handles.Handles, 'devices', return_value={clone: dm_tables.Device(
                 clone, 'u', '253:6', 1, False,
                 '0 1 clone 253:4 253:5 8:0')}))
         self.number = self.useFixture(fixtures.MockPatchObject(
             handles.block, 'number', return_value='8:0')).mock
         # The first one last.
         self.useFixture(fixtures.MockPatchObject(
-            handles.random, 'shuffle', lambda pieces: pieces.reverse()))
+            clones.random, 'shuffle', lambda pieces: pieces.reverse()))
         self.written = []
 
     def refill(self, missing):
         """Blocks of half a region, of which the pool maps four at once."""
-        for part in self.stack.refill(
+        for part in self.clones.refill(
                 self.MOVE, '/dev/sda', missing, 2):
             self.written.extend(part)
 
@@ -92,7 +95,7 @@ class HandlesTest(testtools.TestCase):
     def test_by_chance(self):
         """What is slow each time does not keep the rest from its turn."""
         self.called.side_effect = lambda *args: (args[7], [])
-        with mock.patch.object(handles.random, 'shuffle') as shuffled:
+        with mock.patch.object(clones.random, 'shuffle') as shuffled:
             self.refill([[0, 4], [36, 1]])
         shuffled.assert_called_once_with([])
         self.assertEqual([(9, 1), (0, 1)], self.asked())
@@ -106,7 +109,7 @@ class HandlesTest(testtools.TestCase):
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
         self.called.return_value = 1, [[0, 1]]
-        with mock.patch.object(handles.time, 'monotonic',
+        with mock.patch.object(clones.time, 'monotonic',
                                side_effect=(0, 1, 30, 31)):
             error = self.assertRaises(exceptions.TakesLong, self.refill,
                                       [[0, 20]])
@@ -129,7 +132,7 @@ class HandlesTest(testtools.TestCase):
         """The disk is named, not the time that it takes."""
         self.called.side_effect = exceptions.SourceUnread(
             disk='d', first=0, reason='sector')
-        with mock.patch.object(handles.time, 'monotonic',
+        with mock.patch.object(clones.time, 'monotonic',
                                side_effect=(0, 1, 31)):
             error = self.assertRaises(exceptions.SourceUnread, self.refill,
                                       [[0, 12], [36, 1]])
@@ -145,20 +148,20 @@ class HandlesTest(testtools.TestCase):
 
     def test_read_is_forgotten(self):
         """Also above what stands above the handle."""
-        self.stack.forget_read(self.MOVE.volume_id)
+        self.handles.forget_read(self.MOVE.volume_id)
         self.forgotten.assert_called_once_with(
             [names.handle(self.MOVE.volume_id), 'top'], 30)
 
     def test_what_is_not_mapped(self):
         move = self.MOVE
         with mock.patch.object(thin_pool, 'unmapped') as called:
-            self.assertIs(called.return_value, self.stack.unmapped(move, 4))
+            self.assertIs(called.return_value, self.clones.unmapped(move, 4))
         called.assert_called_once_with(
             'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
 
     def test_whether_its_pool_fails(self):
         with mock.patch.object(thin_pool, 'check') as called:
-            self.stack.check_pool(self.MOVE)
+            self.clones.check_pool(self.MOVE)
         called.assert_called_once_with('g', self.MOVE.destination_lv, 30)
 
     def test_what_is_on_record(self):
@@ -176,4 +179,4 @@ class HandlesTest(testtools.TestCase):
         self.useFixture(commands.Commands())
         with mock.patch.object(process, 'stream', stream):
             self.assertEqual([[1, 2], [5, 1]],
-                             self.stack.recorded_as_local(self.MOVE))
+                             self.clones.recorded_as_local(self.MOVE))

@@ -64,7 +64,7 @@ class CloneTest(storage_case.Case):
                    '0 1 clone 253:4 253:5 ' + source, **more))
 
     def ensure(self, committed=True, **more):
-        return self.stack.ensure_clone(
+        return self.clones.ensure_clone(
             dataclasses.replace(MOVE, committed=committed), '/dev/sda',
             **more)
 
@@ -109,7 +109,7 @@ class CloneTest(storage_case.Case):
                           holes=HOLES)
 
     def test_holes_where_time_limits_are_short(self):
-        self.stack.timeout = 5
+        self.clones.timeout = 5
         self.ensure(holes=HOLES)
         self.assertEqual((2.5, 5), self.ran.block.discard.call_args.args[3:])
 
@@ -136,7 +136,7 @@ class CloneTest(storage_case.Case):
 
     def leave_out(self, holes):
         self.clone(opened=1)
-        self.stack.leave_out(MOVE, holes)
+        self.clones.leave_out(MOVE, holes)
 
     def test_holes_under_a_guest(self):
         """Loaded anew is what the kernel has: no path leads elsewhere."""
@@ -146,7 +146,7 @@ class CloneTest(storage_case.Case):
             [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36, 10, 30))
 
     def test_holes_under_a_guest_where_time_limits_are_short(self):
-        self.stack.timeout = 5
+        self.clones.timeout = 5
         self.leave_out(HOLES)
         self.assertEqual((2.5, 5), self.ran.dmsetup.discard_beneath
                          .call_args.args[5:])
@@ -162,10 +162,10 @@ class CloneTest(storage_case.Case):
     def test_whether_it_was_looked_for_them(self):
         for tags, expected in (((names.UNMAPPED,), True), ((), False)):
             self.lvs(storage_case.lv(META, tags=tags))
-            self.assertIs(expected, self.stack.is_unmapped(MOVE))
+            self.assertIs(expected, self.clones.is_unmapped(MOVE))
         self.lvs()
-        self.assertFalse(self.stack.is_unmapped(MOVE))
-        self.stack.note_mapped(MOVE)
+        self.assertFalse(self.clones.is_unmapped(MOVE))
+        self.clones.note_mapped(MOVE)
         self.assertRan(mock.call.lvm.remove_tag(
             'fast', META, names.UNMAPPED, 30))
 
@@ -183,7 +183,7 @@ class CloneTest(storage_case.Case):
     @ddt.data(0, 1)
     def test_one_that_was_left_suspended(self, opened):
         self.clone(opened=opened)
-        handle, clone = self.stack.devices().values()
+        handle, clone = self.handles.devices().values()
         self.devices(handle, dataclasses.replace(clone, suspended=True))
         self.assertTrue(self.ensure())
         self.assertEqual(replaced(bool(opened)), self.changes())
@@ -270,7 +270,7 @@ class CloneTest(storage_case.Case):
         """Over a device that fails each read of what is not local."""
         if left:
             self.devices(device(self.ABSENT, '253:9', '0 1 error '))
-        self.assertTrue(self.stack.ensure_clone_alone(MOVE))
+        self.assertTrue(self.clones.ensure_clone_alone(MOVE))
         self.assertEqual(([] if left else [mock.call.dmsetup.create(
             self.ABSENT, 'LOCALCLONE-' + self.ABSENT, '0 2097152 error', 30)])
             + ALONE, self.changes())
@@ -280,19 +280,19 @@ class CloneTest(storage_case.Case):
     def test_without_its_source_and_what_stands_for_that_half_made(self):
         """Else the kernel refuses the clone, as long as the node is up."""
         self.devices(device(self.ABSENT, '253:9', ''))
-        self.assertTrue(self.stack.ensure_clone_alone(MOVE))
+        self.assertTrue(self.clones.ensure_clone_alone(MOVE))
         self.assertEqual([mock.call.dmsetup.swap_table(
             self.ABSENT, '0 2097152 error', 30)] + ALONE, self.changes())
 
     def test_without_its_source_one_that_is_there_is_left(self):
         self.clone(source='8:16')
-        self.assertFalse(self.stack.ensure_clone_alone(MOVE))
+        self.assertFalse(self.clones.ensure_clone_alone(MOVE))
         self.assertEqual([DISCARDS], self.changes())
 
     def test_without_its_source_the_metadata_counts(self):
         self.ran.block.head_is_zero.return_value = True
         self.assertRaises(
-            exceptions.MetadataLost, self.stack.ensure_clone_alone,
+            exceptions.MetadataLost, self.clones.ensure_clone_alone,
             dataclasses.replace(MOVE, committed=True))
 
     def test_size_of_metadata(self):
@@ -316,10 +316,10 @@ class CloneTest(storage_case.Case):
         self.assertLess(4 << 20, needed)
         self.ran.block.size.return_value = needed - 4096
         self.assertRaises(exceptions.MetadataTooSmall,
-                          self.stack.ensure_clone, large, '/dev/sda')
+                          self.clones.ensure_clone, large, '/dev/sda')
         self.ran.block.size.return_value = needed
-        self.assertTrue(self.stack.ensure_clone(large, '/dev/sda'))
-        self.stack.create_metadata(large, {})
+        self.assertTrue(self.clones.ensure_clone(large, '/dev/sda'))
+        self.clones.create_metadata(large, {})
         self.assertEqual(needed, self.ran.lvm.create_thick.call_args.args[2])
 
     @ddt.data(True, False)
@@ -339,7 +339,7 @@ class CloneTest(storage_case.Case):
         self.assertEqual(CREATED, self.changes())
 
     def test_status(self):
-        status = self.stack.clone_status(SHADOW)
+        status = self.clones.clone_status(SHADOW)
         self.assertEqual((0, 16384, 'rw'), (
             status.hydrated, status.regions, status.mode))
         self.ran.dmsetup.status.assert_called_once_with(CLONE, 30)
@@ -347,8 +347,8 @@ class CloneTest(storage_case.Case):
     def test_status_of_all(self):
         self.ran.dmsetup.clone_statuses.return_value = {
             CLONE: self.RW, 'of-somebody-else': self.RW}
-        self.assertEqual({SHADOW: self.stack.clone_status(SHADOW)},
-                         self.stack.clone_statuses())
+        self.assertEqual({SHADOW: self.clones.clone_status(SHADOW)},
+                         self.clones.clone_statuses())
         self.ran.dmsetup.clone_statuses.assert_called_once_with(30)
 
     @ddt.data((RW, True, None), (RW, False, 'disable_hydration'),
@@ -359,14 +359,14 @@ class CloneTest(storage_case.Case):
     def test_hydration(self, status, enabled, message):
         self.ran.dmsetup.status.return_value = status
         self.assertIs(message is not None,
-                      self.stack.set_hydration(SHADOW, enabled))
+                      self.clones.set_hydration(SHADOW, enabled))
         self.assertEqual(
             [mock.call.dmsetup.message(CLONE, message, 30)]
             if message else [], self.changes())
 
     def test_wake(self):
         self.ran.dmsetup.send.return_value = [names.clone(V1)]
-        self.assertEqual([V1], self.stack.wake_hydration(
+        self.assertEqual([V1], self.clones.wake_hydration(
             {SHADOW: copies.Step(32, 8), V1: copies.Step(2, 1)}))
         # Never "enable_hydration": what is held back stays so.
         self.ran.dmsetup.send.assert_called_once_with([
@@ -387,36 +387,36 @@ class CloneTest(storage_case.Case):
     def test_where_its_io_is_counted(self):
         device = self.sysfs('253:7', '')
         self.ran.block.number.return_value = '253:7'
-        self.assertEqual(('253:7', '253:7'), self.stack.counters(MOVE))
+        self.assertEqual(('253:7', '253:7'), self.clones.counters(MOVE))
         self.assertEqual(
             ['/dev/mapper/localclone-' + V1, '/dev/g/volume-' + SHADOW],
             [call.args[0] for call in self.ran.block.number.mock_calls])
         (device / 'queue' / 'iostats').write_text('0\n')
-        self.assertEqual(('', ''), self.stack.counters(MOVE))
+        self.assertEqual(('', ''), self.clones.counters(MOVE))
         self.ran.block.number.return_value = ''
-        self.assertEqual(('', ''), self.stack.counters(MOVE))
+        self.assertEqual(('', ''), self.clones.counters(MOVE))
 
     def test_what_is_counted(self):
         device = self.sysfs('253:7', ' 5 0 40 1 7 0 64 9 2 5 9 0 0 0 0 0 0')
         both = {SHADOW: ('253:7', '253:7'), V1: ('253:7', '')}
         self.assertEqual({SHADOW: copies.Seen(12, 2, 0)},
-                         self.stack.seen(both))
+                         self.clones.seen(both))
         (device / 'stat').unlink()  # it has gone
-        self.assertEqual({}, self.stack.seen(both))
-        self.assertEqual({}, self.stack.seen({SHADOW: ('', '')}))
+        self.assertEqual({}, self.clones.seen(both))
+        self.assertEqual({}, self.clones.seen({SHADOW: ('', '')}))
 
     def test_completed_reads(self):
         self.ran.block.completed_reads.return_value = 4711
-        self.assertEqual(4711, self.stack.completed_reads('/dev/sda'))
+        self.assertEqual(4711, self.clones.completed_reads('/dev/sda'))
         self.ran.block.completed_reads.assert_called_once_with('/dev/sda')
 
     def alone(self):
-        return self.stack.ensure_clone_alone(
+        return self.clones.ensure_clone_alone(
             dataclasses.replace(MOVE, committed=True))
 
     def test_alone_suspended(self):
         self.clone(source='8:16')
-        handle, clone = self.stack.devices().values()
+        handle, clone = self.handles.devices().values()
         self.devices(handle, dataclasses.replace(clone, suspended=True))
         self.alone()
         self.assertEqual(1, len([c for c in self.ran.mock_calls if

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dm-clone devices of moves to this node, and their metadata LVs."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import random
+import time
+
+from oslo_log import log as logging
+
+from cinder_localclone.core import copies
+from cinder_localclone.core import events
+from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import dm_tables
+from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core.formats import survey
+from cinder_localclone.core.formats import thin_map
+from cinder_localclone.core.interfaces import storage
+from cinder_localclone.core import names
+from cinder_localclone.core import state
+from cinder_localclone.storage import devices as dm_devices
+from cinder_localclone.storage import logical_volumes
+from cinder_localclone.storage.privsep import block
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import refill
+from cinder_localclone.storage.privsep import sysfs
+from cinder_localclone.storage.privsep import thin_pool
+
+LOG = logging.getLogger(__name__)
+
+#: How many regions the kernel marks in one call, and for how many seconds
+#: in all: somebody waits for the volume.
+REGIONS_AT_ONCE = 1 << 20
+DISCARDING = 10
+
+
+class Clones(storage.Clones):
+    """Clones of one backend.
+
+    :param lvm_: LVs of the backend
+    :param handles: its handles
+    """
+
+    def __init__(self, lvm_: logical_volumes.Lvm,
+                 handles: storage.Handles) -> None:
+        self.lvm = lvm_
+        self.handles = handles
+        self.timeout = lvm_.timeout
+
+    # -- the metadata LV
+
+    def create_metadata(self, move: state.Move,
+                        lvs: Mapping[str, lvm_reports.LogicalVolume]) -> bool:
+        name = names.metadata_lv(move.shadow_id)
+        if move.destination_lv in lvs:
+            if name not in lvs:
+                raise exceptions.MissingData(
+                    what='The move metadata', volume=move.volume_id,
+                    host=self.lvm.host)
+            return self.lvm.activate(name, lvs)
+        tags = names.volume_tags(move.volume_id, move.extra_bytes)
+        tags += names.tags(geometry=move.geometry, source=move.source_iqn,
+                           copied=move.size_gib)
+        tags += [names.FOLLOWS] * move.follows
+        tags += [names.UNMAPPED] * move.is_under_guest
+        # The volume's LV follows: if it outlives a power cut, so does this,
+        # without which it would count as complete.
+        if not lvm.create_thick(
+                self.lvm.metadata_group, name,
+                move.geometry.metadata_bytes(move.size_bytes), tags,
+                self.timeout, flush=self.lvm.metadata_group != self.lvm.group):
+            self.lvm.activate(name)
+        block.zero_head(self.lvm.metadata_group, name, self.timeout)
+        return True
+
+    def _check_metadata(self, move: state.Move) -> None:
+        path = names.lv_path(self.lvm.metadata_group,
+                             names.metadata_lv(move.shadow_id))
+        size = block.size(path)
+        needed = move.geometry.metadata_bytes(move.size_bytes)
+        if size < needed:
+            raise exceptions.MetadataTooSmall(
+                device=path, volume=move.volume_id, found=size,
+                needed=needed)
+        # The kernel takes zeros for a new clone, of which nothing is local
+        # (dm-clone-metadata.c). It is new only until the move is committed.
+        if move.committed and block.head_is_zero(path, self.timeout):
+            raise exceptions.MetadataLost(
+                device=path, volume=move.volume_id)
+
+    def is_unmapped(self, move: state.Move) -> bool:
+        lv = self.lvm.lvs().get(names.metadata_lv(move.shadow_id))
+        return lv is not None and names.UNMAPPED in lv.tags
+
+    def note_mapped(self, move: state.Move) -> None:
+        lvm.remove_tag(
+            self.lvm.metadata_group, names.metadata_lv(move.shadow_id),
+            names.UNMAPPED, self.timeout)
+
+    def begin_swap(self, move: state.Move) -> bool:
+        lv = self.lvm.lvs().get(names.metadata_lv(move.shadow_id))
+        if lv is None or lv.tags.isdisjoint(
+                (names.FOLLOWS, names.SWAPPING)):
+            return False
+        if names.FOLLOWS in lv.tags:
+            lvm.retag(self.lvm.metadata_group, lv.name, [names.SWAPPING],
+                      [names.FOLLOWS], self.timeout)
+        return True
+
+    def end_swap(self, move: state.Move) -> None:
+        lvm.remove_tag(
+            self.lvm.metadata_group, names.metadata_lv(move.shadow_id),
+            names.SWAPPING, self.timeout)
+
+    # -- the clone
+
+    def ensure_clone(self, move: state.Move, source: str,
+                     holes: thin_map.Holes = ()) -> bool:
+        return self._ensure_clone(move, source, holes, move.volume_id)
+
+    def _ensure_clone(self, move: state.Move, source: str,
+                      holes: thin_map.Holes, serial: str) -> bool:
+        """:param serial: of the source's disk; '' if it is no disk"""
+        name = names.clone(move.shadow_id)
+        present = survey.Survey({}, self.handles.devices(
+            survey.names_of(move.volume_id, move.shadow_id)))
+        clone = present.clone(move.shadow_id)
+        number = block.number(source)
+        if not number:
+            raise exceptions.WrongDevice(path=source, found='nothing')
+        if clone and self._may_stay(move, clone, number, present):
+            # Whoever built it may not have come to this.
+            self._disable_discards(move)
+            return False
+        self._check_metadata(move)
+        table = self._clone_table(move, number)
+        disk = (number, serial) if serial else None
+        if clone:
+            loaded = clone.target == 'clone'
+            used = loaded and bool(present.users(move.volume_id))
+            if loaded and not used:
+                self._say_if_failed(move)
+            dmsetup.replace_suspended(
+                name, table, self.timeout, used, *[disk] * bool(disk))
+        else:
+            dm_devices.create(name, table, self.timeout, disk)
+            self._discard(move, holes)
+        self._disable_discards(move)
+        return True
+
+    def _may_stay(self, move: state.Move, clone: dm_tables.Device, source: str,
+                  present: survey.Survey) -> bool:
+        """Return whether a clone stays as it is.
+
+        :param source: number of the disk that it has to read from
+        :param present: all devices of volume and move
+        """
+        handle = present.handle(move.volume_id)
+        if (clone.target != 'clone' or clone.suspended
+                # Whatever was done beneath it is over once the clone was.
+                or handle and handle.suspended):
+            return False
+        right = clone.uses()[2] == source
+        used = bool(present.users(move.volume_id))
+        if right == used:
+            return right
+        # One that has failed goes when nothing uses it, and only then.
+        works = self.clone_status(move.shadow_id).mode == 'rw'
+        return works == right
+
+    def _clone_table(self, move: state.Move, source: str) -> str:
+        return dm_tables.clone(
+            move.size_bytes // state.SECTOR, names.lv_path(
+                self.lvm.metadata_group, names.metadata_lv(move.shadow_id)),
+            names.lv_path(self.lvm.group, move.destination_lv), source,
+            move.geometry)
+
+    @staticmethod
+    def _disable_discards(move: state.Move) -> None:
+        """Make a clone, and so all that is stacked on it, refuse discards.
+
+        A discard of a region that is being copied loses writes that follow
+        it (measured on 6.1).
+        """
+        block.disable_discards(names.clone_path(move.shadow_id))
+
+    def _say_if_failed(self, move: state.Move) -> None:
+        """Log the failure of a clone: it can't be seen after the reload."""
+        with contextlib.suppress(exceptions.LocalCloneError):
+            mode = self.clone_status(move.shadow_id).mode
+            if mode != 'rw':
+                events.say(events.CLONE_FAILED, volume=move.volume_id,
+                           mode=mode)
+
+    def ensure_clone_alone(self, move: state.Move) -> bool:
+        absent = names.absent_source(move.shadow_id)
+        devices = self.handles.devices([names.clone(move.shadow_id), absent])
+        clone = devices.get(names.clone(move.shadow_id))
+        if clone and clone.target == 'clone' and not clone.suspended:
+            self._disable_discards(move)
+            return False
+        table = dm_tables.error(move.size_bytes // state.SECTOR)
+        if absent not in devices:
+            dmsetup.create(absent, names.device_uuid(absent), table,
+                           self.timeout)
+        elif devices[absent].target != 'error':  # not made to the end
+            dmsetup.swap_table(absent, table, self.timeout)
+        return self._ensure_clone(move, '/dev/mapper/' + absent, (), '')
+
+    def remove_clone(self, shadow_id: str) -> bool:
+        removed = dmsetup.remove(names.clone(shadow_id), self.timeout)
+        dmsetup.remove(names.absent_source(shadow_id), self.timeout)
+        return removed
+
+    def clone_status(self, shadow_id: str) -> dm_tables.CloneStatus:
+        return dm_tables.parse_clone_status(dmsetup.status(
+            names.clone(shadow_id), self.timeout))
+
+    def clone_statuses(self) -> dict[str, dm_tables.CloneStatus]:
+        """Return the states of all clones of this node, by shadow id."""
+        found = dmsetup.clone_statuses(self.timeout)
+        return {shadow_id: dm_tables.parse_clone_status(line)
+                for name, line in found.items()
+                if (shadow_id := names.shadow_of_clone(name))}
+
+    def read_clone(self, shadow_id: str) -> None:
+        block.read_head(names.clone_path(shadow_id), dm_devices.HEAD,
+                        self.timeout)
+
+    def flush_disk(self, move: state.Move, disk: str) -> None:
+        self._check_source(move, disk)
+        block.flush(disk, self.timeout)
+
+    def _check_source(self, move: state.Move, disk: str) -> str:
+        """See :func:`.devices.check_source`."""
+        name = names.clone(move.shadow_id)
+        return dm_devices.check_source(
+            self.handles.devices([name]).get(name), disk)
+
+    # -- hydration
+
+    def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
+        if self.clone_status(shadow_id).enabled == enabled:
+            return False
+        dmsetup.message(
+            names.clone(shadow_id),
+            'enable_hydration' if enabled else 'disable_hydration',
+            self.timeout)
+        return True
+
+    def wake_hydration(self, steps: Mapping[str, copies.Step]) -> list[str]:
+        missing = dmsetup.send([
+            (names.clone(shadow_id), text)
+            for shadow_id, step in steps.items()
+            for text in ('hydration_batch_size %d' % step.batch,
+                         'hydration_threshold %d' % step.threshold)],
+            self.timeout)
+        return [shadow_id for shadow_id in steps
+                if names.clone(shadow_id) in missing]
+
+    def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
+        parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
+        name = names.clone(move.shadow_id)
+        if parts:
+            dmsetup.discard_beneath(
+                names.handle(move.volume_id), name,
+                self.handles.devices([name])[name].table, parts,
+                self._discarded_at_once(move),
+                min(DISCARDING, self.timeout / 2), self.timeout)
+
+    def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
+        """Have the kernel take holes for copied.
+
+        Before discards are refused, which can't be undone, and before
+        anything is copied or written. What is not discarded is copied.
+
+        :raises CommandTimeout: if that hangs: whatever it does later, no
+            guest may have the clone by then
+        """
+        try:
+            parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
+            if parts:
+                block.discard(
+                    names.clone_path(move.shadow_id), parts,
+                    self._discarded_at_once(move),
+                    min(DISCARDING, self.timeout / 2), self.timeout)
+        except (exceptions.CommandFailed, thin_map.OddMap) as exc:
+            LOG.warning(
+                'Holes of volume %(volume)s are copied, too: '
+                '%(error)s', {'volume': move.volume_id, 'error': exc})
+
+    @staticmethod
+    def _discarded_at_once(move: state.Move) -> int:
+        return REGIONS_AT_ONCE * move.geometry.region_sectors * state.SECTOR
+
+    def counters(self, move: state.Move) -> tuple[str, str]:
+        return (_counted(names.handle_path(move.volume_id)),
+                _counted(names.lv_path(self.lvm.group, move.destination_lv)))
+
+    @staticmethod
+    def seen(counters: Mapping[str, tuple[str, str]]
+             ) -> dict[str, copies.Seen]:
+        found = {}
+        for shadow_id, (handle, lv) in counters.items():
+            with contextlib.suppress(ValueError):
+                found[shadow_id] = copies.parse_seen(
+                    sysfs.counters(handle), sysfs.counters(lv))
+        return found
+
+    @staticmethod
+    def completed_reads(disk: str) -> int:
+        return block.completed_reads(disk)
+
+    # -- comparison with the thin pool, and refill
+
+    def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
+        return refill.local(self.lvm.metadata_group, names.metadata_lv(
+            move.shadow_id), move.geometry.regions(move.size_bytes),
+            self.timeout)
+
+    def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
+        return thin_pool.unmapped(
+            self.lvm.group, move.destination_lv, move.size_bytes,
+            _block(move, factor), self.timeout)
+
+    def check_pool(self, move: state.Move) -> None:
+        thin_pool.check(self.lvm.group, move.destination_lv, self.timeout)
+
+    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
+               factor: int) -> Iterator[thin_map.Holes]:
+        number = self._check_source(move, disk)
+        at_once = thin_pool.block(self.lvm.group, move.destination_lv,
+                                  self.timeout)
+        ratio = at_once // _block(move, factor)
+        todo = thin_map.pieces(thin_map.covering(missing, ratio),
+                               max(1, refill.AT_ONCE // at_once))
+        # What is slow does not keep what is behind it from its turn for ever.
+        random.shuffle(todo)
+        reason: exceptions.LocalCloneError = exceptions.TakesLong(
+            seconds=self.timeout)
+        failed, deadline = False, time.monotonic() + self.timeout
+        while todo and time.monotonic() <= deadline:
+            start, count = todo.pop()
+            try:
+                come, written = refill.refill(
+                    names.handle(move.volume_id), self.lvm.group,
+                    move.destination_lv, (disk, number), move.size_bytes,
+                    at_once, start, count, self.timeout)
+            except exceptions.SourceUnread as exc:
+                # Of many at once, the others may be readable. First all the
+                # rest: a disk may take long to find that it can't.
+                reason, failed = exc, failed or count == 1
+                if count > 1:
+                    todo[:0] = thin_map.pieces([[start, count]], 1)
+                continue
+            if come < count:
+                todo.append((start + come, count - come))
+            yield thin_map.common(missing, thin_map.scaled(written, ratio))
+        if todo or failed:
+            raise reason
+
+
+def _counted(path: str) -> str:
+    number = block.number(path)
+    return number if sysfs.is_counted(number) else ''
+
+
+def _block(move: state.Move, factor: int) -> int:
+    return move.geometry.region_sectors * state.SECTOR // factor
