@@ -8,6 +8,7 @@ import sys
 import time
 
 from lab.core import bare_node
+from lab.core import config
 from lab.core import install
 from lab.core import instance as instances
 from lab.core import node
@@ -49,8 +50,9 @@ class Ansible:
         self.venv = install.template('ansible', CONSTRAINTS.read_bytes(),
                                      fill, print)
         bare_node.make(self.node)
-        self.node.run('cat >' + CONF, stdin=bare_node.cinder_conf(
-            self.node, CONF).encode())
+        self.node.run('cat >' + CONF, stdin=config.cinder_before_driver(
+            self.node.name, self.node.address, self.lab.venv,
+            helpers_of=CONF).encode())
         for again in (False, True):
             changed = self.play()
             self.report.check(

@@ -85,11 +85,9 @@ class Reader:
                        self.lab.venv, self.top, wheels, CHECKOUT],
                       timeout=300)
         # With rootwrap, as it is without the lab's own helpers.
-        text = bare_node.without_helpers(bare_node.cinder_conf(
-            self.node, CINDER_CONF)).replace(
-                str(self.lab.venv / 'etc/cinder/rootwrap.conf'),
-                '/etc/cinder/rootwrap.conf')
-        self.put(CINDER_CONF, text)
+        self.put(CINDER_CONF, config.cinder_before_driver(
+            self.node.name, self.node.address, self.lab.venv,
+            rootwrap='/etc/cinder/rootwrap.conf'))
         # The lab has a type of this name already.
         admin = self.lab.cinder()
         for each in admin.get('/types').json()['volume_types']:
