@@ -7,6 +7,7 @@ import re
 import sys
 import time
 
+from lab import command as commands
 from lab.core import bare_node
 from lab.core import config
 from lab.core import install
@@ -14,7 +15,6 @@ from lab.core import instance as instances
 from lab.core import node
 from lab.core import process
 from lab.demos import round_trip
-from lab.demos import show
 
 HERE = pathlib.Path(__file__).parent
 CONSTRAINTS = HERE / 'constraints.txt'
@@ -117,7 +117,7 @@ class Ansible:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'ansible', 'lab.ansible', 'The Ansible role',
         'Make a node of a lab ready by the Ansible role, and move a volume '
         'from it to another node and back.', lab_name='ansible')

@@ -10,7 +10,7 @@ from lab.core import look
 def show(lab, report, volume, node, peer):
     """What a guest wrote to a volume is right on each node, in turn.
 
-    :param report: a :class:`lab.demos.show.Report`
+    :param report: a :class:`lab.core.report.Report`
     :param node: the home of the volume
     """
     instance = instances.Instance(lab)

@@ -4,6 +4,7 @@
 import sys
 import time
 
+from lab import command as commands
 from lab.core import config
 from lab.core import install
 from lab.core import instance as instances
@@ -11,7 +12,6 @@ from lab.core import look
 from lab.core import node
 from lab.core import process
 from lab.demos import round_trip
-from lab.demos import show
 from lab.devstack import checkout
 
 #: What DevStack's functions take for granted.
@@ -207,7 +207,7 @@ class DevStack:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'devstack', 'lab.devstack', 'DevStack',
         'Run the phases of the DevStack plugin in a node of a lab, with '
         'DevStack\'s own functions, and check what they leave.',

@@ -13,7 +13,7 @@ from lab.keys import volumes
 def unread(row, *nodes):
     """What goes over the links of these nodes says nothing of the data.
 
-    :param row: a :class:`.table.Row`; it gets how much was seen
+    :param row: a :class:`lab.core.report.Row`; it gets how much was seen
     :raises LabError: if it does, or if nothing was seen
     """
     with contextlib.ExitStack() as stack:

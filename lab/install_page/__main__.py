@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 
+from lab import command as commands
 from lab.core import bare_node
 from lab.core import config
 from lab.core import install
@@ -14,7 +15,6 @@ from lab.core import instance as instances
 from lab.core import node
 from lab.core import process
 from lab.demos import round_trip
-from lab.demos import show
 from lab.install_page import page
 
 #: What pip builds the package with, as pyproject.toml has it.
@@ -176,7 +176,7 @@ class Reader:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'install-page', 'lab.install_page', 'The installation page',
         'Do on a node what the installation page says, word for word, and '
         'move a volume from it to another node and back.',

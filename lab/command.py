@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in front of somebody: a lab, steps and checks, a table."""
+"""A command that brings a lab up, acts in it and reports on that."""
 
 import argparse
 import os
@@ -7,81 +7,9 @@ import signal
 import sys
 import time
 
-import lab as labs
-from lab.core import look
 from lab.core import process
-
-
-class Report:
-    """Steps with their times, checks with their verdicts."""
-
-    def __init__(self, console, title):
-        self.console = console
-        self.title = title
-        self.rows = []
-
-    def step(self, what, seconds, detail=''):
-        """Something was done, in so many seconds."""
-        self.rows.append((what, '%.1f s' % seconds, detail, None))
-        self.console.print('[bold]%s[/] %.1f s %s' % (what, seconds, detail))
-
-    def check(self, what, good, detail=''):
-        """Something holds, or not."""
-        self.rows.append((what, '', str(detail), bool(good)))
-        self.console.print('  %s %s %s' % (
-            '[green]ok[/]' if good else '[red]FAILED[/]', what, detail))
-
-    def copying_to(self, node):
-        """Progress bars of the copies to a node (rich.progress)."""
-        from rich import progress as bars
-        return bars.Progress(
-            bars.TextColumn('  copying to ' + node.name),
-            bars.BarColumn(), bars.TaskProgressColumn(),
-            bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
-            console=self.console)
-
-    def watch_copies(self, node, seconds):
-        """Progress until nothing is copied to a node any more.
-
-        :returns: how fast that was, in words
-        """
-        began, copied = time.monotonic(), {}
-        with self.copying_to(node) as bar:
-            tasks = {}
-            while time.monotonic() - began < seconds:
-                clones = look.clones(node)
-                for name, (hydrated, regions, size) in clones.items():
-                    if name not in tasks:
-                        tasks[name] = bar.add_task(name)
-                        copied[name] = [hydrated * size, 0]
-                    copied[name][1] = hydrated * size
-                    bar.update(tasks[name], completed=hydrated * size,
-                               total=regions * size)
-                if not clones:
-                    break
-                last = time.monotonic()
-                time.sleep(1)
-        if not copied:
-            return 'copied before it could be watched'
-        moved = sum(end - start for start, end in copied.values())
-        return '%.0f MiB/s' % (moved / 2**20 / max(1, last - began))
-
-    @property
-    def failed(self):
-        """How many checks failed."""
-        return sum(row[3] is False for row in self.rows)
-
-    def table(self):
-        """Print all of it once more, as a table."""
-        from rich.table import Table
-        table = Table(title=self.title)
-        for column in ('step or check', 'time', 'detail', ''):
-            table.add_column(column)
-        for what, seconds, detail, good in self.rows:
-            table.add_row(what, seconds, detail, {
-                None: '', True: '[green]ok[/]', False: '[red]FAILED[/]',
-            }[good])
-        self.console.print(table)
+from lab.core import report as reports
+from lab import lab as labs
 
 
 def _size(text):
@@ -90,23 +18,21 @@ def _size(text):
     return int(text)
 
 
-class Show:
-    """A command that brings a lab up, acts in it and shows how it went.
+class Command:
+    """One of them.
 
-    :param name: of the command below ``lab/``
+    :param name: of the command, for its errors
     :param module: that is run as it
     :param title: of the table
     :param lab_name: what the lab is called unless asked otherwise
-    :param report: what the steps and checks go to
     :param parts: what the lab has besides (nova, keys), and its options
     """
 
     def __init__(self, name, module, title, description, lab_name,
-                 report=Report, **parts):
+                 **parts):
         self.name = name
         self.module = module
         self.title = title
-        self.report = report
         self.parts = parts
         self.parser = argparse.ArgumentParser(prog='python3 -m ' + module,
                                               description=description)
@@ -149,7 +75,7 @@ class Show:
 
     def _run(self, lab, options, act):
         from rich.console import Console
-        report = self.report(Console(width=120), self.title)
+        report = reports.Report(Console(width=reports.WIDTH), self.title)
         began = time.monotonic()
         if options.use:
             lab.claim.take()
@@ -172,7 +98,7 @@ class Show:
             else:
                 lab.down(keep_logs=bool(report.failed))
         report.step('all of it', time.monotonic() - began)
-        report.table()
+        report.show()
         if report.failed:
             print('%d checks FAILED; logs: %s' % (report.failed, lab.logs))
         return int(bool(report.failed))
