@@ -24,18 +24,21 @@ class Command:
     :param name: of the command, for its errors
     :param module: that is run as it
     :param title: of the table
+    :param words: that it begins with
     :param lab_name: what the lab is called unless asked otherwise
     :param parts: what the lab has besides (nova, keys), and its options
     """
 
     def __init__(self, name, module, title, description, lab_name,
-                 **parts):
+                 words=(), **parts):
         self.name = name
         self.module = module
+        self.words = words
         self.title = title
         self.parts = parts
-        self.parser = argparse.ArgumentParser(prog='python3 -m ' + module,
-                                              description=description)
+        self.parser = argparse.ArgumentParser(
+            prog=' '.join(('python3 -m', module, *words)),
+            description=description)
         self.parser.add_argument('--name', default=lab_name,
                                  help='name of the lab')
         self.parser.add_argument('--keep', action='store_true',
@@ -64,7 +67,7 @@ class Command:
             lab.install(progress=lambda text: print(text, flush=True))
             if sys.prefix != str(lab.venv):  # rich and the like are there
                 os.execv(lab.python, [str(lab.python), '-m', self.module,
-                                      *sys.argv[1:]])
+                                      *self.words, *sys.argv[1:]])
             return self._run(lab, options, act)
         except process.LabError as exc:
             print('%s: %s' % (self.name, exc), file=sys.stderr)

@@ -106,7 +106,7 @@ class Report:
     def check(self, what, good, detail=''):
         """Note that something holds, or not."""
         self._add(Row(self.part, what, None, OK if good else FAILED,
-                      str(detail)))
+                      str(detail or '')))
 
     @contextlib.contextmanager
     def doing(self, what):

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make ansible``: what the role makes of a node, a table."""
+"""``make ansible``: the Ansible role makes a node ready."""
 
 import json
 import pathlib
 import re
-import sys
 import time
 
-from lab import command as commands
-from lab.core import bare_node
-from lab.core import config
 from lab.core import install
-from lab.core import instance as instances
-from lab.core import node
 from lab.core import process
-from lab.demos import round_trip
+from lab.install import scenario
 
-HERE = pathlib.Path(__file__).parent
-CONSTRAINTS = HERE / 'constraints.txt'
+CONSTRAINTS = pathlib.Path(__file__).with_name('ansible_constraints.txt')
 GROUP = 'ansible-volumes'
 CONF = '/etc/cinder/cinder.conf'
 #: What the role gets: pip and systemd are not on the node.
@@ -37,22 +30,23 @@ def fill(venv):
                 'ansible-core', timeout=600)
 
 
-class Ansible:
-    """One run; node1 is made ready, node2 is the lab's own."""
+class Ansible(scenario.Installation):
+    """Make a node of a lab ready by the Ansible role, and move a volume from
+    it to another node and back.
+    """
 
-    def __init__(self, lab, report):
-        self.lab = lab
-        self.report = report
-        self.node, self.peer = lab.nodes['node1'], lab.nodes['node2']
+    name = 'ansible'
+    title = 'The Ansible role'
+    log = 'node1.cinder-localclone.log'
+    warnings = ('LVM', 'udev')
+    not_run = (('apt, pip', 'the node has no network'),
+               ('systemd', 'it runs on no node'))
 
-    def run(self):
-        """All steps."""
+    def install(self):
+        """Run the role twice, start what it has configured."""
         self.venv = install.template('ansible', CONSTRAINTS.read_bytes(),
                                      fill, print)
-        bare_node.make(self.node)
-        self.node.run('cat >' + CONF, stdin=config.cinder_before_driver(
-            self.node.name, self.node.address, self.lab.venv,
-            helpers_of=CONF).encode())
+        self.configure_cinder(CONF, helpers_of=CONF)
         for again in (False, True):
             changed = self.play()
             self.report.check(
@@ -61,11 +55,8 @@ class Ansible:
                 '%d tasks changed something' % changed)
         self.report.check('thin pool', GROUP + '-pool' in self.node.run(
             'lvs --noheadings -o lv_name ' + GROUP).stdout.split())
-        self.start()
-        self.doctor()
-        self.move()
-        print('\nNot run: apt, pip (the node has no network), systemd (it '
-              'runs on no node).')
+        self.node.daemon('start', 'cinder-localclone', 'cinder-volume', CONF)
+        self.wait_service()
 
     def play(self):
         """Run the playbook in the node; how many tasks changed something."""
@@ -86,44 +77,8 @@ class Ansible:
             raise process.LabError(done.stdout[-2000:] + done.stderr[-500:])
         return int(counted.group(1))
 
-    def start(self):
-        """The volume service, with what the role has configured."""
-        ready = self.node.service_log().count(node.READY)
-        self.node.daemon('start', 'cinder-localclone', 'cinder-volume', CONF)
-        process.wait_for(
-            'the service of node1',
-            lambda: self.node.service_log().count(node.READY) > ready,
-            node.SERVICE_TIMEOUT, every=1)
-        self.lab.wait_for_services(nodes=['node1'])
-
     def doctor(self):
-        """What the operator's command says of the node."""
-        told = self.node.run(
+        return self.node.run(
             [self.lab.python, '-W', 'ignore', '-m',
              'cinder_localclone.cmd.main', '--config-file', CONF, 'doctor'],
             timeout=120, check=False).stdout
-        wrong = [line for line in told.splitlines()
-                 if 'FAIL' in line or ('WARN' in line and (
-                     'LVM' in line or 'udev' in line))]
-        self.report.check('doctor finds nothing wrong', told and not wrong,
-                          wrong)
-
-    def move(self):
-        """A volume moves away, and home again."""
-        volume = instances.create_volume(
-            self.lab.cinder('demo'), 1, node=self.node.name)
-        round_trip.show(self.lab, self.report, volume, self.node, self.peer)
-
-
-def main():
-    """The command; its exit code."""
-    command = commands.Command(
-        'ansible', 'lab.ansible', 'The Ansible role',
-        'Make a node of a lab ready by the Ansible role, and move a volume '
-        'from it to another node and back.', lab_name='ansible')
-    return command.main(
-        lambda lab, _options, report: Ansible(lab, report).run())
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# node.sh VENV CHECKOUT WHEELS DIRECTORY: what whoever deploys OpenStack has
+# page_machine.sh VENV CHECKOUT WHEELS DIRECTORY: what whoever deploys OpenStack has
 # done on a hypervisor: Cinder in /opt/cinder, its configuration in
 # /etc/cinder, a unit. The node has no network: pip finds in WHEELS what the
 # driver is built with. DIRECTORY gets the checkout.
@@ -8,7 +8,7 @@ set -e
 venv=$1 checkout=$2 wheels=$3 directory=$4
 here=$(dirname "$0")
 mount -t tmpfs tmpfs /opt
-mkdir -p /root /run/bin "$directory"
+mkdir -p /root "$directory"
 python3 -m venv /opt/cinder
 # Cinder itself is the lab's.
 packages=$(echo "$venv"/lib/python3*/site-packages)
@@ -32,13 +32,5 @@ cat >/etc/systemd/system/cinder-volume.service <<'END'
 [Service]
 ExecStart=/opt/cinder/bin/cinder-volume --config-file /etc/cinder/cinder.conf
 END
-cp "$here/../core/systemctl.sh" /run/bin/systemctl
-# The node's services are root already. Unlike the lab's own, this sudo lets
-# rootwrap run: its filters are a step of the page.
-cat >/run/bin/sudo <<'END'
-#!/bin/sh
-while :; do case $1 in -*|*=*) shift;; *) break;; esac; done
-exec "$@"
-END
-chmod +x /run/bin/systemctl /run/bin/sudo
+bash "$here/stand_ins.sh" /run/bin
 cp -r "$checkout/." "$directory"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1090,SC1091,SC2034,SC2154,SC2329
-# phases.sh stack|unstack|clean: what stack.sh, unstack.sh and clean.sh do with
+# devstack_phases.sh stack|unstack|clean: what stack.sh, unstack.sh and clean.sh do with
 # a plugin, in their order, by the functions of DevStack in TOP_DIR. What
 # reaches further than this node's Cinder is left out or is the lab's.
 what=$1
