@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a lab: started in its network namespace, ended by id."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -78,6 +79,19 @@ def wait_for(what, check, timeout, log=None, every=0.3):
             raise LabError('timed out after %d s waiting for %s%s%s' % (
                 timeout, what, '; see %s' % log if log else '', tail))
         time.sleep(every)
+
+
+def in_parallel(calls, most=None):
+    """Run all; the first error is raised when all have ended.
+
+    :param most: how many at a time; None: all
+    :returns: their results, in their order
+    """
+    calls = list(calls)
+    with concurrent.futures.ThreadPoolExecutor(
+            most or max(1, len(calls))) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
 
 
 def _started(pid):

@@ -95,7 +95,7 @@ def run(used, results, options):
     try:
         for each in used:
             each.lab.claim.take()
-        environments.in_parallel([each.up for each in used])
+        process.in_parallel([each.up for each in used])
         if options.thrash:
             return thrasher.run(used[0], options.seed,
                                 options.minutes or 20, used[0].say)

@@ -10,10 +10,10 @@ import time
 
 from lab.core import look
 from lab.core import process
+from lab.core.process import in_parallel
 from lab.faults import cells
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults.environment import in_parallel
+from lab.scenarios import checks
+from lab.scenarios import disk as disks
 
 #: Seconds for the other node to see that a move cannot go on.
 SEEING = 150

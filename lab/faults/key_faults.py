@@ -7,11 +7,11 @@ import signal
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import encrypted_disk
 from lab.faults.scenario import fault
 from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios import disk as disks
+from lab.scenarios import encrypted_disk
 
 OPERATION = 'move encrypted'
 #: Seconds until a request is refused whose key is not to be had.

@@ -7,10 +7,9 @@ import time
 from lab.core import process
 from lab.faults import cells
 from lab.faults import discovery
-from lab.faults import environment as environments
 from lab.faults import gone
-from lab.faults import operations
 from lab.faults import whole_operation
+from lab.scenarios import catalogue as operations
 
 
 class Bench:
@@ -85,7 +84,7 @@ class Bench:
         Blocks of the pools are dirty then, so that what is not written shows.
         """
         try:
-            environments.in_parallel([
+            process.in_parallel([
                 lambda n=node: self.environment.dirty(n)
                 for node in self.environment.nodes.values()])
         except (process.LabError, OSError) as exc:

@@ -2,8 +2,8 @@
 """Which cells there are, and which of them run together."""
 
 from lab.faults import cells
-from lab.faults import operations
 from lab.faults import whole_operation
+from lab.scenarios import catalogue as operations
 
 #: What ends as a move does, with the very same steps: these are run once.
 AS_A_MOVE = (operations.OPERATIONS['migrate'].name,

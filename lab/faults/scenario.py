@@ -5,9 +5,9 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import checks
-from lab.faults.operations import OPERATIONS
 from lab.faults import reach
+from lab.scenarios.catalogue import OPERATIONS
+from lab.scenarios import checks
 
 SLOW = '4mbit'
 

@@ -10,10 +10,10 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
 from lab.faults import injectors
 from lab.faults.scenario import fault
 from lab.faults.scenario import must
+from lab.scenarios import disk as disks
 
 #: Seconds that a target hangs: longer than the driver waits for a change.
 HANGING = 30

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make devstack``: the DevStack plugin makes a node ready, and takes it back.
-"""
+"""``make devstack``: the plugin makes a node ready, clean.sh undoes it."""
 
 import pathlib
 import time

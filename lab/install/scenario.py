@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node without the driver, made ready in one of several ways; a volume moves.
-"""
+"""A node without the driver is made ready in one of several ways."""
 
 import time
 

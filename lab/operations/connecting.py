@@ -2,11 +2,11 @@
 """Attach, live migration, detach: what Nova asks for."""
 
 from lab.core import process
-from lab.faults import third_party
 from lab.operations import groups
 from lab.operations import operation
 from lab.operations.operation import must
 from lab.operations import subject as subjects
+from lab.scenarios import third_party
 
 
 def refusing(call, *args, **how):

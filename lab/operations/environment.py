@@ -7,10 +7,10 @@ from lab.core import extras
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults import checks
-from lab.faults import environment as environments
 from lab.operations import stale
 from lab.operations import subject as subjects
+from lab.scenarios import checks
+from lab.scenarios import environment as environments
 
 #: Sweeps come often, so that cells need not wait for them. Few copies run at a
 #: time, with 2 MiB in flight at most, as with any limit of their rate: the
@@ -88,7 +88,7 @@ class Environment(environments.Environment):
             nova = self.lab.cinder('nova' if user == 'demo' else user)
             for found in nova.get('/attachments').json()['attachments']:
                 nova.delete('/attachments/' + found['id'])
-        environments.in_parallel(
+        process.in_parallel(
             [lambda v=volume: self._remove(v) for volume in volumes], 6)
         left = checks.settled_with(self.lab, [], 90)
         if left:

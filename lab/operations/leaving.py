@@ -14,7 +14,7 @@ STOCK = 'node3@stock#stock'
 
 def pool(node):
     """A node of the backend, as Cinder's migration wants it."""
-    return '%s@localclone#localclone' % node.name
+    return node.service_host + '#localclone'
 
 
 def set_type(lab, volume, name):
@@ -153,7 +153,7 @@ class Unmanage(operation.Operation):
         subject.verify_lv(node, 'cinder-volumes/' + lv, subject.content())
         self.again = subjects.Subject(self.lab, self.post(
             '/manageable_volumes', {'volume': {
-                'host': '%s@localclone' % node.name,
+                'host': node.service_host,
                 'ref': {'source-name': lv}, 'volume_type': 'localclone'}},
             admin)['volume']['id'], 'admin')
         subjects.wait_volume(admin, self.again.volume, self.seconds)

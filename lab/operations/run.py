@@ -5,7 +5,7 @@ import time
 import traceback
 
 from lab.core import process
-from lab.faults.environment import in_parallel
+from lab.core.process import in_parallel
 from lab.operations import catalogue
 from lab.operations import environment as environments
 from lab.operations import plan

@@ -9,9 +9,9 @@ asked for, it ends, and everything comes to its own end.
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
 from lab.operations import stale
 from lab.operations import subject as subjects
+from lab.scenarios import disk as disks
 
 #: MiBs that are copied while a volume hydrates, and on which link: that takes
 #: some minutes. Fewer, if all of the volume is to be read meanwhile.

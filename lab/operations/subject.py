@@ -5,8 +5,8 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import payload
+from lab.scenarios import disk as disks
+from lab.scenarios import payload
 
 #: MiBs: what is filled at first, what is written over after the snapshot
 #: was taken, where else something is written then.

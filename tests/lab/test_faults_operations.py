@@ -26,14 +26,14 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types
 from lab.core import process
 from lab.faults import cells
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults.operations import OPERATIONS
-from lab.faults import owners
 from lab.faults import plan
 from lab.faults import scaling
-from lab.faults import snapshot as snapshots
 from lab.faults import stepping
+from lab.scenarios.catalogue import OPERATIONS
+from lab.scenarios import checks
+from lab.scenarios import disk as disks
+from lab.scenarios import owners
+from lab.scenarios import snapshot as snapshots
 from tests.helpers import records_case
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,10 +7,10 @@ starts on the destination, which passes the volume through.
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults.operations import base
-from lab.faults.operations import moves
-from lab.faults import snapshot as snapshots
+from lab.scenarios import disk as disks
+from lab.scenarios import moves
+from lab.scenarios import operation as base
+from lab.scenarios import snapshot as snapshots
 
 
 class Follow(base.Operation):

@@ -2,30 +2,10 @@
 """Moves that nobody attaches for: Cinder's migration, and a drain."""
 
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults.operations import base
-from lab.faults.operations import moves
-from lab.faults import snapshot as snapshots
-
-#: Runs on the host; as the drain command asks for one volume.
-_DEPART = '''
-import sys
-from cinder.common import config
-from cinder import objects
-from cinder import rpc
-from oslo_config import cfg
-from lab.faults import answers
-from cinder_localclone.core.rpc import METHODS
-from cinder_localclone.service import endpoint
-from cinder_localclone.service import rpc as peer
-conf, steps, host, volume, to = sys.argv[1:]
-cfg.CONF([], project='cinder', default_config_files=[conf])
-objects.register_all()
-rpc.init(cfg.CONF)
-answers.install(steps)
-depart = METHODS['depart']
-peer.Client(40).call(host, depart, depart.bind(volume, to))
-'''
+from lab.scenarios import disk as disks
+from lab.scenarios import moves
+from lab.scenarios import operation as base
+from lab.scenarios import snapshot as snapshots
 
 
 class Migrate(base.Operation):
@@ -38,10 +18,6 @@ class Migrate(base.Operation):
         self._ask()
         self._wait()
 
-    @staticmethod
-    def _service(node):
-        return node.name + '@localclone'
-
     def _row(self):
         return snapshots.row_of(self.environment.lab.cinder(), 'volume',
                                 self.disk.volume)
@@ -50,7 +26,7 @@ class Migrate(base.Operation):
         self.environment.lab.cinder().post(
             '/volumes/%s/action' % self.disk.volume, json={
                 'os-migrate_volume': {
-                    'host': self._service(self.destination) + '#localclone',
+                    'host': self.destination.service_host + '#localclone',
                     'force_host_copy': False}}).raise_for_status()
 
     def _wait(self):
@@ -71,7 +47,7 @@ class Migrate(base.Operation):
 
     def _is_there(self, row):
         return row['os-vol-host-attr:host'].startswith(
-            self._service(self.destination))
+            self.destination.service_host)
 
     def _ensure(self):
         """:raises LabError: if it is not there yet"""
@@ -108,12 +84,7 @@ class Drain(Migrate):
     one_way = True
 
     def _ask(self):
-        lab = self.environment.lab
-        lab.host_run(
-            lab.python, '-W', 'ignore', '-c', _DEPART,
-            lab.control.directory / 'cinder.conf', self.environment.steps,
-            self._service(self.source), self.disk.volume,
-            self._service(self.destination), timeout=120, cwd=lab.repo)
+        self.environment.depart(self.disk, self.source, self.destination)
 
     def _leave(self):
         with self.environment.draining:

@@ -9,8 +9,8 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import operations
+from lab.scenarios import catalogue as operations
+from lab.scenarios import disk as disks
 
 ELSEWHERE = 'elsewhere'
 _LOG_OUT = '''

@@ -3,8 +3,8 @@
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults.operations.base import Operation
+from lab.scenarios import disk as disks
+from lab.scenarios.operation import Operation
 
 
 class Move(Operation):

@@ -11,10 +11,9 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import environment as environments
-from lab.faults import owners
 from lab.keys import leaks as leaking
+from lab.scenarios import disk as disks
+from lab.scenarios import owners
 
 #: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
@@ -146,7 +145,7 @@ def problems(lab, attachments):
             if not row['migration'].startswith('target:')]
     wrong += ['snapshot %s of %s is left (%s, %s)' % tuple(row)
               for row in _snapshots(lab)]
-    for each in environments.in_parallel(
+    for each in process.in_parallel(
             [lambda n=node: list(node_problems(n, rows))
              for node in lab.nodes.values()]):
         wrong += each

@@ -60,7 +60,7 @@ def prove(node, what, path, content, timeout=200):
 
 def _payload_words(node, *words):
     return ['/usr/bin/python3', '-S',
-            node.lab.repo / 'lab/faults/payload.py', *words]
+            node.lab.repo / 'lab/scenarios/payload.py', *words]
 
 
 class Disk:

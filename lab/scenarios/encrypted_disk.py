@@ -4,9 +4,9 @@
 import contextlib
 
 from lab.core import process
-from lab.faults import disk as disks
 from lab.keys import types
 from lab.keys import volumes
+from lab.scenarios import disk as disks
 
 #: What is not written reads as zeros, as of any other volume here.
 TYPE = volumes.ByDriver.type_name
@@ -31,7 +31,7 @@ def create(environment, node, encrypted):
 
 
 class EncryptedDisk(disks.Disk):
-    """See :class:`lab.faults.disk.Disk`."""
+    """See :class:`lab.scenarios.disk.Disk`."""
 
     def __init__(self, lab, volume, user='demo', size=1):
         super().__init__(lab, volume, user, size)

@@ -6,16 +6,16 @@ settled: whatever was refused or lost is asked again, as Nova or its user
 would, until the goal is reached. Then every byte is proven.
 """
 
-from lab.faults.operations import base
-from lab.faults.operations import encrypted
-from lab.faults.operations import extending
-from lab.faults.operations import following
-from lab.faults.operations import images
-from lab.faults.operations import leaving
-from lab.faults.operations import moves
+from lab.scenarios import encrypted
+from lab.scenarios import extending
+from lab.scenarios import following
+from lab.scenarios import images
+from lab.scenarios import leaving
+from lab.scenarios import moves
+from lab.scenarios import operation
 
-MOVING = base.MOVING
-Operation = base.Operation
+MOVING = operation.MOVING
+Operation = operation.Operation
 Move = moves.Move
 Completion = moves.Completion
 

@@ -7,9 +7,9 @@ in use, and what is made of that, need one node alone.
 """
 
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults.operations import base
-from lab.faults import snapshot as snapshots
+from lab.scenarios import disk as disks
+from lab.scenarios import operation as base
+from lab.scenarios import snapshot as snapshots
 
 #: Seconds until a node has looked at all that it has, twice, while twenty
 #: other volumes move.

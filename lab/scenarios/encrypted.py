@@ -5,13 +5,13 @@ keys and ciphers.
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import encrypted_disk
-from lab.faults.operations import base
-from lab.faults.operations import moves
-from lab.faults import owners
-from lab.faults import snapshot as snapshots
 from lab.keys import volumes
+from lab.scenarios import disk as disks
+from lab.scenarios import encrypted_disk
+from lab.scenarios import moves
+from lab.scenarios import operation as base
+from lab.scenarios import owners
+from lab.scenarios import snapshot as snapshots
 
 
 def _is_placed(row):

@@ -6,8 +6,8 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import snapshot as snapshots
+from lab.scenarios import disk as disks
+from lab.scenarios import snapshot as snapshots
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420

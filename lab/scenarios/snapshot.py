@@ -3,7 +3,7 @@
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
+from lab.scenarios import disk as disks
 
 #: Seconds for Cinder to answer what it has accepted: its services wait for
 #: each other, one after the other.

@@ -5,9 +5,9 @@ The home is the destination of the move; the source still has what is copied.
 """
 
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults.operations import base
-from lab.faults import snapshot as snapshots
+from lab.scenarios import disk as disks
+from lab.scenarios import operation as base
+from lab.scenarios import snapshot as snapshots
 
 #: GiB.
 BEFORE, AFTER = 1, 2
