@@ -8,13 +8,13 @@ from lab.core import look
 from lab.core import process
 from lab.core import report as reports
 from lab.encryption import watching
-from lab.faults.scenario import must
 from lab.keys import leaks
 from lab.keys import secrets
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
 from lab.nova import server as servers
+from lab.scenarios.requests import must
 
 #: Whose volumes they are. Only administrators migrate servers, and only
 #: members of a key's own project may read what Nova encrypts with.

@@ -5,8 +5,8 @@ import contextlib
 
 from lab.core import capture
 from lab.core import look
-from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios.requests import must
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ import traceback
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults import reach
-from lab.scenarios.catalogue import move_once
-from lab.scenarios.catalogue import OPERATIONS
 from lab.scenarios import checks
 from lab.scenarios import disk as disks
 from lab.scenarios import encrypted_disk
+from lab.scenarios.repeated.moves import move_once
+from lab.scenarios.repeated import OPERATIONS
 
 #: Seconds that a node is without power.
 DARK = 3

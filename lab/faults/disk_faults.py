@@ -9,8 +9,8 @@ from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults import injectors
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
-from lab.scenarios.catalogue import OPERATIONS
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios.requests import must
 
 #: In a MiB.
 _BLOCKS = (1 << 20) // injectors.BLOCK

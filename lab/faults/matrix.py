@@ -9,7 +9,7 @@ from lab.faults import cells
 from lab.faults import discovery
 from lab.faults import gone
 from lab.faults import whole_operation
-from lab.scenarios import catalogue as operations
+from lab.scenarios import repeated as operations
 
 
 class Bench:
@@ -106,7 +106,7 @@ class Matrix:
         # Completion is the second half of a move.
         names = [name for name, kind in operations.OPERATIONS.items()
                  if name not in self.results.steps
-                 and kind is not operations.Completion]
+                 and kind is not operations.moves.Completion]
         self._share(lambda: names.pop() if names else None, Bench.discover)
 
     def run(self, work):

@@ -7,8 +7,8 @@ from lab.core import look
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
 from lab.faults.scenario import SLOW
+from lab.scenarios.requests import must
 
 
 @fault('database stalls for 20 s while preparing')

@@ -13,11 +13,11 @@ import time
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults import injectors
-from lab.scenarios.catalogue import move_once
-from lab.scenarios.catalogue import OPERATIONS
 from lab.scenarios import checks
 from lab.scenarios import disk as disks
-from lab.scenarios import third_party
+from lab.scenarios.repeated.moves import move_once
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios.repeated import third_party
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,

@@ -26,9 +26,9 @@ from lab.faults import scenario as scenarios
 from lab.faults import service_faults  # noqa: F401
 from lab.faults import target_faults  # noqa: F401
 from lab.keys import leaks
-from lab.scenarios.catalogue import OPERATIONS
 from lab.scenarios import checks
 from lab.scenarios import encrypted_disk
+from lab.scenarios.repeated import OPERATIONS
 
 WHOLE = 'whole'
 

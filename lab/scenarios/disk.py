@@ -1,45 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume with known data, the guest that uses it, and what verifies it."""
 
+import dataclasses
 import itertools
 import json
 import threading
 import time
 
 from lab.core import instance as instances
+from lab.core import look
 from lab.core import process
+from lab.scenarios import payload
+from lab.scenarios.requests import ANSWERED
+from lab.scenarios.requests import ask
+from lab.scenarios.requests import until
 
-#: MiBs: what is filled at first, one that is always free, and where guests
-#: write: one MiB each time one is started.
-FILL = 16
+#: MiB of what is always free, in each layout.
 SPARE = 24
-FIRST_AREA = 32
+#: Guests write one MiB each time one is started; so many times at most.
 AREAS = 24
 #: Blocks a second: enough to fall into each step, few enough for many.
 RATE = 3
-#: Seconds until a request is answered, or was repeated until it was; until
-#: what follows by itself is done. Twenty volumes at a time share two small
-#: nodes, which may have to boot before.
-ANSWERED = 300
+#: The name of a host that does not run the backend.
+ELSEWHERE = 'elsewhere'
+#: MiB of a GiB.
+GIB = 1024
 
 _seeds = itertools.count(1)
 
 
-def until(what, call, seconds=ANSWERED, every=2):
-    """Repeat a request until it is answered; its result.
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a volume has data, in MiB.
 
-    As a user, or Nova, would: what was refused or lost is asked again.
+    :param fill: how much is filled at first, and what is compared byte by byte
+    :param first_area: where guests write
+    :param quarters: of the volume that are written at first, too, so that a
+        move takes a while; some stays a hole, which no move copies
+    :param looked_at: what else is read, written or not; None: all of it
     """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return call()
-        except (process.LabError, OSError) as exc:
-            if time.monotonic() > deadline:
-                raise process.LabError(
-                    'timed out after %d s waiting for %s: %s' % (
-                        seconds, what, str(exc)[:400]))
-        time.sleep(every)
+
+    fill: int
+    first_area: int
+    quarters: int
+    looked_at: tuple[int, ...] | None = None
+
+
+#: Small volumes, of which every byte is read.
+WHOLE = Layout(16, 32, 3)
+#: What is written at the volume's new home.
+FRESH = 18
+#: Volumes of their full size. What makes the copy take long is not read but
+#: for a few MiBs.
+SAMPLED = Layout(2, 200, 0, (16, FRESH, 100, 300))
+
+
+def sampled(content, layout, local_only=False):
+    """Content, with the MiBs that are to be read.
+
+    :param local_only: what was written at its new home alone
+    """
+    written = {first + index for first, count, _seed in content['fills']
+               if count <= layout.fill for index in range(count)}
+    used = {first for first, _count in content['areas']}
+    ends = {end for mib in (GIB, content['mib'])
+            for end in (mib - 1, mib) if end < content['mib']}
+    return dict(content, only=sorted(
+        written & {FRESH} | used if local_only
+        else written | used | ends | set(layout.looked_at)))
+
+
+def check_file(path, content):
+    """A file, such as a backup, against what there must be at its beginning.
+
+    :raises LabError: with what is wrong
+    """
+    filled = {first + index: (seed, index)
+              for first, count, seed in content['fills']
+              for index in range(count)}
+    with open(path, 'rb') as data:
+        for mib in range(max(filled) + 1):
+            found = data.read(payload.MIB)
+            wanted = payload.known(*filled[mib]) if mib in filled else (
+                bytes(payload.MIB))
+            if found != wanted:
+                raise process.LabError('MiB %d of %s is not as it was '
+                                       'filled' % (mib, path))
 
 
 def prove(node, what, path, content, timeout=200):
@@ -67,19 +113,20 @@ class Disk:
     """A volume of one instance.
 
     :param user: of its project: 'demo' or 'admin'
+    :param layout: WHOLE or SAMPLED
     """
 
     #: What opens it, if it is encrypted.
     key = b''
 
-    def __init__(self, lab, volume, user='demo', size=1):
+    def __init__(self, lab, volume, user='demo', size=1, layout=WHOLE):
         self.lab = lab
+        self.layout = layout
         self.volume = volume
         self.cinder = lab.cinder(user)
         self.instance = instances.Instance(lab)
         self.path = '/dev/mapper/localclone-' + volume
         self.grow(size)
-        self.first_area = FIRST_AREA
         self.fills = []
         self.attached = {}
         self._areas = []
@@ -89,13 +136,19 @@ class Disk:
         self._writes_to = self.path
         self._on = None
         self._lock = threading.Lock()
+        #: Only what was written at its home can be read, for now.
+        self.local_only = False
+        #: It has to stay where it is.
+        self.pinned = False
+        #: It is deleted, or another volume by now.
+        self.gone = False
 
     # -- data
 
     def grow(self, size):
         """It has so many GiB from now on; what is new has to be zeros."""
         self.mib = size * 1024 // (self.lab.settings.get('stepping') or 1)
-        self.occupied = self.mib * 3 // 4
+        self.occupied = self.mib * self.layout.quarters // 4
 
     def content(self):
         """What it must have at this moment, whatever is written later."""
@@ -105,20 +158,21 @@ class Disk:
 
     def become(self, content):
         """It has what something else had, as far as that went."""
+        self.stop()
         self.fills = list(content['fills'])
         self._areas = list(content['areas'])
         self._before = dict(content['acknowledged'])
         self._sessions = []
 
-    def fill(self, node, first=0, count=FILL, full=True):
+    def fill(self, node, first=0, count=None, full=True):
         """Fill MiBs with data that are known.
 
-        :param full: at first most of the volume is written, too, so that
-            moving it takes a while; some stays a hole, which no move copies
+        :param count: how many; None: those of the layout
+        :param full: at first what is ``occupied`` is written, too
         """
         if full and not self.fills and self.occupied:
             self._fill(node, 0, self.occupied)
-        self._fill(node, first, count)
+        self._fill(node, first, count or self.layout.fill)
 
     def _fill(self, node, first, count):
         seed = '%s-%d' % (self.volume, next(_seeds))
@@ -134,7 +188,7 @@ class Disk:
         """
         self.stop()
         self._writes_to = path or self.path
-        first = self.first_area + len(self._areas)
+        first = self.layout.first_area + len(self._areas)
         self._areas.append([first, 1])
         self._writer = instances.start_writing(
             node, self._writes_to, first, 1, 3600, len(self._areas), RATE)
@@ -199,7 +253,7 @@ class Disk:
         return numbers
 
     def verify(self, node, timeout=200):
-        """Every byte of the volume, on a node.
+        """Every byte of the volume, on a node, or as many as are looked at.
 
         :raises LabError: with what is wrong
         """
@@ -207,7 +261,46 @@ class Disk:
 
     def verify_at(self, node, path, content, timeout=200):
         """The same of any device, and of what there must be there."""
-        return prove(node, self.volume, path, content, timeout)['blocks']
+        if self.layout.looked_at is not None:
+            content = sampled(content, self.layout, self.local_only)
+        return prove(node, self.volume, path, content, timeout)
+
+    def verify_lv(self, node, lv, content):
+        """The same of an LV that nothing has active.
+
+        :param lv: with its group
+        """
+        node.run('lvchange -ay -K ' + lv)
+        try:
+            return self.verify_at(node, '/dev/' + lv, content)
+        finally:
+            node.run('lvchange -an ' + lv, check=False)
+
+    def verify_home(self):
+        """The volume at its home, where nobody need have attached it."""
+        node = self.lab.nodes[self.home()]
+        process.wait_for('the handle of %s on %s' % (self.volume, node.name),
+                         lambda: self.has_path(node), 60, every=1)
+        self.verify(node)
+
+    def settle(self, seconds=240):
+        """All is over: it is where its guest is, with all that it had.
+
+        :raises LabError: if not
+        """
+        guest = self.runs_on
+        if guest and not self.pinned:
+            process.wait_for('%s to be at %s' % (self.volume, guest.name),
+                             lambda: self.home() == guest.name, seconds,
+                             every=1)
+        process.wait_for('the moves of %s to end' % self.volume,
+                         lambda: not self.is_moving(), seconds, every=1)
+        if guest:
+            self.check_running()
+            self.stop()
+            self.verify(guest)
+        else:
+            self.verify_home()
 
     def _payload(self, node, *words):
         return node.run(_payload_words(node, *words), timeout=120).stdout
@@ -249,6 +342,15 @@ class Disk:
         """
         self.attached[node.name] = self.instance.attach(
             self.volume, node, live=live)
+
+    def attach_elsewhere(self, node):
+        """Attach as a host that does not run the backend, which is served.
+
+        :param node: that is this host under another name
+        :returns: the attachment, which is not counted as one of a node
+        """
+        return self.instance.attach(self.volume, node, dict(
+            self.instance.connector(node), host=ELSEWHERE, ip='192.0.2.99'))
 
     def try_attach(self, node, live=False):
         """The same, for who asks again if it is refused."""
@@ -298,6 +400,28 @@ class Disk:
         """The node that has its data."""
         return instances.home(self.lab, self.volume)
 
+    def act(self, action, client=None, **how):
+        """Ask for an action; the answer.
+
+        :raises Refused: if the API refuses it
+        """
+        return ask((client or self.cinder).post(
+            '/volumes/%s/action' % self.volume, json={action: how}))
+
+    def admin(self, action, **how):
+        """The same, as an administrator."""
+        return self.act(action, self.lab.cinder(), **how)
+
+    def row(self):
+        """The volume as the administrator sees it."""
+        return self.lab.cinder().get('/volumes/' + self.volume).json()[
+            'volume']
+
+    def is_moving(self):
+        """Whether the records have a move of it."""
+        return any(volume == self.volume
+                   for volume, _token in look.shadows(self.lab))
+
     def exists(self):
         """Whether Cinder still has it."""
         answer = self.cinder.request('GET', '/volumes/' + self.volume)
@@ -305,7 +429,7 @@ class Disk:
             return False
         return bool(answer.raise_for_status())
 
-    def remove(self, seconds=120):
+    def remove(self, seconds=150):
         """Detach and delete, by force of the cloud's administrator.
 
         Its snapshots go with it.

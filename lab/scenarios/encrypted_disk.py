@@ -38,7 +38,7 @@ class EncryptedDisk(disks.Disk):
         self.way = volumes.ByDriver(lab, user)
         self.path = self._writes_to = self.way.path(volume)
 
-    def fill(self, node, first=0, count=disks.FILL, full=True):
+    def fill(self, node, first=0, count=None, full=True):
         """As of any other; if nobody has it attached, it is for that."""
         self.key = self.key or self.way.key(self.volume)
         with self._attached(node):

@@ -1,258 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all operations have: requests, repeated until they are answered."""
-
-import threading
-import time
-
-from lab.core import look
-from lab.core import process
-from lab.scenarios import disk as disks
-from lab.scenarios import snapshot as snapshots
-
-#: Seconds for a move to end; a batch of them shares two small nodes.
-MOVING = 420
-#: Seconds until a node that was struck has rolled back what failed.
-ANSWERED = ROLLED_BACK = disks.ANSWERED
-#: Seconds without a step after which what has reached its goal has ended.
-ENDING = 3
-#: Both ends are struck; what one node does alone is struck there, and beside
-#: the other one.
-BOTH_ENDS = ('kill source', 'kill destination', 'cut source',
-             'cut destination', 'cut both')
-ONE_END = ('kill source', 'cut source', 'cut both')
+"""What all operations on a volume have."""
 
 
 class Operation:
-    """One operation on one volume.
+    """One operation on one volume: prepared, requested, proven.
 
-    :param source: the node that has what it begins with: the volume, or the
-        snapshot
-    :param destination: the other one
+    There are two kinds, by what may happen meanwhile. While something breaks
+    it is asked for until it is done (:mod:`.repeated`); in a situation that
+    lasts it is asked for once, and works, waits or is refused
+    (:mod:`.once`). Both send the same requests (:mod:`.requests`) and prove
+    the same volume (:mod:`.disk`).
+
+    :param disk: the volume
     """
 
+    #: By which it is known.
     name = ''
-    #: The faults that it meets at each of its steps.
-    faults = BOTH_ENDS
-    #: An operation with nearly the same steps, which meets all faults there.
-    #: At those that both have this one meets one fault each, by turns.
-    like = ''
-    #: Whether it wants a volume that has moved before.
-    moved = False
-    #: Where the volume is before it is prepared.
-    begins = 'source'
-    #: Whether most of the volume is written, so that a copy takes a while.
-    full = True
-    #: Whether the LV that the volume begins with must stay until no move of
-    #: it needs that any more.
-    keeps_source = True
-    #: What slows a link, or empties a node, shares a fault with its like only.
-    alike = ''
-    #: So many of these share a fault at most; None: as many as any.
-    most = None
-    #: Whether all volumes must go the same way at one time.
-    one_way = False
-    #: Whether its volume is, by the driver.
-    encrypted = False
-    #: Whether a node waits for the answer of the source at its steps.
-    asks_source = False
 
-    def __init__(self, environment, disk, source, destination):
+    def __init__(self, environment, disk):
         self.environment = environment
+        self.lab = environment.lab
         self.disk = disk
-        self.source = source
-        self.destination = destination
-        self.error = None
-        #: Volumes that were made, and how many steps it took to the goal.
-        self.newborns = []
-        self.steps = None
-        self._thread = None
 
     def prepare(self):
         """Bring about the state in which it begins."""
 
-    def start(self):
-        """Send the requests, in the background."""
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
     @property
-    def answered(self):
-        """Whether the requests are answered, or were never sent."""
-        return self._thread is None or not self._thread.is_alive()
-
-    @property
-    def ids(self):
-        """Of all that a complaint about it may name."""
-        return [self.disk.volume] + [
-            newborn.volume for newborn in self.newborns]
-
-    @property
-    def keys(self):
-        """What opens its volumes, if they are encrypted."""
-        return {each.key for each in (self.disk, *self.newborns)
-                if each.key}
-
-    def is_over(self):
-        """Whether no step follows, once its volume does not move."""
-        return True
-
-    def forget_failure(self):
-        """After a request that has failed: it can be sent once more."""
-        self.join()
-        self.disk.forget_failed()
-        process.wait_for(
-            'the failed move of %s to go' % self.disk.volume,
-            lambda: not any(
-                volume == self.disk.volume and token.startswith(
-                    'lc1:rolling-back:')
-                for volume, token in look.shadows(self.environment.lab)),
-            ROLLED_BACK)
-        self.error = None
-
-    def _run(self):
-        try:
-            self.run()
-        except Exception as exc:
-            self.error = exc
-
-    def join(self, seconds=ANSWERED):
-        """Wait until the requests are answered, if they were sent."""
-        if self._thread is None:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            raise process.LabError(
-                'a request for %s was not answered within %d s'
-                % (self.disk.volume, seconds))
-
-    def run(self):
-        """Send the requests, one after the other.
-
-        :raises LabError: if one is refused
+    def request(self):
+        """What is asked of Cinder, of those that have one request: one
+        :class:`.requests.Request`, always the same.
         """
         raise NotImplementedError()
-
-    def settle(self, lost_power):
-        """Repeat what failed until the goal is reached; prove the data.
-
-        :param lost_power: the nodes that went down
-        """
-        raise NotImplementedError()
-
-    def tidy(self):
-        """Delete what it has made besides its volume, whatever happened."""
-        for newborn in self.newborns:
-            newborn.remove()
-
-    # -- what most of them need
-
-    def _at_goal(self):
-        """The goal is reached: what follows is proof, and no step of it.
-
-        What can be seen already may yet have to be flushed.
-        """
-        marks = None
-        for _time in range(ENDING):
-            before, marks = marks, self.environment.step_marks(self.disk)
-            if before == marks:
-                break
-            time.sleep(ENDING)
-        self.steps = len(self.environment.taken(self.disk))
-
-    def _ask_in_turn(self, what, call, seconds=ANSWERED):
-        """Repeat a request until it is answered; few at a time."""
-        def ask():
-            with self.environment.asking:
-                return call()
-        return disks.until('%s of %s' % (what, self.disk.volume), ask,
-                           seconds)
-
-    def _attach(self, node):
-        self._ask_in_turn('the attach', lambda: self.disk.try_attach(node))
-
-    def _begin_writing(self, node):
-        """A guest runs, and has written a little."""
-        self.disk.start(node)
-        before = self.disk.written()
-        process.wait_for(
-            'writes to %s' % self.disk.volume,
-            lambda: self.disk.written() > before, ANSWERED)
-
-    def _wait_moved(self):
-        look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
-        if self.disk.home() != self.destination.name:
-            raise process.LabError('the home is %s, not %s' % (
-                self.disk.home(), self.destination.name))
-
-    def _wait_path(self, node, seconds=ANSWERED):
-        process.wait_for('the handle of %s on %s' % (
-            self.disk.volume, node.name),
-            lambda: self.disk.has_path(node), seconds, every=1)
-
-    def _prove(self, node):
-        """The data, while the guest runs and when it has ended."""
-        self.disk.check_running()
-        self.disk.stop()
-        self.disk.verify(node)
-
-    def _run_again(self, node):
-        """A guest whose node was down starts again where it was."""
-        self._wait_path(node)
-        self.disk.verify(node)
-        self.disk.start(node)
-
-    # -- a volume that is deleted
-
-    def _ask_to_delete(self):
-        """Once more if need be: it may just have gone."""
-        answer = self.disk.cinder.delete('/volumes/' + self.disk.volume)
-        if answer.status_code != 404:
-            answer.raise_for_status()
-
-    def _wait_deleted(self):
-        """Ask until it goes."""
-        def gone():
-            answer = self.disk.cinder.request(
-                'GET', '/volumes/' + self.disk.volume)
-            if answer.status_code == 404:
-                return True
-            if answer.raise_for_status().json()['volume'][
-                    'status'] != 'deleting':
-                self._ask_to_delete()
-            return False
-        process.wait_for('volume %s to go' % self.disk.volume, gone, ANSWERED,
-                         every=2)
-
-
-class Newborn(Operation):
-    """It makes a volume, which it deletes in the end.
-
-    ``_ask`` adds that to ``newborns`` and waits for it.
-    """
-
-    def run(self):
-        self._ask()
-
-    def _ask(self):
-        raise NotImplementedError()
-
-    def _ensure(self):
-        """:raises LabError: if there is none yet"""
-        newborn = self.newborns[-1] if self.newborns else None
-        row = newborn and snapshots.row_of(
-            newborn.cinder, 'volume', newborn.volume)
-        if row and row['status'] == 'creating':
-            raise process.LabError('it is still being made')
-        if not (row and row['status'] == 'available'):
-            self.tidy()
-            self._ask()
-
-    def forget_failure(self):
-        self.join()
-        self.tidy()
-        self.error = None
-
-    def tidy(self):
-        while self.newborns:
-            self.newborns[-1].remove()
-            self.newborns.pop()

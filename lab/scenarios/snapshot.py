@@ -1,61 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot with what it must have, and volumes that are made of images."""
 
-from lab.core import look
 from lab.core import process
 from lab.scenarios import disk as disks
+from lab.scenarios import requests
 
-#: Seconds for Cinder to answer what it has accepted: its services wait for
-#: each other, one after the other.
-ANSWER = 140
 #: Seconds for which what Cinder forgets to delete is waited for.
 DELETING = 30
 
 
-def told(cinder, resource):
-    """What the owner of something was told last; '' if nothing was."""
-    return next((message['user_message'] for message in cinder.get(
-        '/messages?sort=created_at:desc').json()['messages']
-        if message['resource_uuid'] == resource), '')
-
-
-def row_of(cinder, kind, key):
-    """What the API shows of something; None if it is gone.
-
-    :param kind: 'volume' or 'snapshot'
-    """
-    answer = cinder.request('GET', '/%ss/%s' % (kind, key))
-    if answer.status_code == 404:
-        return None
-    return answer.raise_for_status().json()[kind]
-
-
-def wait_available(cinder, kind, key, seconds=ANSWER):
-    """Wait until something is there.
-
-    :raises LabError: if it is gone, or in error; says what its owner is told
-    """
-    def there():
-        row = row_of(cinder, kind, key)
-        if row is None or row['status'].startswith('error'):
-            raise process.LabError('%s %s: %s: %s' % (
-                kind, key, row['status'] if row else 'gone',
-                told(cinder, key)))
-        return row if row['status'] == 'available' else None
-    return process.wait_for('%s %s' % (kind, key), there, seconds, every=1)
-
-
-class Snapshot:
+class Snapshot(requests.Request):
     """A snapshot of a disk.
 
     It may have more of what a guest writes than was acknowledged when it was
     asked for; but whatever it has, it has for ever.
+
+    :param made: its id and content, if somebody else has asked for it
     """
 
-    def __init__(self, disk):
-        self.disk = disk
-        self.id = None
-        self.content = None
+    what = 'the snapshot'
+
+    def __init__(self, disk, *made):
+        super().__init__(disk)
+        self.id, self.content = made or (None, None)
+        #: The node that has it, if that is known.
+        self.node = None
         self._digest = None
 
     @property
@@ -65,62 +34,52 @@ class Snapshot:
 
     def row(self):
         """What the API shows of it; None if it is gone, or not asked for."""
-        return self.id and row_of(self.disk.cinder, 'snapshot', self.id)
+        return self.id and requests.row_of(
+            self.disk.cinder, 'snapshot', self.id)
 
-    def ask(self):
-        """Send the request."""
+    def send(self):
         content = self.disk.content()
-        self.id = self.disk.cinder.post('/snapshots', json={'snapshot': {
-            'volume_id': self.disk.volume,
-        }}).raise_for_status().json()['snapshot']['id']
+        self.id = requests.ask(self.disk.cinder.post('/snapshots', json={
+            'snapshot': {'volume_id': self.disk.volume}},
+        )).json()['snapshot']['id']
         self.content, self._digest = content, None
 
-    def wait(self):
-        """Wait until it is there.
-
-        :raises LabError: if it is not going to be
-        """
-        wait_available(self.disk.cinder, 'snapshot', self.id)
+    def is_done(self):
+        return requests.is_available(self.disk.cinder, 'snapshot', self.id)
 
     def ensure(self):
-        """Ask until there is one; for :func:`.disk.until`.
-
-        :raises LabError: if there is none yet
-        """
         row = self.row()
         if row and row['status'] == 'available':
             return
-        if row and row['status'] == 'creating':
-            raise process.LabError('it is still being made')
+        requests.must(not row or row['status'] != 'creating',
+                      'it is still being made')
         if row:
             self.delete()
-        self.ask()
-        self.wait()
+        self.do()
 
     def verify(self, node):
-        """Every byte; and nothing of it has changed since the last time.
+        """All that it must have; and nothing of it has changed since.
 
+        :param node: that has it
         :raises LabError: with what is wrong
         """
-        path = 'cinder-volumes/' + self.lv
-        node.run('lvchange -ay -K ' + path)
-        try:
-            digest = disks.prove(node, 'snapshot ' + self.id, '/dev/' + path,
-                                 self.content)['digest']
-        finally:
-            node.run('lvchange -an ' + path)
+        digest = self.disk.verify_lv(node, 'cinder-volumes/' + self.lv,
+                                     self.content)['digest']
         if self._digest not in (None, digest):
             raise process.LabError(
                 'snapshot %s has changed since it was taken' % self.id)
         self._digest = digest
 
     def ask_to_delete(self):
-        """Send the request."""
+        """Send the request; it may just have gone.
+
+        :raises Refused: if it is refused
+        """
         answer = self.disk.cinder.delete('/snapshots/' + self.id)
         if answer.status_code != 404:
-            answer.raise_for_status()
+            requests.ask(answer)
 
-    def wait_deleted(self, seconds=ANSWER):
+    def wait_deleted(self, seconds=requests.ANSWER):
         """Wait until it is gone.
 
         :raises LabError: if it is not going to be
@@ -155,7 +114,7 @@ class Snapshot:
             self.ask_to_delete()
             self.wait_deleted()
         if self.id:
-            disks.until('snapshot %s to go' % self.id, ask, 240)
+            requests.until('snapshot %s to go' % self.id, ask, 240)
 
     def _reset(self):
         self.disk.lab.cinder().post(
@@ -163,16 +122,55 @@ class Snapshot:
             json={'os-reset_status': {'status': 'error'}}).raise_for_status()
 
 
-def ask_for(disk, size, **image):
-    """Send the request for a volume that is made of an image.
+class Newborn(requests.Request):
+    """A volume that is made of another, or of a snapshot.
 
-    :param disk: that has, or had, what the volume gets
-    :param image: 'snapshot_id' or 'source_volid'
-    :returns: the volume as a Disk, which has nothing known yet
+    It has what that has when it is asked for; beyond its end are zeros.
+
+    :param gib: how large it is
+    :param snapshot: of the disk, if it is made of that
     """
-    volume = disk.cinder.post('/volumes', json={'volume': dict(
-        image, size=size)}).raise_for_status().json()['volume']['id']
-    return disks.Disk(disk.lab, volume, size=size)
+
+    what = 'a volume that is made'
+
+    def __init__(self, disk, gib=1, snapshot=None):
+        super().__init__(disk)
+        self.gib = gib
+        self.snapshot = snapshot
+        #: The volume, once it was asked for.
+        self.made = None
+
+    def send(self):
+        if self.snapshot:
+            image = {'snapshot_id': self.snapshot.id}
+            content = self.snapshot.content
+        else:
+            image = {'source_volid': self.disk.volume}
+            content = self.disk.content()
+        volume = requests.ask(self.disk.cinder.post('/volumes', json={
+            'volume': dict(image, size=self.gib)})).json()['volume']['id']
+        self.made = disks.Disk(self.disk.lab, volume, size=self.gib,
+                               layout=self.disk.layout)
+        self.made.become(content)
+
+    def is_done(self):
+        return requests.is_available(
+            self.disk.cinder, 'volume', self.made.volume)
+
+    def ensure(self):
+        row = self.made and requests.row_of(
+            self.disk.cinder, 'volume', self.made.volume)
+        requests.must(not row or row['status'] != 'creating',
+                      'it is still being made')
+        if not row or row['status'] != 'available':
+            self.remove()
+            self.do()
+
+    def remove(self):
+        """Delete it, if it was made."""
+        if self.made:
+            self.made.remove()
+            self.made = None
 
 
 def taken(node, volume):
@@ -182,8 +180,3 @@ def taken(node, volume):
         if 'localclone.volume=' + volume in line.split(',')]
     return bool(tags) and not any('localclone.newborn' in each.split(',')
                                   for each in tags)
-
-
-def is_moving(lab, volume):
-    """Whether a volume has a move in the database."""
-    return any(moving == volume for moving, _token in look.shadows(lab))

@@ -4,16 +4,17 @@
 The home is the destination of the move; the source still has what is copied.
 """
 
+import functools
+
 from lab.core import process
-from lab.scenarios import disk as disks
-from lab.scenarios import operation as base
-from lab.scenarios import snapshot as snapshots
+from lab.scenarios.repeated import operation
+from lab.scenarios import requests
 
 #: GiB.
 BEFORE, AFTER = 1, 2
 
 
-class Extend(base.Operation):
+class Extend(operation.Requested):
     """Extended while nobody has it attached and it is being copied."""
 
     name = 'extend during hydration'
@@ -27,43 +28,12 @@ class Extend(base.Operation):
         disk.stop()
         disk.detach(node)
 
-    def run(self):
-        self._ask()
-        self._wait()
-
-    def _ask(self):
-        self.disk.cinder.post(
-            '/volumes/%s/action' % self.disk.volume,
-            json={'os-extend': {'new_size': AFTER}}).raise_for_status()
-
-    def _wait(self):
-        row = snapshots.wait_available(
-            self.disk.cinder, 'volume', self.disk.volume)
-        if row['size'] != AFTER:
-            raise process.LabError('it was not extended: %s' % (
-                snapshots.told(self.disk.cinder, self.disk.volume)))
-
-    def forget_failure(self):
-        self.join()
-        self.error = None
-
-    def _ensure(self):
-        """:raises LabError: if it is not as large yet"""
-        row = snapshots.row_of(self.disk.cinder, 'volume', self.disk.volume)
-        if row['status'] == 'extending':
-            raise process.LabError('it is still being extended')
-        if row['status'] != 'available':  # as its administrator would
-            self.environment.lab.cinder().post(
-                '/volumes/%s/action' % self.disk.volume,
-                json={'os-reset_status': {'status': 'available'}},
-            ).raise_for_status()
-        if row['size'] != AFTER:
-            with self.environment.asking:
-                self._ask()
-                self._wait()
+    @functools.cached_property
+    def request(self):
+        return requests.Extension(self.disk, AFTER)
 
     def _settle_extension(self):
-        disks.until('the extension of %s' % self.disk.volume, self._ensure)
+        self._ensure()
         self.disk.grow(AFTER)
 
     def settle(self, lost_power):
@@ -93,15 +63,14 @@ class CompletionOfExtended(Extend):
         super().prepare()
         self._settle_extension()
         self._use()
-        if not snapshots.is_moving(self.environment.lab, self.disk.volume):
+        if not self.disk.is_moving():
             raise process.LabError('the copy has ended before')
 
     def run(self):
         self.environment.let_copy(self.disk)
 
     def is_over(self):
-        return not snapshots.is_moving(self.environment.lab,
-                                       self.disk.volume)
+        return not self.disk.is_moving()
 
     def settle(self, lost_power):
         self.join()

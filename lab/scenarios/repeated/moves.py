@@ -3,11 +3,12 @@
 
 from lab.core import look
 from lab.core import process
-from lab.scenarios import disk as disks
-from lab.scenarios.operation import Operation
+from lab.scenarios.repeated.operation import Deletion
+from lab.scenarios.repeated.operation import Repeated
+from lab.scenarios import requests
 
 
-class Move(Operation):
+class Move(Repeated):
     """Attached on the other node, with the source at rest."""
 
     name = 'move'
@@ -42,7 +43,7 @@ class MoveBack(Move):
     moved = True
 
 
-class LiveMove(Operation):
+class LiveMove(Repeated):
     """Attached on both nodes; the guest goes over; the source lets go."""
 
     name = 'live-move'
@@ -80,8 +81,8 @@ class LiveMove(Operation):
         elif disk.runs_on is None:
             self._run_again(self.destination)
         if self.source.name in disk.attached:
-            disks.until('the detach of %s' % disk.volume,
-                        lambda: disk.detach(self.source, 'in-use'))
+            requests.until('the detach of %s' % disk.volume,
+                           lambda: disk.detach(self.source, 'in-use'))
         self._wait_moved()
         self._prove(self.destination)
 
@@ -93,12 +94,11 @@ class LiveMove(Operation):
             if there in disk.attached:
                 disk.detach(self.destination, 'in-use')
             disk.forget_failed()
-        disks.until('the roll-back of %s' % disk.volume, ask)
+        requests.until('the roll-back of %s' % disk.volume, ask)
         process.wait_for(
             '%s to be at its source again' % disk.volume,
-            lambda: not any(volume == disk.volume for volume, _token
-                            in look.shadows(self.environment.lab)),
-            disks.ANSWERED, every=1)
+            lambda: not disk.is_moving(),
+            requests.ANSWERED, every=1)
         if disk.home() != self.source.name:
             raise process.LabError('the home is %s, not %s' % (
                 disk.home(), self.source.name))
@@ -123,7 +123,7 @@ class LiveMoveRolledBack(LiveMove):
         self._prove(self.source)
 
 
-class DeleteWhileMoving(Operation):
+class DeleteWhileMoving(Deletion):
     """Deleted while it is being copied."""
 
     name = 'delete during hydration'
@@ -132,6 +132,8 @@ class DeleteWhileMoving(Operation):
     rate = '8mbit'
     #: More that share it wait for each other until requests time out.
     most = 4
+    # As of a move, of which something may have to be rolled back.
+    forget_failure = Repeated.forget_failure
 
     def prepare(self):
         self.environment.brake(self.source, self.rate)
@@ -145,15 +147,19 @@ class DeleteWhileMoving(Operation):
         if clone is None:
             raise process.LabError('the copy has ended before the delete')
 
-    def run(self):
-        self._ask_to_delete()
-
     def settle(self, lost_power):
         self.join()
         self._wait_deleted()
         self.environment.brake(self.source)
         process.wait_for(
             'the move of the deleted volume to end',
-            lambda: not any(volume == self.disk.volume for volume, _token
-                            in look.shadows(self.environment.lab)),
-            disks.ANSWERED, every=1)
+            lambda: not self.disk.is_moving(),
+            requests.ANSWERED, every=1)
+
+
+def move_once(environment, disk, node, destination):
+    """Move a volume that no guest uses, and wait for the end of it."""
+    move = Move(environment, disk, node, destination)
+    move.run()
+    move.settle(())
+    disk.detach(destination)

@@ -3,14 +3,16 @@
 keys and ciphers.
 """
 
+import functools
+
 from lab.core import look
 from lab.core import process
 from lab.keys import volumes
-from lab.scenarios import disk as disks
 from lab.scenarios import encrypted_disk
-from lab.scenarios import moves
-from lab.scenarios import operation as base
 from lab.scenarios import owners
+from lab.scenarios.repeated import moves
+from lab.scenarios.repeated import operation
+from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 
 
@@ -19,43 +21,58 @@ def _is_placed(row):
     return row['os-vol-host-attr:host'] or row['status'] == 'error'
 
 
-class CreateEncrypted(base.Newborn):
+class Beside(snapshots.Newborn):
+    """An encrypted volume that is made on the node of another.
+
+    :param environment: in which only one is placed at a time
+    """
+
+    def __init__(self, disk, environment, node):
+        super().__init__(disk)
+        self.environment = environment
+        self.node = node
+
+    def send(self):
+        disk = self.disk
+        with self.environment.draining:
+            look.take_volumes(disk.lab, self.node.name)
+            try:
+                made = requests.ask(disk.cinder.post('/volumes', json={
+                    'volume': {
+                        'size': 1, 'volume_type': encrypted_disk.TYPE,
+                        'name': '%s %s' % (owners.BESIDE, disk.volume)}},
+                )).json()['volume']['id']
+                self.made = encrypted_disk.EncryptedDisk(disk.lab, made)
+                process.wait_for('a node for it', lambda: _is_placed(
+                    volumes.row(disk.lab, made)), requests.ANSWERED)
+            finally:
+                look.take_volumes(disk.lab)
+
+
+class CreateEncrypted(operation.Making):
     """Created beside another, which is touched by nothing of it."""
 
     name = 'create encrypted'
-    faults = base.ONE_END
+    faults = operation.ONE_END
     full = False
     alike = 'new volumes'
     one_way = True
     _key = b''
+
+    @functools.cached_property
+    def request(self):
+        return Beside(self.disk, self.environment, self.source)
 
     @property
     def keys(self):
         """Of what was created, which is deleted by now."""
         return {self._key} - {b''}
 
-    def _ask(self):
-        disk = self.disk
-        with self.environment.draining:
-            look.take_volumes(disk.lab, self.source.name)
-            try:
-                made = disk.cinder.post('/volumes', json={'volume': {
-                    'size': 1, 'volume_type': encrypted_disk.TYPE,
-                    'name': '%s %s' % (owners.BESIDE, disk.volume),
-                }}).raise_for_status().json()['volume']['id']
-                self.newborns.append(
-                    encrypted_disk.EncryptedDisk(disk.lab, made))
-                process.wait_for('a node for it', lambda: _is_placed(
-                    volumes.row(disk.lab, made)), disks.ANSWERED)
-            finally:
-                look.take_volumes(disk.lab)
-        snapshots.wait_available(disk.cinder, 'volume', made)
-
     def settle(self, lost_power):
         self.join()
-        self._ask_in_turn('a volume beside it', self._ensure)
+        self._ensure()
         self._at_goal()
-        newborn = self.newborns[-1]
+        newborn = self.newborn
         newborn.fill(self.source)
         newborn.verify(self.source)
         secrets = newborn.way.references(newborn.volume)
@@ -82,33 +99,26 @@ class LiveMoveEncrypted(moves.LiveMove):
     encrypted = True
 
 
-class DeleteEncrypted(base.Operation):
+class DeleteEncrypted(operation.Deletion):
     """Deleted while nobody has it attached: its secret goes, too."""
 
     name = 'delete encrypted'
-    faults = base.ONE_END
+    faults = operation.ONE_END
     encrypted = True
     full = False
     keeps_source = False
-
-    def run(self):
-        self._ask_to_delete()
-
-    def forget_failure(self):
-        self.join()
-        self.error = None
 
     def settle(self, lost_power):
         self.join()
         self._wait_deleted()
         self._at_goal()
-        disks.until('its secret to go', self.disk.check_no_secret, 60)
+        requests.until('its secret to go', self.disk.check_no_secret, 60)
 
 
-class OfKeyInUse(base.Operation):
+class OfKeyInUse(operation.Repeated):
     """What an operator asks on the other node while the guest writes."""
 
-    faults = base.ONE_END
+    faults = operation.ONE_END
     encrypted = True
     full = False
     #: In words, for whoever waits for it.

@@ -9,10 +9,11 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.scenarios import catalogue as operations
 from lab.scenarios import disk as disks
+from lab.scenarios.disk import ELSEWHERE
+from lab.scenarios.repeated import operation
+from lab.scenarios import requests
 
-ELSEWHERE = 'elsewhere'
 _LOG_OUT = '''
 for iqn in $(iscsiadm -m node | grep -o "iqn.*volume-%s.*"); do
     iscsiadm -m node -T $iqn --logout
@@ -21,7 +22,7 @@ done
 '''
 
 
-class Served(operations.Operation):
+class Served(operation.Repeated):
     """Attached, written and detached by a host without the backend."""
 
     name = 'served elsewhere'
@@ -34,9 +35,7 @@ class Served(operations.Operation):
 
     def _attach(self):
         disk, node = self.disk, self.destination
-        connector = dict(disk.instance.connector(node), host=ELSEWHERE,
-                         ip='192.0.2.99')
-        remote = disk.instance.attach(disk.volume, node, connector)
+        remote = disk.attach_elsewhere(node)
         disk.attached[ELSEWHERE] = remote
         disk.start(node, remote.path)
 
@@ -58,17 +57,16 @@ class Served(operations.Operation):
         disk = self.disk
         disk.stop()
         disk.attached.clear()
-        disks.until('the detach of %s' % disk.volume, self._let_go)
+        requests.until('the detach of %s' % disk.volume, self._let_go)
 
         def at_home():
             node = self.environment.nodes[disk.home()]
             disk.try_attach(node)
             return node
-        node = disks.until('the attach of %s' % disk.volume, at_home)
-        if any(volume == disk.volume for volume, _token in look.shadows(
-                self.environment.lab)):
+        node = requests.until('the attach of %s' % disk.volume, at_home)
+        if disk.is_moving():
             look.wait_moved(self.environment.lab, disk.volume,
-                            operations.MOVING)
+                            operation.MOVING)
         disk.start(node)
         self._prove(node)
 

@@ -7,13 +7,12 @@ starts on the destination, which passes the volume through.
 
 from lab.core import look
 from lab.core import process
-from lab.scenarios import disk as disks
-from lab.scenarios import moves
-from lab.scenarios import operation as base
-from lab.scenarios import snapshot as snapshots
+from lab.scenarios.repeated import moves
+from lab.scenarios.repeated import operation
+from lab.scenarios import requests
 
 
-class Follow(base.Operation):
+class Follow(operation.Repeated):
     """It follows when nothing but the guest's attachment is left."""
 
     name = 'follow'
@@ -36,12 +35,12 @@ class Follow(base.Operation):
         disk.detach(self.source)
         self._attach(self.destination)
         self._begin_writing(self.destination)
-        if not (snapshots.is_moving(lab, disk.volume) and self._is_passed()):
+        if not (disk.is_moving() and self._is_passed()):
             raise process.LabError('the copy has ended before')
         # As long as the instance may have it elsewhere it does not follow.
         self._held = disk.instance.reserve(disk.volume)
         self.environment.let_copy(disk)
-        look.wait_moved(lab, disk.volume, base.MOVING)
+        look.wait_moved(lab, disk.volume, operation.MOVING)
         if disk.home() != self.source.name or not self._is_passed():
             raise process.LabError('it has followed too early')
 
@@ -56,7 +55,7 @@ class Follow(base.Operation):
 
     def _has_followed(self):
         return self.disk.home() == self.destination.name and (
-            not snapshots.is_moving(self.environment.lab, self.disk.volume))
+            not self.disk.is_moving())
 
     def is_over(self):
         return self._has_followed()
@@ -64,13 +63,13 @@ class Follow(base.Operation):
     def settle(self, lost_power):
         self.join()
         disk, node = self.disk, self.destination
-        disks.until('the detach of %s' % disk.volume,
-                    lambda: disk.forget(self._held))
+        requests.until('the detach of %s' % disk.volume,
+                       lambda: disk.forget(self._held))
         if disk.runs_on is None:
             self._run_again(node)
         disk.check_running()
         process.wait_for('%s to follow' % disk.volume, self._has_followed,
-                         base.MOVING, every=1)
+                         operation.MOVING, every=1)
         self._at_goal()
         if look.sql(self.environment.lab,
                     "SELECT id FROM volume_attachment WHERE deleted = 0 AND "

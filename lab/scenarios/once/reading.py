@@ -2,14 +2,16 @@
 """Backups and images: Cinder itself reads the volume."""
 
 from lab.core import extras
-from lab.operations import operation
-from lab.operations import subject as subjects
+from lab.scenarios import disk as disks
+from lab.scenarios.once import operation
+from lab.scenarios import requests
+
 
 #: Seconds: all of it is read, and some on a slow link.
 READING = 300
 
 
-class Upload(operation.Operation):
+class Upload(operation.Once):
     """To an image, whose file is compared."""
 
     name = 'upload to image'
@@ -18,27 +20,27 @@ class Upload(operation.Operation):
     image = None
 
     def ask(self):
-        subject = self.subject
-        self.content = subject.content()
-        self.image = subject.act(
-            'os-volume_upload_image', image_name='of-' + subject.volume,
+        disk = self.disk
+        self.content = disk.content()
+        self.image = disk.act(
+            'os-volume_upload_image', image_name='of-' + disk.volume,
             disk_format='raw', container_format='bare').json()[
                 'os-volume_upload_image']['image_id']
         self._wait(self.seconds)
         return 'works'
 
     def _wait(self, seconds):
-        subject, glance = self.subject, self.lab.client('glance', 'demo')
+        disk, glance = self.disk, self.lab.client('glance', 'demo')
 
         def ended():
-            if subject.row()['status'] != 'available':
+            if disk.row()['status'] != 'available':
                 return False
             status = glance.get('/images/' + self.image).json()['status']
             if status != 'active':
-                raise subjects.Refused('the image is ' + status)
+                raise requests.Refused('the image is ' + status)
             return True
-        subjects.wait('the image', ended, seconds, every=2)
-        subjects.check_file(
+        requests.wait('the image', ended, seconds, every=2)
+        disks.check_file(
             self.lab.control.directory / 'images' / self.image, self.content)
 
     def finish(self):
@@ -49,7 +51,7 @@ class Upload(operation.Operation):
             self.lab.client('glance', 'demo').delete('/images/' + self.image)
 
 
-class Backup(operation.Operation):
+class Backup(operation.Once):
     """Into files, of which the first is compared."""
 
     name = 'backup'
@@ -59,28 +61,28 @@ class Backup(operation.Operation):
 
     def request(self):
         """For the API; what there must be."""
-        return {'force': True}, self.subject.content()
+        return {'force': True}, self.disk.content()
 
     def ask(self):
-        self.subject.check_running()
+        self.disk.check_running()
         request, self.content = self.request()
         self.made = self.post('/backups', {'backup': dict(
-            request, volume_id=self.subject.volume)})['backup']['id']
+            request, volume_id=self.disk.volume)})['backup']['id']
         self._wait(self.seconds)
         return 'works'
 
     def _wait(self, seconds):
         def ended():
-            backup = self.subject.cinder.get(
+            backup = self.disk.cinder.get(
                 '/backups/' + self.made).json()['backup']
             if backup['status'] == 'error':
-                raise subjects.Refused('backup: %s' % backup['fail_reason'])
+                raise requests.Refused('backup: %s' % backup['fail_reason'])
             return backup['status'] == 'available'
-        subjects.wait('the backup', ended, seconds, every=2)
-        self.subject.check_running()
+        requests.wait('the backup', ended, seconds, every=2)
+        self.disk.check_running()
         first, = extras.backups(self.lab).glob(
             '**/*%s*-00001' % self.made)
-        subjects.check_file(first, self.content)
+        disks.check_file(first, self.content)
 
     def finish(self):
         self._wait(operation.AFTERWARDS)
@@ -88,7 +90,7 @@ class Backup(operation.Operation):
     def clean(self):
         if self.made:
             path = '/backups/' + self.made
-            subjects.ask(self.subject.cinder.delete(path))
+            requests.ask(self.disk.cinder.delete(path))
             self.wait_gone(path, 60)
 
 
@@ -103,8 +105,8 @@ class BackupOfSnapshot(Backup):
     reads = False  # not of the volume
 
     def request(self):
-        return ({'snapshot_id': self.subject.snapshot, 'force': True},
-                self.subject.image)
+        snapshot = self.place.snapshot
+        return {'snapshot_id': snapshot.id, 'force': True}, snapshot.content
 
 
 OPERATIONS = (Upload, Backup, BackupInUse, BackupOfSnapshot)

@@ -6,9 +6,11 @@ the volume that the snapshot is of, and so the node that Cinder asks; a volume
 in use, and what is made of that, need one node alone.
 """
 
+import functools
+
 from lab.core import process
-from lab.scenarios import disk as disks
-from lab.scenarios import operation as base
+from lab.scenarios.repeated import operation
+from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 
 #: Seconds until a node has looked at all that it has, twice, while twenty
@@ -16,10 +18,10 @@ from lab.scenarios import snapshot as snapshots
 LOOKED_AT = 300
 
 
-class OfVolumeInUse(base.Operation):
+class OfVolumeInUse(operation.Repeated):
     """Something is made of a volume while its guest writes."""
 
-    faults = base.ONE_END
+    faults = operation.ONE_END
     full = False
 
     def prepare(self):
@@ -34,7 +36,7 @@ class OfVolumeInUse(base.Operation):
         self.disk.fill(self.source, count=2)
 
 
-class WithSnapshot(base.Operation):
+class WithSnapshot(operation.Repeated):
     """It has to do with a snapshot of the volume."""
 
     def __init__(self, *args):
@@ -46,23 +48,22 @@ class WithSnapshot(base.Operation):
         return super().ids + [self.snapshot.id or self.disk.volume]
 
 
-class TakeSnapshot(WithSnapshot, OfVolumeInUse):
+class TakeSnapshot(operation.Requested, WithSnapshot, OfVolumeInUse):
     """A snapshot of a volume in use, until it is deleted."""
 
     name = 'snapshot'
 
-    def forget_failure(self):
-        self.join()
-        self.snapshot.delete()
-        self.error = None
+    @property
+    def request(self):
+        return self.snapshot
 
-    def run(self):
-        self.snapshot.ask()
-        self.snapshot.wait()
+    def forget_failure(self):
+        super().forget_failure()
+        self.snapshot.delete()
 
     def settle(self, lost_power):
         self.join()
-        self._ask_in_turn('the snapshot', self.snapshot.ensure)
+        self._ensure()
         self._at_goal()
         self.snapshot.verify(self.source)
         self._writes_on()
@@ -71,23 +72,14 @@ class TakeSnapshot(WithSnapshot, OfVolumeInUse):
         self.snapshot.delete()
 
 
-class Clone(base.Newborn, OfVolumeInUse):
+class Clone(operation.Making, OfVolumeInUse):
     """A volume that is made of one in use."""
 
     name = 'clone'
-    size = 1
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self._content = None
-
-    def _ask(self):
-        content = self.disk.content()
-        newborn = snapshots.ask_for(
-            self.disk, self.size, source_volid=self.disk.volume)
-        newborn.become(content)
-        self.newborns.append(newborn)
-        snapshots.wait_available(self.disk.cinder, 'volume', newborn.volume)
+    @functools.cached_property
+    def request(self):
+        return snapshots.Newborn(self.disk)
 
     def settle(self, lost_power):
         self.join()
@@ -99,8 +91,8 @@ class Clone(base.Newborn, OfVolumeInUse):
 
     def _settle_newborn(self):
         """There is one, where the image is, with what that has."""
-        self._ask_in_turn('the volume', self._ensure)
-        newborn = self.newborns[-1]
+        self._ensure()
+        newborn = self.newborn
         if newborn.home() != self.source.name:
             raise process.LabError('%s was made on %s, not on %s' % (
                 newborn.volume, newborn.home(), self.source.name))
@@ -111,7 +103,7 @@ class Clone(base.Newborn, OfVolumeInUse):
         self._at_goal()
         process.wait_for('the handle of %s' % newborn.volume,
                          lambda: newborn.has_path(self.source),
-                         disks.ANSWERED, every=1)
+                         requests.ANSWERED, every=1)
         newborn.verify(self.source)
         return newborn
 
@@ -162,15 +154,11 @@ class FromSnapshot(OfSnapshotElsewhere, Clone):
     """A larger volume that is made of a snapshot on another node."""
 
     name = 'volume from a snapshot elsewhere'
-    faults = base.BOTH_ENDS
-    size = 2
+    faults = operation.BOTH_ENDS
 
-    def _ask(self):
-        newborn = snapshots.ask_for(
-            self.disk, self.size, snapshot_id=self.snapshot.id)
-        newborn.become(self.snapshot.content)
-        self.newborns.append(newborn)
-        snapshots.wait_available(self.disk.cinder, 'volume', newborn.volume)
+    @functools.cached_property
+    def request(self):
+        return snapshots.Newborn(self.disk, 2, self.snapshot)
 
     def settle(self, lost_power):
         self.join()
@@ -186,27 +174,24 @@ class Revert(OfSnapshotElsewhere):
     name = 'revert across nodes'
     keeps_source = False
 
+    @functools.cached_property
+    def request(self):
+        return requests.Reversion(self.disk, self.snapshot)
+
     def run(self):
-        self._ask()
-        self._wait()
+        self.request.do()
+        self._check_home()
 
-    def _ask(self):
-        self.disk.cinder.post(
-            '/volumes/%s/action' % self.disk.volume, json={
-                'revert': {'snapshot_id': self.snapshot.id}}
-        ).raise_for_status()
-
-    def _wait(self):
+    def _check_home(self):
         """:raises LabError: if it was not reverted"""
-        row = snapshots.wait_available(
-            self.disk.cinder, 'volume', self.disk.volume)
         if self.disk.home() != self.source.name:
             raise process.LabError('it was not reverted: %s' % (
-                snapshots.told(self.disk.cinder, row['id'])))
+                requests.told(self.disk.cinder, self.disk.volume)))
 
     def settle(self, lost_power):
         self.join()
-        disks.until('the revert of %s' % self.disk.volume, self._ensure)
+        requests.until('the revert of %s' % self.disk.volume,
+                       self._go_back)
         disk, node = self.disk, self.source
         self._wait_path(node)
         process.wait_for('%s to be taken' % disk.volume,
@@ -222,18 +207,16 @@ class Revert(OfSnapshotElsewhere):
         self.snapshot.verify(node)
         self.snapshot.delete()
 
-    def _ensure(self):
+    def _go_back(self):
         """All of it is what it was, or all is the snapshot's.
 
         :raises LabError: if it is not the snapshot's yet
         """
-        row = snapshots.row_of(self.disk.cinder, 'volume', self.disk.volume)
-        if row['status'] != 'available':
-            raise process.LabError('it is %s' % row['status'])
+        status = self.disk.row()['status']
+        requests.must(status == 'available', 'it is ' + status)
         if self.disk.home() == self.source.name:
             return
         self._wait_path(self.destination, 60)
         self.disk.verify(self.destination)
         with self.environment.asking:
-            self._ask()
-            self._wait()
+            self.run()

@@ -2,11 +2,10 @@
 """Attach, live migration, detach: what Nova asks for."""
 
 from lab.core import process
-from lab.operations import groups
-from lab.operations import operation
-from lab.operations.operation import must
-from lab.operations import subject as subjects
-from lab.scenarios import third_party
+from lab.scenarios.once import groups
+from lab.scenarios.once import operation
+from lab.scenarios import requests
+from lab.scenarios.requests import must
 
 
 def refusing(call, *args, **how):
@@ -18,11 +17,11 @@ def refusing(call, *args, **how):
         return call(*args, **how)
     except process.LabError as exc:
         if str(exc).startswith('HTTP '):
-            raise subjects.Refused(str(exc))
+            raise requests.Refused(str(exc))
         raise
 
 
-class Connection(operation.Operation):
+class Connection(operation.Once):
     """Ends with a guest that writes on a node."""
 
     alone = True
@@ -32,16 +31,16 @@ class Connection(operation.Operation):
 
         :returns: 'works' if the volume is there, or comes; 'served' if not
         """
-        refusing(self.subject.try_attach, node, live=live)
-        must(self.subject.attached[node.name].path == self.subject.path,
-             'the path is ' + self.subject.attached[node.name].path)
-        return ('works' if self.subject.home() == node.name else 'served')
+        refusing(self.disk.try_attach, node, live=live)
+        must(self.disk.attached[node.name].path == self.disk.path,
+             'the path is ' + self.disk.attached[node.name].path)
+        return ('works' if self.disk.home() == node.name else 'served')
 
-    def prove(self, node):
+    def prove_at(self, node):
         """The guest goes on here; all that it had is there."""
-        self.subject.verify(node)
-        self.subject.start(node)
-        self.subject.check_running()
+        self.disk.verify(node)
+        self.disk.start(node)
+        self.disk.check_running()
 
 
 class AttachAtHome(Connection):
@@ -53,10 +52,10 @@ class AttachAtHome(Connection):
 
     def ask(self):
         found = self.connect(self.where())
-        self.prove(self.where())
+        self.prove_at(self.where())
         if not self.alone:
-            self.subject.stop()
-            self.subject.detach(self.where())
+            self.disk.stop()
+            self.disk.detach(self.where())
         return found
 
 
@@ -88,13 +87,13 @@ class LiveMigration(Connection):
         return place.came_from if passed else place.another
 
     def ask(self):
-        subject, node = self.subject, self.where()
+        disk, node = self.disk, self.where()
         found = self.connect(node, live=True)
-        subject.check_running()
-        subject.stop()  # QEMU pauses here, and goes on there
-        self.prove(node)
-        subject.detach(self.place.guest_at, 'in-use')
-        subject.check_running()
+        disk.check_running()
+        disk.stop()  # QEMU pauses here, and goes on there
+        self.prove_at(node)
+        disk.detach(self.place.guest_at, 'in-use')
+        disk.check_running()
         return found
 
 
@@ -112,13 +111,13 @@ class LiveMigrationBack(LiveMigration):
         if self.place.guest_at is not self.place.first:
             return super().ask()
         # It has only begun: it is given up.
-        subject = self.subject
-        subject.detach(self.place.home, 'in-use')
-        subjects.wait('the move to be rolled back',
-                      lambda: not subject.is_moving(), self.seconds)
-        must(subject.home() == self.place.first.name,
-             'its home is ' + subject.home())
-        subject.check_running()
+        disk = self.disk
+        disk.detach(self.place.home, 'in-use')
+        requests.wait('the move to be rolled back',
+                      lambda: not disk.is_moving(), self.seconds)
+        must(disk.home() == self.place.first.name,
+             'its home is ' + disk.home())
+        disk.check_running()
         return 'works'
 
 
@@ -127,23 +126,23 @@ class Detach(Connection):
     in_use = True
 
     def ask(self):
-        subject, node = self.subject, self.place.guest_at
+        disk, node = self.disk, self.place.guest_at
         if self.place.chain.situation == 'starting':
             # The guest has gone over.
             self.place.go_over()
-            subject.check_running()
+            disk.check_running()
             return 'works'
-        subject.check_running()
-        subject.stop()
-        subject.detach(node)
-        subject.verify_home()
+        disk.check_running()
+        disk.stop()
+        disk.detach(node)
+        disk.verify_home()
         if node is not self.place.home:
-            subjects.wait('the handle to go',
-                          lambda: not subject.has_path(node), 30)
+            requests.wait('the handle to go',
+                          lambda: not disk.has_path(node), 30)
         return 'works'
 
 
-class HostWithoutBackend(operation.Operation):
+class HostWithoutBackend(operation.Once):
     """Attached, read, written and detached by some other host."""
 
     name = 'host without the backend'
@@ -151,20 +150,17 @@ class HostWithoutBackend(operation.Operation):
               'conv=notrunc,fsync status=none')
 
     def ask(self):
-        subject, node = self.subject, self.place.another
-        home = subject.home()
-        connector = dict(subject.instance.connector(node),
-                         host=third_party.ELSEWHERE, ip='192.0.2.99')
-        remote = refusing(subject.instance.attach, subject.volume, node,
-                          connector)
+        disk, node = self.disk, self.place.another
+        home = disk.home()
+        remote = refusing(disk.attach_elsewhere, node)
         try:
             must(remote.data['driver_volume_type'] == 'iscsi', 'it is '
                  + remote.data['driver_volume_type'])
-            subject.verify_at(node, remote.path, subject.content())
-            node.run(self._WRITE % (remote.path, subjects.LOOKED_AT[-1]))
+            disk.verify_at(node, remote.path, disk.content())
+            node.run(self._WRITE % (remote.path, disk.layout.looked_at[-1]))
         finally:
             remote.detach()
-        must(subject.home() == home, 'it has moved to ' + subject.home())
+        must(disk.home() == home, 'it has moved to ' + disk.home())
         return 'served'
 
 
@@ -174,22 +170,22 @@ class AttachOfGroup(Connection):
     name = "attach a group's elsewhere"
 
     def ask(self):
-        self.group = groups.Group(self.environment, self.subject)
-        self.subject.pinned = True
+        self.group = groups.Group(self.environment, self.disk)
+        self.disk.pinned = True
         node = self.place.another
         found = self.connect(node)
-        self.prove(node)
+        self.prove_at(node)
         return found
 
     def clean(self):
         node = self.place.another
-        if node.name in self.subject.attached:
-            self.subject.check_running()
-            self.subject.stop()
-            self.subject.verify(node)
-            must(self.subject.home() == self.place.home.name,
-                 'it has moved to ' + self.subject.home())
-            self.subject.detach(node)
+        if node.name in self.disk.attached:
+            self.disk.check_running()
+            self.disk.stop()
+            self.disk.verify(node)
+            must(self.disk.home() == self.place.home.name,
+                 'it has moved to ' + self.disk.home())
+            self.disk.detach(node)
         self.group.remove()
 
 
