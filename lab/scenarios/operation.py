@@ -30,4 +30,4 @@ class Operation:
         """What is asked of Cinder, of those that have one request: one
         :class:`.requests.Request`, always the same.
         """
-        raise NotImplementedError()
+        raise NotImplementedError('%s has no single request' % self.name)

@@ -7,7 +7,6 @@ from lab.scenarios.once import operation
 from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 
-
 #: The type of groups.
 GROUP_TYPE = 'plain'
 #: Seconds for what Cinder does with rows alone.

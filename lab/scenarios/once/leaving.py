@@ -10,7 +10,6 @@ from lab.scenarios.once import operation
 from lab.scenarios import requests
 from lab.scenarios.requests import must
 
-
 STOCK = 'node3@stock#stock'
 #: A type that a volume can be retyped to: the driver is asked, nothing is
 #: copied; and one for Cinder's own migration, to another backend and to here.

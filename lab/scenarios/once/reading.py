@@ -6,7 +6,6 @@ from lab.scenarios import disk as disks
 from lab.scenarios.once import operation
 from lab.scenarios import requests
 
-
 #: Seconds: all of it is read, and some on a slow link.
 READING = 300
 
@@ -59,15 +58,15 @@ class Backup(operation.Once):
     patience = READING
     made = None
 
-    def request(self):
+    def body(self):
         """For the API; what there must be."""
         return {'force': True}, self.disk.content()
 
     def ask(self):
         self.disk.check_running()
-        request, self.content = self.request()
+        body, self.content = self.body()
         self.made = self.post('/backups', {'backup': dict(
-            request, volume_id=self.disk.volume)})['backup']['id']
+            body, volume_id=self.disk.volume)})['backup']['id']
         self._wait(self.seconds)
         return 'works'
 
@@ -104,7 +103,7 @@ class BackupOfSnapshot(Backup):
     snapshot = True
     reads = False  # not of the volume
 
-    def request(self):
+    def body(self):
         snapshot = self.place.snapshot
         return {'snapshot_id': snapshot.id, 'force': True}, snapshot.content
 
