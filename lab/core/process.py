@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -79,6 +80,21 @@ def wait_for(what, check, timeout, log=None, every=0.3):
             raise LabError('timed out after %d s waiting for %s%s%s' % (
                 timeout, what, '; see %s' % log if log else '', tail))
         time.sleep(every)
+
+
+def end_with(main):
+    """Run a command and end this process at once, with its exit code.
+
+    Nothing waits for threads that wait in a lab that is gone.
+    """
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else 2
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def in_parallel(calls, most=None):
