@@ -7,6 +7,11 @@ import ddt
 import testtools
 
 from lab.core import process
+from lab.scenarios import once
+from lab.scenarios.once import operation as once_operation
+from lab.scenarios import repeated
+from lab.scenarios.repeated import operation
+from lab.scenarios.repeated import third_party
 from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 
@@ -190,3 +195,44 @@ class NewbornTest(testtools.TestCase):
         found.remove()
         found.remove()
         made.remove.assert_called_once_with()
+
+
+@ddt.ddt
+class OperationTest(testtools.TestCase):
+    """Operations of both kinds, of a plain volume that nobody has yet."""
+
+    def disk(self):
+        made = mock.MagicMock(volume='v', key=b'')
+        made.row.return_value = extended('available', 1)
+        return made
+
+    @ddt.data(*repeated.OPERATIONS, *third_party.OPERATIONS)
+    def test_repeated(self, name):
+        kind = dict(repeated.OPERATIONS, **third_party.OPERATIONS)[name]
+        volume = self.disk()
+        made = kind(mock.MagicMock(), volume, *[
+            mock.Mock(service_host=name + '@localclone')
+            for name in ('node1', 'node2')])
+        self.assertEqual({'v'}, set(made.ids))
+        self.assertEqual(set(), made.keys)
+        self.assertTrue(made.answered)
+        made.tidy()
+        self.assertEqual([], volume.method_calls)
+        if isinstance(made, operation.Requested):
+            self.assertIs(made.request, made.request)
+            self.assertIsInstance(made.request, requests.Request)
+
+    @ddt.data(*once.OPERATIONS)
+    def test_once(self, name):
+        volume = self.disk()
+        place = mock.MagicMock(disk=volume)
+        made = once.OPERATIONS[name](place, mock.Mock(word='waits'))
+        self.assertEqual(once_operation.WAITING, made.seconds)
+        if type(made).prove is not once_operation.Once.prove:
+            self.assertIs(made.request, made.request)
+            with mock.patch.object(type(made.request), 'do') as do, (
+                    mock.patch.object(type(made), 'prove')) as prove:
+                self.assertEqual(
+                    'works', once_operation.Once.ask(made))
+            do.assert_called_once_with(once_operation.WAITING)
+            prove.assert_called_once_with()
