@@ -39,10 +39,10 @@ operations: python3 ; $(LABRUN) lab.operations $(NAMED) $(if $(LIST),--list) $(i
 # goes on
 tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
 # DEVSTACK=DIR: a checkout of it
-devstack: python3 ; $(LABRUN) lab.devstack $(NAMED) --checkout '$(DEVSTACK)' $(if $(KEEP),--keep)
-ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)
+devstack: python3 ; $(LABRUN) lab.install devstack $(NAMED) --checkout '$(DEVSTACK)' $(if $(KEEP),--keep)
+ansible: python3 ; $(LABRUN) lab.install ansible $(NAMED) $(if $(KEEP),--keep)
 # The installation page, word for word
-install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
+install-page: python3 ; $(LABRUN) lab.install install-page $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # SEED= the first (SCHEDULES=N from it on, MINUTES= at most; alone: this one,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from lab.core import process
+from lab.core import report
 from lab import lab as labs
 from lab.nova import compute
 
@@ -79,33 +80,30 @@ def parser():
 
 def status(lab):
     """Print what runs, and what LVM has on each node."""
-    print('%-10s %-8s %s' % ('part', 'state', 'detail'))
-    for name, each in lab.nodes.items():
-        print('%-10s %-8s %s' % (
-            name, 'on' if each.is_on else 'off', each.address))
+    rows = [(name, 'on' if each.is_on else 'off', each.address)
+            for name, each in lab.nodes.items()]
     for name in (*lab.control.apis, *lab.control.daemons):
         pid = lab.processes.pid(name)
-        print('%-10s %-8s %s' % ('process', 'runs' if pid else 'ended',
-                                 name + (' pid %d' % pid if pid else '')))
+        rows.append(('process', 'runs' if pid else 'ended',
+                     name + (' pid %d' % pid if pid else '')))
     for api in ('cinder', 'nova') if lab.settings['nova'] else ('cinder',):
-        for service in lab.client(api).get('/os-services').json()[
-                'services']:
-            print('%-10s %-8s %s' % (
-                'service', service['state'],
-                '%(binary)s %(host)s' % service))
+        rows += [('service', service['state'],
+                  '%(binary)s %(host)s' % service)
+                 for service in lab.client(api).get('/os-services').json()[
+                     'services']]
     if lab.settings['nova']:
-        for server in lab.client('nova').get(
-                '/servers/detail?all_tenants=1').json()['servers']:
-            print('%-10s %-8s %s on %s' % (
-                'server', server['status'].lower(), server['name'],
-                server['OS-EXT-SRV-ATTR:host']))
+        rows += [('server', server['status'].lower(), '%s on %s' % (
+            server['name'], server['OS-EXT-SRV-ATTR:host']))
+            for server in lab.client('nova').get(
+                '/servers/detail?all_tenants=1').json()['servers']]
     for name, each in lab.nodes.items():
         if each.is_on:
             groups = each.run('vgs --noheadings -o vg_name,vg_size,vg_free '
                               '2>/dev/null; lvs --noheadings -o vg_name,'
                               'lv_name,lv_size,data_percent 2>/dev/null')
-            for line in groups.stdout.splitlines():
-                print('%-10s %-8s %s' % (name, 'LVM', line.strip()))
+            rows += [(name, 'LVM', line.strip())
+                     for line in groups.stdout.splitlines()]
+    print(report.table(('part', 'state', 'detail'), rows))
 
 
 def run_in_node(lab, options):

@@ -167,15 +167,15 @@ class Lab:
         control = self.control
         control.prepare(say)
         image = guest_image.path(say) if self.settings['nova'] else None
-        self._in_parallel(
+        process.in_parallel([
             lambda: control.start(say),
-            *[each.power_on for each in self.nodes.values()])
+            *[each.power_on for each in self.nodes.values()]])
         say('nodes booted')
         # Volume services need database and bus only, not the APIs.
-        self._in_parallel(
+        process.in_parallel([
             lambda: self._finish_control_plane(control, image),
             *[lambda each=each: self.start_services(each, service)
-              for each in self.nodes.values()])
+              for each in self.nodes.values()]])
         say('APIs answer')
         if service:
             self.wait_for_services()
@@ -228,24 +228,6 @@ class Lab:
         process.wait_for('the volume services', ready, timeout,
                          self.logs / ('node1.cinder-%s.log' % backend),
                          every=1)
-
-    @staticmethod
-    def _in_parallel(*calls):
-        errors = []
-
-        def guarded(call):
-            try:
-                call()
-            except BaseException as exc:
-                errors.append(exc)
-        threads = [threading.Thread(target=guarded, args=(call,))
-                   for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
 
     def down(self, keep_logs=False) -> None:
         """End everything of this lab; also what a crash has left behind.

@@ -17,6 +17,7 @@ import time
 
 from lab.core import install
 from lab.core import process
+from lab.core import report
 from lab import lab as labs
 from lab import shares
 import tests
@@ -433,8 +434,7 @@ def run(lab, unit, options, until):
             *options.tests, everything=options.all))
     for _row, failed, _slowest in suites:
         for name, reason in failed:
-            print('\nFAILED %s' % name)
-            print('    ' + '\n    '.join(reason))
+            print(report.entry('FAILED %s' % name, reason))
     show(suites, told)
     return int(any(row[3] for row, *_rest in suites))
 
@@ -445,18 +445,15 @@ def show(suites, told):
     :param suites: as :func:`suite` returns them
     :param told: more lines
     """
-    print('\n%8s %s' % ('seconds', 'slowest tests'))
-    for seconds, name in sorted(
-            (each for *_rest, slow in suites for each in slow),
-            reverse=True)[:SLOWEST]:
-        print('%8.1f %s' % (seconds, name))
-    print()
-    for line in told:
-        print(line)
-    print('\n%-12s %8s %8s %8s %8s' % (
-        'suite', 'seconds', 'passed', 'failed', 'skipped'))
-    for row, *_rest in suites:
-        print('%-12s %8.0f %8d %8d %8d' % row)
+    slowest = sorted((each for *_rest, slow in suites for each in slow),
+                     reverse=True)[:SLOWEST]
+    print('\n' + report.table(('seconds', 'slowest tests'), [
+        ('%.1f' % seconds, name) for seconds, name in slowest], ('seconds',)))
+    print('\n' + '\n'.join(told))
+    numbers = ('seconds', 'passed', 'failed', 'skipped')
+    print('\n' + report.table(('suite', *numbers), [
+        (name, '%.0f' % seconds, *counts)
+        for (name, seconds, *counts), *_rest in suites], numbers))
     print('\n%d passed, %d failed, %d skipped' % tuple(
         sum(row[column] for row, *_rest in suites) for column in (2, 3, 4)))
 

@@ -14,6 +14,7 @@ import lab as labs
 from lab import bench as package
 from lab.bench import anatomy
 from lab.bench import attach
+from lab.bench import base
 from lab.bench import births
 from lab.bench import copies
 from lab.bench import encrypted
@@ -24,6 +25,7 @@ from lab.bench import live
 from lab.bench import returns
 from lab.core import extras
 from lab.core import process
+from lab.core import report
 from lab.core import source
 
 
@@ -106,12 +108,8 @@ def main():
     finally:
         if lab.directory.exists():
             lab.down(keep_logs=True)
-    print('\n%-34s %10s %-6s %10s %7s' % (
-        'figure', 'value', 'unit', 'beside', 'ratio'))
-    for row in rows:
-        print('%-34s %10.3f %-6s %10s %7s' % (
-            row['name'], row['value'], row['unit'], row['beside'] or '',
-            row['ratio'] or ''))
+    print('\n' + report.table(base.FIGURE, map(base.words, rows),
+                              ('value', 'beside', 'ratio')))
     if failed:
         print('bench: not measured: ' + ', '.join(failed), file=sys.stderr)
     return 1 if failed or not names else 0

@@ -6,9 +6,21 @@ import time
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
+from lab.core import report
 
 ROUNDS = 3
 MARK = 'the first block of the volume'
+
+
+#: The columns of a figure.
+FIGURE = ('figure', 'value', 'unit', 'beside', 'ratio')
+
+
+def words(row):
+    """The cells of a figure, as text."""
+    return (row['name'], *('%.3f' % row[key] if isinstance(
+        row[key], float) else str(row[key] or '')
+        for key in ('value', 'unit', 'beside', 'ratio')))
 
 
 def per_second(samples):
@@ -41,9 +53,7 @@ class Base:
                'beside': None if beside is None else round(beside, 3),
                'ratio': round(value / beside, 3) if beside else None}
         self.rows.append(row)
-        print('%-34s %10.3f %-6s beside %-10s ratio %s' % (
-            name, row['value'], unit, row['beside'], row['ratio']),
-            flush=True)
+        print(report.table(words(row), ()), flush=True)
 
     def prepared(self, size, volume_type='localclone', mib=0):
         """A volume on node1 that begins with a known block, detached.

@@ -148,14 +148,45 @@ def cinder_volume(node, address, venv, path, backend, extra=None,
                   debug=False, keys=False) -> str:
     """For the volume service of one backend on one node.
 
+    :param path: of the file that this will be
     :param backend: 'localclone', or 'stock' for Cinder's own LVM driver
     :param extra: more options of the backend section
     :param keys: whether the lab has a key manager
     """
-    sections = _cinder(venv, '/run/cinder/' + backend, debug)
+    sections = _cinder_on_node(node, address, venv, debug, backend)
     sections.update(_own_secrets('cinder') if keys else {})
-    sections['DEFAULT'].update({
-        'host': node, 'my_ip': address, 'enabled_backends': backend})
+    sections['DEFAULT']['enabled_backends'] = backend
+    sections[backend] = _backend(backend, address, extra)
+    sections.update(_quick_helpers(venv, path))
+    return ini(sections)
+
+
+def cinder_before_driver(node, address, venv, helpers_of=None,
+                         rootwrap=None) -> str:
+    """Return the configuration of a node on which no backend is set up yet.
+
+    :param helpers_of: the path of the file that this will be, if privileged
+        helpers start fast (:mod:`.quick_start`); None: by rootwrap, as on
+        any other node
+    :param rootwrap: the path of rootwrap's configuration, if it isn't that
+        of the lab's venv
+    """
+    sections = _cinder_on_node(node, address, venv, False, 'localclone')
+    if rootwrap:
+        sections['DEFAULT']['rootwrap_config'] = rootwrap
+    if helpers_of:
+        sections.update(_quick_helpers(venv, helpers_of))
+    return ini(sections)
+
+
+def _cinder_on_node(node, address, venv, debug, backend):
+    sections = _cinder(venv, '/run/cinder/' + backend, debug)
+    sections['DEFAULT'].update({'host': node, 'my_ip': address})
+    return sections
+
+
+def _backend(backend, address, extra):
+    """The section of a backend."""
     section = {
         'volume_backend_name': backend, 'lvm_type': 'thin',
         'target_ip_address': address,
@@ -169,13 +200,16 @@ def cinder_volume(node, address, venv, path, backend, extra=None,
             'volume_driver': 'cinder.volume.drivers.lvm.LVMVolumeDriver',
             'volume_group': 'stock-volumes', 'target_helper': 'lioadm'})
     section.update(extra or {})
-    sections[backend] = section
+    return section
+
+
+def _quick_helpers(venv, path):
+    """The sections that start privileged helpers fast."""
     helper = '%s/bin/python -S %s --config-file %s' % (
         venv, pathlib.Path(__file__).with_name('quick_start.py'), path)
-    for name in ('cinder_sys_admin', 'privsep_osbrick',
-                 'localclone_privileged', 'localclone_secrets'):
-        sections[name] = {'helper_command': helper}
-    return ini(sections)
+    return {name: {'helper_command': helper} for name in (
+        'cinder_sys_admin', 'privsep_osbrick', 'localclone_privileged',
+        'localclone_secrets')}
 
 
 def rabbitmq() -> str:

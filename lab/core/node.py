@@ -89,6 +89,8 @@ class Node:
         self.lab = lab
         self.name = 'node%d' % number
         self.address = '192.0.2.1%d' % number
+        #: As Cinder's services and the operator's command call its service.
+        self.service_host = self.name + '@localclone'
         self.tap = 'tap%d' % number
         self.directory = lab.directory / self.name
         self.console = lab.logs / ('%s.console.log' % self.name)

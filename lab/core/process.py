@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a lab: started in its network namespace, ended by id."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -78,6 +80,34 @@ def wait_for(what, check, timeout, log=None, every=0.3):
             raise LabError('timed out after %d s waiting for %s%s%s' % (
                 timeout, what, '; see %s' % log if log else '', tail))
         time.sleep(every)
+
+
+def end_with(main):
+    """Run a command and end this process at once, with its exit code.
+
+    Nothing waits for threads that wait in a lab that is gone.
+    """
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else 2
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def in_parallel(calls, most=None):
+    """Run all; the first error is raised when all have ended.
+
+    :param most: how many at a time; None: all
+    :returns: their results, in their order
+    """
+    calls = list(calls)
+    with concurrent.futures.ThreadPoolExecutor(
+            most or max(1, len(calls))) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
 
 
 def _started(pid):

@@ -4,10 +4,10 @@
 import sys
 import time
 
+from lab import command as commands
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.demos import show
 from lab.nova import server as servers
 from lab.nova import switch_over
 
@@ -194,7 +194,7 @@ class LiveMigration:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'live-migration', 'lab.demos.live_migration',
         'A volume follows its instance',
         'Bring up two real nodes with Nova, live-migrate a server with two '

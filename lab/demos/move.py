@@ -4,10 +4,9 @@
 import sys
 import time
 
+from lab import command as commands
 from lab.core import instance as instances
 from lab.core import look
-from lab.core import process
-from lab.demos import show
 
 
 class Demo:
@@ -44,12 +43,12 @@ class Demo:
         """Create the volume as its owner does; its id."""
         words = ('volume', 'create', '--type', 'localclone', '--size',
                  str(self.size), '-f', 'value', '-c', 'id', 'demo')
-        self.report.console.print('$ openstack ' + ' '.join(words))
+        self.report.say('$ openstack ' + ' '.join(words))
         began = time.monotonic()
         look.take_volumes(self.lab, 'node1')
         try:
             volume = self.lab.openstack(*words, user='demo').stdout.strip()
-            self.report.console.print(volume)
+            self.report.say(volume)
             instances.wait_status(self.lab.cinder('demo'), volume,
                                   'available')
         finally:
@@ -110,10 +109,10 @@ class Demo:
             '%d of %d regions local' % progress[:2] if progress else
             'copied already: use a larger SIZE')
         writer = attached.start_writing()
-        self.watch(new)
+        rate = self.report.watch_copies(new, 120 + 60 * self.size)
         look.wait_moved(self.lab, volume)
         self.report.step('copied and cut over', time.monotonic() - began,
-                         'under synchronous writes')
+                         rate + ', under synchronous writes')
         time.sleep(2)
         self.report.check('the guest still writes after the cut-over',
                           writer.running)
@@ -132,26 +131,10 @@ class Demo:
             self.lab, volume) == new.name)
         return attached
 
-    def watch(self, node):
-        """A progress bar until the clone is gone."""
-        with self.report.copying_to(node) as bar:
-            task = bar.add_task('copy', total=None)
-            deadline = time.monotonic() + 120 + 60 * self.size
-            while time.monotonic() < deadline:
-                progress = look.clone_progress(node)
-                if progress is None:
-                    return
-                hydrated, regions, size = progress
-                bar.update(task, completed=hydrated * size,
-                           total=regions * size)
-                time.sleep(1)
-        raise process.LabError('the copy did not end; see %s' % (
-            self.lab.logs))
-
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'demo', 'lab.demos.move', 'A volume follows its instance',
         'Bring up two real nodes, move a volume with data from one to the '
         'other and back, prove every step.', lab_name='demo')

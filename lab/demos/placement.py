@@ -5,10 +5,10 @@ import sys
 import time
 import uuid
 
+from lab import command as commands
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.demos import show
 from lab.nova import server as servers
 
 #: Seconds for a node's report to be with Cinder's scheduler: it is made each
@@ -182,7 +182,7 @@ class Placement:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'placement', 'lab.demos.placement', 'Servers go to their volumes',
         'Bring up two real nodes with Nova, whose scheduler has the '
         'driver\'s filter and weigher; boot servers without saying where.',

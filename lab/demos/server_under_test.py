@@ -7,10 +7,9 @@ import time
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults import checks
-from lab.faults import environment as environments
 from lab.guest import console as guest_console
 from lab.nova import compute
+from lab.scenarios import checks
 
 #: Where the guest's image has nothing and the guest writes nothing, in MiB.
 MARKED = 30
@@ -30,7 +29,6 @@ class ServerUnderTest:
     def __init__(self, lab, report):
         self.lab = lab
         self.report = report
-        self.environment = environments.Environment(lab)
         #: A :class:`lab.nova.server.Server`, once it was booted.
         self.server = None
         self.root = self.data = None

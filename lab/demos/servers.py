@@ -10,11 +10,11 @@ import re
 import sys
 import time
 
+from lab import command as commands
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 from lab.demos import server_under_test
-from lab.demos import show
 from lab.guest import console as guest_console
 from lab.guest import image as guest_image
 from lab.nova import compute
@@ -262,7 +262,7 @@ class Operations(server_under_test.ServerUnderTest):
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'servers', 'lab.demos.servers', 'Servers on local volumes',
         'Bring up two real nodes with Nova and let it do to a server with '
         'two local volumes all it can; prove each time that nothing is lost '

@@ -4,7 +4,6 @@
 The same story twice: of volumes that Nova encrypts, and of those that the
 driver does.
 
-- ``table``: steps with their seconds and verdicts
 - ``story``: both ways, and a lab that is as it was afterwards
 - ``chapter``: the steps of one way; ``by_driver``: more of the other
 - ``watching``: what others see meanwhile on the link and on the disks

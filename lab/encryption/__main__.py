@@ -4,20 +4,19 @@
 import re
 import sys
 
+from lab import command as commands
 from lab.core import node
-from lab.demos import show
 from lab.encryption import story
-from lab.encryption import table
 
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'encryption', 'lab.encryption', 'Encryption at rest',
         'Bring up two real nodes with Nova and Barbican and show what '
         'encrypted volumes promise: those that Nova encrypts, then those '
         'that the driver does.', lab_name='encryption',
-        report=table.Steps, nova=True, keys=True,
+        nova=True, keys=True,
         options={'localclone_header_backup_dir': node.HEADERS})
     command.parser.add_argument(
         '--only', default='', metavar='REGEX', help='only: ' + ', '.join(

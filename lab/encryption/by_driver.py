@@ -8,8 +8,8 @@ import time
 
 from lab.core import process
 from lab.encryption import chapter
-from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios.requests import must
 
 CIPHER = 'serpent-xts-plain64'
 #: Seconds for a re-encryption to end once all is at its new home.

@@ -6,15 +6,15 @@ import time
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.encryption import table
+from lab.core import report as reports
 from lab.encryption import watching
-from lab.faults.scenario import must
 from lab.keys import leaks
 from lab.keys import secrets
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
 from lab.nova import server as servers
+from lab.scenarios.requests import must
 
 #: Whose volumes they are. Only administrators migrate servers, and only
 #: members of a key's own project may read what Nova encrypts with.
@@ -77,7 +77,7 @@ class Chapter:
                     name = left.pop(0)
                     with self.report.doing(self.STEPS[name]) as row:
                         getattr(self, name)(row)
-            except table.Failed:
+            except reports.Failed:
                 self.report.leave_out(*[self.STEPS[name] for name in left])
 
     # -- the steps

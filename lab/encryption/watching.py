@@ -5,15 +5,15 @@ import contextlib
 
 from lab.core import capture
 from lab.core import look
-from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios.requests import must
 
 
 @contextlib.contextmanager
 def unread(row, *nodes):
     """What goes over the links of these nodes says nothing of the data.
 
-    :param row: a :class:`.table.Row`; it gets how much was seen
+    :param row: a :class:`lab.core.report.Row`; it gets how much was seen
     :raises LabError: if it does, or if nothing was seen
     """
     with contextlib.ExitStack() as stack:

@@ -20,18 +20,11 @@ Arrows point down this list::
     cells            one batch: an operation stopped at a step, a fault,
                      checks
     reach            an operation on its way to its step
-    third_party      operations with a host that does not run the backend
-    operations       what a user asks for, and asks for again: moves, images,
-                     extending, leaving, following, encrypted volumes
-    snapshot         a snapshot with what it must have, volumes of images
-    checks           the promises of the design, verified on the nodes
     environment      the lab: brought up, broken, repaired
-    disk             a volume with known data and a guest; encrypted_disk,
-                     one that the driver encrypts
     injectors        what can be broken in a node, and how that is undone
 
-In a node run ``stepping`` (a volume service that can be stopped at each step;
-``owners`` tells whose, ``scaling`` makes volumes small) and ``payload`` (known
-data, written and verified). ``answers``, in these services and in cinder-api
-(``api``), has nobody wait for the dead.
+The operations, their volumes and what is checked are those of
+``lab/scenarios``. In a node runs ``stepping`` (a volume service that can be
+stopped at each step; ``scaling`` makes volumes small). ``answers``, in these
+services and in cinder-api (``api``), has nobody wait for the dead.
 """

@@ -95,7 +95,7 @@ def run(used, results, options):
     try:
         for each in used:
             each.lab.claim.take()
-        environments.in_parallel([each.up for each in used])
+        process.in_parallel([each.up for each in used])
         if options.thrash:
             return thrasher.run(used[0], options.seed,
                                 options.minutes or 20, used[0].say)
@@ -140,16 +140,5 @@ def show(results, options):
     return 0
 
 
-def end(code):
-    """End at once: nothing waits for what waits in a lab that is gone."""
-    sys.stdout.flush()
-    os._exit(code)
-
-
 if __name__ == '__main__':
-    try:
-        end(main())
-    except KeyboardInterrupt:
-        end(130)
-    except SystemExit as exc:
-        end(exc.code if isinstance(exc.code, int) else 2)
+    process.end_with(main)

@@ -5,7 +5,7 @@ import contextlib
 
 from lab.core import process
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios.requests import must
 
 #: The group of the stock backend, which has no thin pool.
 _THICK = 'stock-volumes'

@@ -14,13 +14,13 @@ import time
 import traceback
 
 from lab.core import process
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults import encrypted_disk
-from lab.faults.environment import in_parallel
-from lab.faults.operations import move_once
-from lab.faults.operations import OPERATIONS
+from lab.core.process import in_parallel
 from lab.faults import reach
+from lab.scenarios import checks
+from lab.scenarios import disk as disks
+from lab.scenarios import encrypted_disk
+from lab.scenarios.repeated.moves import move_once
+from lab.scenarios.repeated import OPERATIONS
 
 #: Seconds that a node is without power.
 DARK = 3

@@ -9,7 +9,7 @@ administrator guide.
 import json
 
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios.requests import must
 
 #: The operation that ends with the volume deleted, as its owner must end it.
 DELETED = 'delete during hydration'

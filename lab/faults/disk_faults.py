@@ -6,11 +6,11 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults.environment import in_parallel
+from lab.core.process import in_parallel
 from lab.faults import injectors
-from lab.faults.operations import OPERATIONS
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios.requests import must
 
 #: In a MiB.
 _BLOCKS = (1 << 20) // injectors.BLOCK

@@ -7,8 +7,8 @@ from lab.core import process
 from lab.faults import injectors
 from lab.faults import key_faults
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios.requests import must
 
 OPERATION = key_faults.OPERATION
 REENCRYPTION = 're-encrypt'

@@ -2,7 +2,6 @@
 """The lab that faults happen in: brought up, broken, repaired."""
 
 import collections
-import concurrent.futures
 import contextlib
 import shutil
 import signal
@@ -13,12 +12,12 @@ from lab.core import api
 from lab.core import extras
 from lab.core import instance as instances
 from lab.core import look
-from lab.core import node as nodes
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import encrypted_disk
+from lab.faults import answers
 from lab.faults import injectors
-from lab.keys import volumes
+from lab.scenarios import disk as disks
+from lab.scenarios import encrypted_disk
+from lab.scenarios import environment
 
 #: Sweeps come often, so that a cell need not wait for them; but each costs the
 #: more the more volumes a node has. No cell waits for the copies of others,
@@ -31,51 +30,41 @@ SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.
 DISK = 8
 PATTERN = 'another-tenant'
-#: All but the targets keeps its pace: services start, requests are answered.
-#: Several may ask at a time.
-_BRAKE = '''
-tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
-tc qdisc replace dev vec0 parent 1:4 handle 40: %s &&
-tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
-    match ip sport 3260 0xffff %s flowid 1:4
+#: Runs on the host; as the drain command asks for one volume.
+_DEPART = '''
+import sys
+from cinder.common import config
+from cinder import objects
+from cinder import rpc
+from oslo_config import cfg
+from %s import %s as answers
+from cinder_localclone.core.rpc import METHODS
+from cinder_localclone.service import endpoint
+from cinder_localclone.service import rpc as peer
+conf, steps, host, volume, to = sys.argv[1:]
+cfg.CONF([], project='cinder', default_config_files=[conf])
+objects.register_all()
+rpc.init(cfg.CONF)
+answers.install(steps)
+depart = METHODS['depart']
+peer.Client(40).call(host, depart, depart.bind(volume, to))
 '''
 #: Requests for a move at once: the nodes are small, and requests have their
 #: limits.
 TOGETHER = 4
 
 
-def in_parallel(calls, most=None):
-    """Run all; the first error is raised when all have ended.
-
-    :param most: how many at a time; None: all
-    """
-    calls = list(calls)
-    with concurrent.futures.ThreadPoolExecutor(
-            most or max(1, len(calls))) as pool:
-        futures = [pool.submit(call) for call in calls]
-    return [future.result() for future in futures]
-
-
-class Environment:
-    """A lab and what must be untouched in it.
-
-    :param say: called with a line of progress
-    """
+class Environment(environment.Environment):
+    """It has volumes that nothing may touch, and can be broken."""
 
     def __init__(self, lab, say=print):
-        self.lab = lab
-        self.say = say
+        super().__init__(lab, say)
         self.bystanders = []
         #: Volumes that may be used again: {node name: [Disk]}
         self.pool = collections.defaultdict(list)
         self.steps = lab.directory / 'steps'
         self.asking = threading.Semaphore(TOGETHER)
         self.draining = threading.Lock()
-
-    @property
-    def nodes(self):
-        """The nodes of the lab, by name."""
-        return self.lab.nodes
 
     # -- up
 
@@ -140,28 +129,6 @@ class Environment:
                     'volumes']:
                 disks.Disk(self.lab, volume['id'], user).remove()
 
-    def create(self, node, count, user='demo', size=1,
-               volume_type='localclone'):
-        """Volumes on a node: the other one takes none for the moment."""
-        cinder = self.lab.cinder(user)
-        look.take_volumes(self.lab, node.name)
-        made = []
-
-        def one():
-            volume = cinder.post('/volumes', {'volume': {
-                'size': size, 'volume_type': volume_type}})
-            made.append(volume.raise_for_status().json()['volume']['id'])
-            instances.wait_status(cinder, made[-1], 'available', 120)
-        try:
-            in_parallel([one] * count)
-        except process.LabError:
-            for volume in made:
-                disks.Disk(self.lab, volume, user).remove()
-            raise
-        finally:
-            look.take_volumes(self.lab)
-        return made
-
     # -- faults
 
     def power_cut(self, nodes):
@@ -170,7 +137,7 @@ class Environment:
         :returns: bytes of acknowledged writes that are lost
         :raises LabError: if one of them was off already
         """
-        lost = in_parallel([node.power_cut for node in nodes])
+        lost = process.in_parallel([node.power_cut for node in nodes])
         for node, count in zip(nodes, lost):
             self.say('    %s: %d KiB that were not flushed are lost' % (
                 node.name, (count or 0) >> 10))
@@ -181,16 +148,12 @@ class Environment:
 
         :raises LabError: if one of them did not run, or still does
         """
-        in_parallel([lambda n=node: n.service('kill') for node in nodes])
+        process.in_parallel([lambda n=node: n.service('kill')
+                             for node in nodes])
         alive = [node.name for node in nodes if node.serves]
         if alive:
             raise process.LabError(
                 'no fault: a service runs on ' + ' and '.join(alive))
-
-    def power_on(self, node):
-        """Boot a node and start its service."""
-        node.power_on()
-        node.service('start')
 
     def replace(self, node):
         """Another machine under a node's name, with new disks.
@@ -210,17 +173,12 @@ class Environment:
         disks.Disk(self.lab, self.bystanders[number].volume, 'admin').remove()
         self.bystanders[number] = self._bystander(node)
 
-    def expire(self, node):
-        """A service that is gone counts as down at once."""
-        look.sql(self.lab, "UPDATE services SET updated_at = UTC_TIMESTAMP() "
-                 "- INTERVAL 1 HOUR WHERE host LIKE '%s@%%'" % node.name)
-
     def forget(self, node, by):
         """The operator's command, on another node; done again, it is done.
 
         :raises LabError: if it fails, or does it unasked
         """
-        name = node.name + '@localclone'
+        name = node.service_host
         for words, code in (((), 1), (('--yes',), 0)):
             done = by.operator('forget', name, *words)
             if 'Nothing names' in done.stderr:
@@ -238,11 +196,20 @@ class Environment:
         look.take_volumes(self.lab, to.name)
         try:
             done = to.operator(
-                'drain', node.name + '@localclone', '--to',
-                to.name + '@localclone', '--seconds', '240', timeout=300)
+                'drain', node.service_host, '--to',
+                to.service_host, '--seconds', '240', timeout=300)
         finally:
             look.take_volumes(self.lab)
         return done.stdout + done.stderr
+
+    def depart(self, disk, source, destination):
+        """Ask a node for one volume's part of a drain; see :meth:`drain`."""
+        self.lab.host_run(
+            self.lab.python, '-W', 'ignore', '-c',
+            _DEPART % tuple(answers.__name__.rsplit('.', 1)),
+            self.lab.control.directory / 'cinder.conf', self.steps,
+            source.service_host, disk.volume, destination.service_host,
+            timeout=120, cwd=self.lab.repo)
 
     def stall(self, name, seconds):
         """The database or the message bus answers nobody for a while."""
@@ -258,43 +225,16 @@ class Environment:
                  'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done',
                  check=check)
 
-    def brake(self, node, rate=None, to=None):
-        """Slow what a node's targets send; None: no more.
-
-        :param to: the node for which that is meant; None: all
-        """
-        if not node.is_on:
-            return
-        if rate:
-            node.run(_BRAKE % (
-                nodes.RATE % rate,
-                'match ip dst %s/32' % to.address if to else ''))
-        else:
-            node.netem()
-
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""
         self.release()
         self.let_copy()
-        if self.lab.settings['keys']:
-            volumes.key_manager(self.lab, True)
         for name in ('mariadb', 'rabbitmq'):
             self.lab.processes.signal(name, signal.SIGCONT)
+        super().heal()
 
-        def restore(node):
-            node.network_heal()
-            if not node.is_on:
-                self.power_on(node)
-            else:
-                self.brake(node)
-                injectors.undo(node)
-                if not node.serves:
-                    node.service('restart')
-            node.wait_service()
-        in_parallel([lambda n=node: restore(n)
-                     for node in self.nodes.values()])
-        look.take_volumes(self.lab)
-        self.lab.wait_for_services()
+    def _undo(self, node):
+        injectors.undo(node)
 
     @contextlib.contextmanager
     def away(self, name, signals=False):
@@ -401,18 +341,3 @@ class Environment:
             # LVM does not: a power cut would leave half of its metadata.
             'sync $(vgs --noheadings -o pv_name cinder-volumes)' % (
                 PATTERN, mib), timeout=120)
-
-    def log_marks(self):
-        """How long the logs are now; for :meth:`log_since`."""
-        return {name: len(node.service_log())
-                for name, node in self.nodes.items()}
-
-    def log_since(self, marks, *words, lines=12):
-        """What the services logged of something, at warning or worse."""
-        logged = []
-        for name, node in self.nodes.items():
-            for line in node.service_log()[marks.get(name, 0):].splitlines():
-                if (' ERROR ' in line or ' WARNING ' in line) and (
-                        not words or any(word in line for word in words)):
-                    logged.append('%s: %s' % (name, line[:400]))
-        return logged[-lines:]

@@ -10,10 +10,10 @@ import time
 
 from lab.core import look
 from lab.core import process
+from lab.core.process import in_parallel
 from lab.faults import cells
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults.environment import in_parallel
+from lab.scenarios import checks
+from lab.scenarios import requests
 
 #: Seconds for the other node to see that a move cannot go on.
 SEEING = 150
@@ -86,8 +86,8 @@ class Batch(cells.Batch):
         disk.forget_others(node)
         if disk.runs_on is None:
             if node.name not in disk.attached:
-                disks.until('the attach of %s' % disk.volume,
-                            lambda: disk.try_attach(node))
+                requests.until('the attach of %s' % disk.volume,
+                               lambda: disk.try_attach(node))
             disk.verify(node)
             disk.start(node)
         disk.check_running()

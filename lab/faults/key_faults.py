@@ -7,11 +7,11 @@ import signal
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
-from lab.faults import encrypted_disk
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
 from lab.keys import volumes
+from lab.scenarios import encrypted_disk
+from lab.scenarios import requests
+from lab.scenarios.requests import must
 
 OPERATION = 'move encrypted'
 #: Seconds until a request is refused whose key is not to be had.
@@ -45,7 +45,7 @@ def not_attached(scenario, *nodes):
 
 def _starts(scenario):
     """The operation begins as soon as the driver asks for the key again."""
-    disks.until('the attach', lambda: scenario.disk.try_attach(
+    requests.until('the attach', lambda: scenario.disk.try_attach(
         scenario.source), 90)
     scenario.disk.verify(scenario.source)
     scenario.disk.detach(scenario.source)

@@ -11,7 +11,7 @@ from lab.core import look
 from lab.core import process
 from lab.faults import injectors
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios.requests import must
 
 
 def _boots_alone(scenario):

@@ -7,10 +7,9 @@ import time
 from lab.core import process
 from lab.faults import cells
 from lab.faults import discovery
-from lab.faults import environment as environments
 from lab.faults import gone
-from lab.faults import operations
 from lab.faults import whole_operation
+from lab.scenarios import repeated as operations
 
 
 class Bench:
@@ -85,7 +84,7 @@ class Bench:
         Blocks of the pools are dirty then, so that what is not written shows.
         """
         try:
-            environments.in_parallel([
+            process.in_parallel([
                 lambda n=node: self.environment.dirty(n)
                 for node in self.environment.nodes.values()])
         except (process.LabError, OSError) as exc:
@@ -107,7 +106,7 @@ class Matrix:
         # Completion is the second half of a move.
         names = [name for name, kind in operations.OPERATIONS.items()
                  if name not in self.results.steps
-                 and kind is not operations.Completion]
+                 and kind is not operations.moves.Completion]
         self._share(lambda: names.pop() if names else None, Bench.discover)
 
     def run(self, work):

@@ -6,9 +6,9 @@ import contextlib
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults.operations import OPERATIONS
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios.requests import must
 
 #: While Cinder copies, requests must come in between.
 _SLOW = '16mbit'

@@ -2,8 +2,8 @@
 """Which cells there are, and which of them run together."""
 
 from lab.faults import cells
-from lab.faults import operations
 from lab.faults import whole_operation
+from lab.scenarios import repeated as operations
 
 #: What ends as a move does, with the very same steps: these are run once.
 AS_A_MOVE = (operations.OPERATIONS['migrate'].name,
@@ -18,10 +18,10 @@ def sections(steps):
     by_name = {}
     for name in operations.OPERATIONS:
         taken = steps.get(name)
-        if taken and name == operations.Move.name:
+        if taken and name == operations.moves.Move.name:
             cut = _hydrating(taken)
             by_name[name] = taken[:cut]
-            by_name[operations.Completion.name] = taken[cut:]
+            by_name[operations.moves.Completion.name] = taken[cut:]
         elif taken and name in AS_A_MOVE:
             by_name[name] = taken[:_hydrating(taken)]
         elif taken:

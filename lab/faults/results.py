@@ -8,6 +8,7 @@ import pathlib
 import threading
 import time
 
+from lab.core import report
 from lab.faults import cells
 from lab.faults import plan
 from lab.faults import whole_operation
@@ -156,30 +157,27 @@ class Results:
 
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
-        lines, every = [], plan.all_cells(self.steps)
+        every = plan.all_cells(self.steps)
+        lines = []
         for name, taken in plan.sections(self.steps).items():
-            lines += ['', '%-42s %s' % (name, ' '.join(
-                '%-11s' % fault.replace('destination', 'dest.')
-                for fault in cells.faults_of(name)))]
-            for number, step in enumerate(taken):
-                lines.append('%3d %-38s %s' % (number, step, ' '.join(
-                    '%-11s' % self._word(cell) if cell in every else ' ' * 11
+            faults = cells.faults_of(name)
+            lines += ['', report.table((name, *faults), [
+                ('%3d %s' % (number, step), *(
+                    self._word(cell) if cell in every else ''
                     for cell in (cells.Cell(name, step, fault)
-                                 for fault in cells.faults_of(name)))))
-        lines += ['', 'across the whole']
-        for name, operation in whole_operation.names():
-            lines.append('    %-62s %s' % (
-                '%s, %s' % (operation, name),
-                self._word(cells.Cell(
-                    operation, whole_operation.WHOLE, name))))
+                                 for fault in faults)))
+                for number, step in enumerate(taken)])]
+        lines += ['', report.table(('across the whole', ''), [
+            ('    %s, %s' % (operation, name), self._word(cells.Cell(
+                operation, whole_operation.WHOLE, name)))
+            for name, operation in whole_operation.names()])]
         for verdict in self.failed:
-            lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
-            lines += ['    | ' + line for line in verdict.log]
+            lines.append(report.entry('FAIL %s' % verdict.cell,
+                                      [verdict.reason], verdict.log))
         for cell in self.held_later:
-            lines += ['', 'FAILED BEFORE, holds now: %s' % cell]
-            lines += ['    commit %s: %s' % (
-                self.runs[v.run]['commit'], v.reason)
-                for v in self.failures_before(cell)]
+            lines.append(report.entry('FAILED BEFORE, holds now: %s' % cell, [
+                'commit %s: %s' % (self.runs[v.run]['commit'], v.reason)
+                for v in self.failures_before(cell)]))
         count = sum(cell in self.verdicts for cell in every)
         lines += ['', '%d cells: %d hold (%d of them failed before), %d fail, '
                   '%d not reached; %d not run' % (

@@ -5,9 +5,9 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import checks
-from lab.faults.operations import OPERATIONS
 from lab.faults import reach
+from lab.scenarios import checks
+from lab.scenarios.repeated import OPERATIONS
 
 SLOW = '4mbit'
 
@@ -21,12 +21,6 @@ def fault(name, operation='move'):
         FAULTS[(name, operation)] = function
         return function
     return add
-
-
-def must(held, otherwise):
-    """:raises LabError: saying otherwise, unless it held"""
-    if not held:
-        raise process.LabError(otherwise)
 
 
 class Scenario:

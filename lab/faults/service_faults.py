@@ -5,10 +5,10 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults.environment import in_parallel
+from lab.core.process import in_parallel
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
 from lab.faults.scenario import SLOW
+from lab.scenarios.requests import must
 
 
 @fault('database stalls for 20 s while preparing')
@@ -142,7 +142,7 @@ def _prepare_again(scenario, shadow, nonce):
     words = scenario.source.run(
         [scenario.environment.lab.python, '-W', 'ignore', '-c', _PREPARE,
          scenario.source.directory / 'localclone.conf',
-         scenario.destination.name + '@localclone', shadow, nonce],
+         scenario.destination.service_host, shadow, nonce],
         timeout=120).stdout.split()
     return words[-1:]
 

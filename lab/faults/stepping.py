@@ -38,8 +38,8 @@ import time
 
 from lab.core import quick_start
 from lab.faults import answers
-from lab.faults import owners
 from lab.faults import scaling
+from lab.scenarios import owners
 
 #: Seconds after its start until a service counts what had not ended by then
 #: as dead: ten minutes elsewhere.

@@ -10,10 +10,10 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
 from lab.faults import injectors
 from lab.faults.scenario import fault
-from lab.faults.scenario import must
+from lab.scenarios import requests
+from lab.scenarios.requests import must
 
 #: Seconds that a target hangs: longer than the driver waits for a change.
 HANGING = 30
@@ -100,7 +100,7 @@ def at_detach(scenario):
         time.sleep(HANGING)
         _unharmed(scenario)
     disk.attached.clear()
-    disks.until('the detach', disk.forget_failed)
+    requests.until('the detach', disk.forget_failed)
     disk.instance._brick(host, 'disconnect', remote.data)
     process.wait_for('the export to go', lambda: not injectors.targets(
         scenario.source), 60, every=1)

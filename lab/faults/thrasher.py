@@ -11,13 +11,13 @@ import random
 import time
 
 from lab.core import process
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults.environment import in_parallel
+from lab.core.process import in_parallel
 from lab.faults import injectors
-from lab.faults.operations import move_once
-from lab.faults.operations import OPERATIONS
-from lab.faults import third_party
+from lab.scenarios import checks
+from lab.scenarios import disk as disks
+from lab.scenarios.repeated.moves import move_once
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios.repeated import third_party
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,

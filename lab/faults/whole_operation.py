@@ -10,25 +10,25 @@ import contextlib
 import time
 
 from lab.core import process
+from lab.core.process import in_parallel
 from lab.faults import boot_faults  # noqa: F401
 from lab.faults import cells
-from lab.faults import checks
 from lab.faults import data_loss  # noqa: F401
 from lab.faults import disk_faults  # noqa: F401  (registers its faults)
-from lab.faults import encrypted_disk
 from lab.faults import encryption_faults  # noqa: F401
-from lab.faults.environment import in_parallel
 from lab.faults import initiator_faults  # noqa: F401
 from lab.faults import key_faults  # noqa: F401
 from lab.faults import lone_home  # noqa: F401
 from lab.faults import migration_faults  # noqa: F401
 from lab.faults import network_faults  # noqa: F401
-from lab.faults.operations import OPERATIONS
 from lab.faults import pool_faults  # noqa: F401
 from lab.faults import scenario as scenarios
 from lab.faults import service_faults  # noqa: F401
 from lab.faults import target_faults  # noqa: F401
 from lab.keys import leaks
+from lab.scenarios import checks
+from lab.scenarios import encrypted_disk
+from lab.scenarios.repeated import OPERATIONS
 
 WHOLE = 'whole'
 

@@ -98,16 +98,5 @@ def in_background(call):
     return value
 
 
-def end(code):
-    """End at once: nothing waits for what waits in a lab that is gone."""
-    sys.stdout.flush()
-    os._exit(code)
-
-
 if __name__ == '__main__':
-    try:
-        end(main())
-    except KeyboardInterrupt:
-        end(130)
-    except SystemExit as exc:
-        end(exc.code if isinstance(exc.code, int) else 2)
+    process.end_with(main)

@@ -7,10 +7,12 @@ from lab.core import extras
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.faults import checks
-from lab.faults import environment as environments
 from lab.operations import stale
-from lab.operations import subject as subjects
+from lab.scenarios import checks
+from lab.scenarios import disk as disks
+from lab.scenarios import environment as environments
+from lab.scenarios.once import groups
+from lab.scenarios.once import leaving
 
 #: Sweeps come often, so that cells need not wait for them. Few copies run at a
 #: time, with 2 MiB in flight at most, as with any limit of their rate: the
@@ -25,11 +27,6 @@ OPTIONS = {'localclone_snapshot_timeout': 1800,
            'localclone_enable_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}
-#: What a volume can be retyped to: the driver is asked, nothing is copied.
-OTHER_TYPE = 'other'
-GROUP_TYPE = 'plain'
-#: Of Cinder's own migration, from the other backend to here.
-ANYWHERE = 'anywhere'
 
 
 class Environment(environments.Environment):
@@ -59,17 +56,23 @@ class Environment(environments.Environment):
     def _types(self):
         admin = self.lab.cinder()
         for name, specs in (
-                (OTHER_TYPE, {'volume_backend_name': 'localclone',
-                              'lab:kind': 'other'}), (ANYWHERE, {})):
+                (leaving.OTHER_TYPE, {'volume_backend_name': 'localclone',
+                                      'lab:kind': 'other'}),
+                (leaving.ANYWHERE, {})):
             admin.post('/types', json={'volume_type': {
                 'name': name, 'extra_specs': specs}}).raise_for_status()
         admin.post('/group_types', json={'group_type': {
-            'name': GROUP_TYPE}}).raise_for_status()
+            'name': groups.GROUP_TYPE}}).raise_for_status()
 
     def heal(self):
         """Everything runs, and Cinder asks whom it should."""
         stale.forget(self.lab)
         super().heal()
+
+    @property
+    def is_misled(self):
+        """Whether Cinder asks the home that a volume had before."""
+        return stale.is_on(self.lab)
 
     def clear(self):
         """Delete all that there is, whatever came of it.
@@ -88,7 +91,7 @@ class Environment(environments.Environment):
             nova = self.lab.cinder('nova' if user == 'demo' else user)
             for found in nova.get('/attachments').json()['attachments']:
                 nova.delete('/attachments/' + found['id'])
-        environments.in_parallel(
+        process.in_parallel(
             [lambda v=volume: self._remove(v) for volume in volumes], 6)
         left = checks.settled_with(self.lab, [], 90)
         if left:
@@ -102,7 +105,7 @@ class Environment(environments.Environment):
                 self._strays()))
 
     def _remove(self, volume):
-        subjects.Subject(self.lab, volume, 'admin').remove()
+        disks.Disk(self.lab, volume, 'admin').remove()
 
     def _strays(self):
         for name, node in self.nodes.items():

@@ -7,6 +7,7 @@ import os
 import pathlib
 import threading
 
+from lab.core import report
 from lab.operations import table as tables
 
 
@@ -95,20 +96,15 @@ class Results:
 
         :param cells: that were asked for
         """
-        titles = [each.title for each in self.table.situations]
-        rows = [[name, *map(self._word, self.table.row(name))]
-                for name in self.table.operations]
-        widths = [max(map(len, column)) for column in zip(
-            ['', *titles], *rows)]
-        lines = ['  '.join(word.ljust(width) for word, width
-                           in zip(row, widths)).rstrip()
-                 for row in (['', *titles], *rows)]
+        lines = [report.table(
+            ('', *(each.title for each in self.table.situations)),
+            [(name, *map(self._word, self.table.row(name)))
+             for name in self.table.operations])]
         failed = self.failed(cells)
         for cell in failed:
             found = self.found[cell]
-            lines += ['', 'FAIL %s: %s' % (cell, found.verdict),
-                      '    ' + found.reason]
-            lines += ['    | ' + line for line in found.log]
+            lines.append(report.entry('FAIL %s: %s' % (cell, found.verdict),
+                                      [found.reason], found.log))
         lines += ['', *('LEFT ' + text for text in self.left)]
         lines.append('%d cells: %d hold, %d fail, %d not run' % (
             len(cells), sum(map(self.holds, cells)), len(failed),

@@ -5,13 +5,14 @@ import time
 import traceback
 
 from lab.core import process
-from lab.faults.environment import in_parallel
-from lab.operations import catalogue
+from lab.core.process import in_parallel
 from lab.operations import environment as environments
 from lab.operations import plan
 from lab.operations import results as result
 from lab.operations import situations
-from lab.operations import subject as subjects
+from lab.scenarios import disk as disks
+from lab.scenarios.once import OPERATIONS
+from lab.scenarios import requests
 
 #: Volumes that something is asked of, and new ones, at a time: the nodes are
 #: small.
@@ -24,7 +25,7 @@ TOLD, UNDONE = 15, 40
 def in_words(error):
     """An error for who reads the table."""
     return str(error)[:1500] if isinstance(error, (
-        str, process.LabError, subjects.Refused, subjects.TakesTooLong)) else (
+        str, process.LabError, requests.Refused, requests.TakesTooLong)) else (
             ''.join(traceback.format_exception(error))[-1500:])
 
 
@@ -36,7 +37,7 @@ class Trial:
         self.place = place
         self.cell = cell
         self.expected = expected
-        self.operation = catalogue.OPERATIONS[cell.operation](
+        self.operation = OPERATIONS[cell.operation](
             place, expected)
         self.verdict = ''
         self.reason = ''
@@ -61,19 +62,19 @@ class Trial:
 
     def _ask(self):
         self.place.check()
-        volume = self.place.subject.volume
+        volume = self.place.disk.volume
         self.operation.prepare()
         told = self.environment.told()
         before = self.expected.is_refused and (
             self.environment.footprint(volume))
         try:
             self.verdict = self.operation.ask()
-        except subjects.Refused:
+        except requests.Refused:
             self.verdict = self._refused(told, volume)
             self.clean()  # it might be in the way of others
             if self.verdict != self.expected.verdict:
                 raise
-        except subjects.TakesTooLong as exc:
+        except requests.TakesTooLong as exc:
             self.verdict = 'waits'
             if self.expected.word != 'waits':
                 raise process.LabError(str(exc))
@@ -134,7 +135,7 @@ class Round:
         self.results = results
         self.say = environment.say
         self.chains = plan.chains(cells, table.expected,
-                                  catalogue.OPERATIONS)
+                                  OPERATIONS)
         self.places = []
         self.trials = {}
         self.marks = environment.log_marks()
@@ -168,8 +169,8 @@ class Round:
             for chain, volume in zip(chains, self.environment.create(
                     first, len(chains))):
                 kind = situations.SITUATIONS[chain.situation]
-                place = kind(self.environment, chain, subjects.Subject(
-                    self.environment.lab, volume))
+                place = kind(self.environment, chain, disks.Disk(
+                    self.environment.lab, volume, layout=disks.SAMPLED))
                 self.trials[place] = [
                     Trial(self.environment, place, cell,
                           self.table.expected[cell]) for cell in chain.cells]
@@ -230,8 +231,8 @@ class Round:
                 place.leave()
                 for trial in trials:
                     trial.finish()
-                if not place.subject.gone:
-                    place.subject.settle()
+                if not place.disk.gone:
+                    place.disk.settle()
             except Exception as exc:
                 for trial in trials:
                     trial.fail('afterwards: ' + in_words(exc))
@@ -242,7 +243,7 @@ class Round:
 
     def _tell(self, trial):
         found = trial.found(self.environment.log_since(
-            self.marks, trial.place.subject.volume))
+            self.marks, trial.place.disk.volume))
         self.results.add(found)
         if found.reason:
             self.say('    FAIL %s: %s: %s' % (

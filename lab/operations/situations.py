@@ -9,20 +9,24 @@ asked for, it ends, and everything comes to its own end.
 
 from lab.core import look
 from lab.core import process
-from lab.faults import disk as disks
 from lab.operations import stale
-from lab.operations import subject as subjects
+from lab.scenarios import disk as disks
+from lab.scenarios import requests
+from lab.scenarios import snapshot as snapshots
 
 #: MiBs that are copied while a volume hydrates, and on which link: that takes
 #: some minutes. Fewer, if all of the volume is to be read meanwhile.
 OCCUPIED, READ = 128, 24
 SLOW = '10mbit'
+#: MiB that are written over after the snapshot was taken, and where else as
+#: many are written then.
+OVER, LATER = 1, 16
 
 
 class Situation:
     """One volume in it. Nodes as they are called by its operations.
 
-    :param subject: the volume
+    :param disk: the volume
     :param chain: a :class:`.plan.Chain`: what is done with it
     """
 
@@ -34,11 +38,13 @@ class Situation:
     #: Whether a snapshot is taken before it moves.
     snapshot_first = True
 
-    def __init__(self, environment, chain, subject):
+    def __init__(self, environment, chain, disk):
         self.environment = environment
         self.lab = environment.lab
         self.chain = chain
-        self.subject = subject
+        self.disk = disk
+        #: That of the volume, a :class:`lab.scenarios.snapshot.Snapshot`.
+        self.snapshot = None
         first, second, third = environment.nodes.values()
         self.first = first
         self.home = second if self.moves else first
@@ -55,8 +61,8 @@ class Situation:
         :param is_read: whether all of it will be read
         """
         if self.slow:
-            self.subject.occupied = READ if is_read else OCCUPIED
-        self.subject.occupy(self.first)
+            self.disk.occupied = READ if is_read else OCCUPIED
+        self.disk.fill(self.first)
         if self.snapshot_first:
             self.take_snapshot(self.first)
         self.move()
@@ -68,33 +74,34 @@ class Situation:
     def take_snapshot(self, node):
         """The snapshot of those that have one."""
         if self.chain.snapshot:
-            subject = self.subject
-            subject.image = subject.content()
-            subject.snapshot = subject.take_snapshot()
-            subject.snapshot_at = node
-            subject.write_over(node)
+            self.snapshot = snapshots.Snapshot(self.disk)
+            self.snapshot.node = node
+            self.snapshot.do(90)
+            # What the snapshot must not have.
+            self.disk.fill(node, 0, OVER)
+            self.disk.fill(node, LATER, OVER)
 
     def move(self):
         """To its home."""
         if self.moves:
             self.attach(self.home)
-            self.subject.detach(self.home)
-            look.wait_moved(self.lab, self.subject.volume, 120)
+            self.disk.detach(self.home)
+            look.wait_moved(self.lab, self.disk.volume, 120)
 
     def begin_use(self):
         """A guest has it at its home, and writes."""
         self.attach(self.home)
-        self.subject.start(self.home)
+        self.disk.start(self.home)
 
     def attach(self, node, live=False):
         """Attach; what a slow machine lets fail is asked for again."""
-        disks.until('the attach of ' + self.subject.volume,
-                    lambda: self.subject.try_attach(node, live))
+        requests.until('the attach of ' + self.disk.volume,
+                       lambda: self.disk.try_attach(node, live))
 
     def check(self):
         """:raises LabError: if it is not in this situation (any more)"""
-        if self.subject.is_moving() or (
-                self.subject.home() != self.home.name):
+        if self.disk.is_moving() or (
+                self.disk.home() != self.home.name):
             raise process.LabError('it is not at rest at ' + self.home.name)
 
     # -- what is true of the whole lab
@@ -152,32 +159,32 @@ class Starting(Situation):
         self.guest_at = self.first
 
     def move(self):
-        subject = self.subject
+        disk = self.disk
         self.attach(self.first)
-        subject.start(self.first)
+        disk.start(self.first)
         self.attach(self.home, live=True)
 
     def begin_use(self):
         """It is in use."""
 
     def check(self):
-        if not any(volume == self.subject.volume
+        if not any(volume == self.disk.volume
                    and token.startswith('lc1:starting:') for volume, token
                    in look.shadows(self.lab)):
             raise process.LabError('no live migration of it is beginning')
 
     def go_over(self):
         """What QEMU and Nova do then."""
-        subject = self.subject
-        subject.check_running()
-        subject.start(self.home)
-        subject.detach(self.first, 'in-use')
+        disk = self.disk
+        disk.check_running()
+        disk.start(self.home)
+        disk.detach(self.first, 'in-use')
 
     def leave(self):
         """It is given up, which takes less time."""
-        if len(self.subject.attached) > 1:
-            self.subject.check_running()
-            self.subject.detach(self.home, 'in-use')
+        if len(self.disk.attached) > 1:
+            self.disk.check_running()
+            self.disk.detach(self.home, 'in-use')
 
 
 class Hydrating(Situation):
@@ -194,15 +201,15 @@ class Hydrating(Situation):
 
     def move(self):
         self.attach(self.home)
-        self.subject.fill(self.home, subjects.FRESH, 1)
-        self.subject.detach(self.home)
+        self.disk.fill(self.home, disks.FRESH, 1)
+        self.disk.detach(self.home)
 
     def check(self):
-        if not any(volume == self.subject.volume
+        if not any(volume == self.disk.volume
                    and token.startswith('lc1:migrating:') for volume, token
                    in look.shadows(self.lab)):
             raise process.LabError('it is not being copied (any more)')
-        if self.subject.home() != self.home.name:
+        if self.disk.home() != self.home.name:
             raise process.LabError('its home is not ' + self.home.name)
 
 
@@ -214,14 +221,14 @@ class PassedThrough(Hydrating):
 
     def begin_use(self):
         self.attach(self.another)
-        self.subject.start(self.another)
+        self.disk.start(self.another)
 
     def let_go(self):
         """It would follow: that is seen of those that were migrated."""
-        if self.another.name in self.subject.attached:
-            self.subject.check_running()
-            self.subject.stop()
-            self.subject.detach(self.another)
+        if self.another.name in self.disk.attached:
+            self.disk.check_running()
+            self.disk.stop()
+            self.disk.detach(self.another)
 
 
 class Unreachable(Hydrating):
@@ -244,10 +251,10 @@ class Unreachable(Hydrating):
 
     def check(self):
         super().check()
-        self.subject.local_only = True
+        self.disk.local_only = True
 
     def leave(self):
-        self.subject.local_only = False
+        self.disk.local_only = False
 
 
 class SnapshotDown(Situation):

@@ -30,7 +30,7 @@ def _lab_path(lab):
 def send(lab, home, former):
     """What is for one node goes to another one."""
     _lab_path(lab).write_text(json.dumps(
-        {'%s@localclone' % home.name: '%s@localclone' % former.name}))
+        {home.service_host: former.service_host}))
 
 
 def is_on(lab):

@@ -6,8 +6,9 @@ import re
 import sys
 import time
 
+from lab import command as commands
 from lab.core import process
-from lab.demos import show
+from lab.core import report as reports
 from lab.tempest import cloud
 from lab.tempest import kept
 from lab.tempest import results
@@ -26,7 +27,7 @@ def chosen(tests, only) -> list:
 class Tempest:
     """One run.
 
-    :param report: a :class:`lab.demos.show.Report`
+    :param report: a :class:`lab.core.report.Report`
     """
 
     def __init__(self, lab, options, report):
@@ -97,15 +98,11 @@ class Tempest:
                       and each.name not in left_out]
         for status in (results.SKIPPED, results.FAILED):
             for cause, names in results.by_cause(outcomes, status):
-                self._say('\n%s (%d): %s' % (status, len(names), cause))
-                for each in names:
-                    self._say('    ' + each)
-        self._say('\n%-50s %7s %7s %7s %7s' % (
-            'suite', 'tests', results.PASSED, results.FAILED,
-            results.SKIPPED))
+                self._say(reports.entry('%s (%d): %s' % (
+                    status, len(names), cause), names))
         table = results.rows(outcomes)
-        for row in table:
-            self._say('%-50s %7d %7d %7d %7d' % row)
+        numbers = ('tests', results.PASSED, results.FAILED, results.SKIPPED)
+        self._say('\n' + reports.table(('suite', *numbers), table, numbers))
         self.report.check('no test failed', not table[-1][3],
                           '%d failed' % table[-1][3])
         self.report.check('all that was skipped is in skipped.yaml',
@@ -117,7 +114,7 @@ class Tempest:
 
 def main():
     """The command; its exit code."""
-    command = show.Show(
+    command = commands.Command(
         'tempest', 'lab.tempest', 'Tempest',
         'Bring up two real nodes with Nova and run Tempest\'s tests of '
         'volumes, live migration and attached volumes.',

@@ -12,9 +12,8 @@ from lab.core import instance as instances
 from lab.core import look
 from lab.core import node as nodes
 from lab.core import process
-from lab.faults import checks
-from lab.faults import environment
 from lab import Lab
+from lab.scenarios import checks
 
 
 #: MiB of a volume of 1 GiB that have data, so that copying it takes a while.
@@ -178,7 +177,7 @@ class LabTest(testtools.TestCase):
 
     def restart_all(self, *nodes):
         """Restart the volume services of nodes, side by side."""
-        environment.in_parallel(
+        process.in_parallel(
             [lambda each=node: each.service('restart') for node in nodes])
         for node in nodes:
             node.wait_service()
@@ -211,7 +210,7 @@ class LabTest(testtools.TestCase):
             raise
 
     def _mend(self):
-        environment.in_parallel(
+        process.in_parallel(
             [lambda each=node: self.mend_node(each)
              for node in self.lab.nodes.values()])
         self.lab.wait_for_services()

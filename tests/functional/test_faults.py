@@ -10,11 +10,11 @@ import testtools
 from lab.core import look
 from lab.core import process
 from lab.faults import cells
-from lab.faults import disk as disks
 from lab.faults import environment as environments
 from lab.faults import injectors
 from lab.faults import whole_operation
 from lab import lab as labs
+from lab.scenarios import disk as disks
 from tests.functional import base
 
 

@@ -10,7 +10,7 @@ from testtools import matchers
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from lab.install_page import page
+from lab.install import page_steps as page
 from tests.functional import base
 
 PAGE = pathlib.Path(page.PATH).parents[1] / 'admin/renaming.rst'

@@ -13,7 +13,6 @@ import sys
 import testtools
 import yaml
 
-from lab.core import bare_node
 from lab.core import config
 from tests.lab.devstack import machine
 
@@ -162,11 +161,17 @@ if PLAYBOOK:
 class LabTest(testtools.TestCase):
 
     def test_the_node_begins_without_a_backend(self):
-        text = config.cinder_volume('node1', '192.0.2.11',
-                                    pathlib.Path('/venv'), '/x', 'localclone')
         conf = configparser.RawConfigParser(strict=False)
-        conf.read_string(bare_node.without_backend(text))
+        conf.read_string(config.cinder_before_driver(
+            'node1', '192.0.2.11', pathlib.Path('/venv'), helpers_of='/x'))
         self.assertNotIn('localclone', conf.sections())
         self.assertNotIn('enabled_backends', conf['DEFAULT'])
         self.assertEqual('node1', conf['DEFAULT']['host'])
         self.assertIn('localclone_privileged', conf.sections())
+
+    def test_the_page_begins_with_rootwrap(self):
+        conf = configparser.RawConfigParser(strict=False)
+        conf.read_string(config.cinder_before_driver(
+            'node1', '192.0.2.11', pathlib.Path('/venv'), rootwrap='/r'))
+        self.assertEqual('/r', conf['DEFAULT']['rootwrap_config'])
+        self.assertNotIn('localclone_privileged', conf.sections())

@@ -10,7 +10,7 @@ import fixtures
 import testtools
 import yaml
 
-from lab.devstack import checkout
+from lab.install import checkout
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 SETTINGS = (REPO / 'devstack/settings').read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make encryption``: its table, and how keys are looked for."""
+"""``make encryption``: its steps, and how keys are looked for."""
 
 import base64
 import inspect
@@ -14,10 +14,10 @@ import testtools
 
 from lab.core import capture
 from lab.core import process
+from lab.core import report
 from lab.encryption import by_driver
 from lab.encryption import chapter
 from lab.encryption import story
-from lab.encryption import table
 from lab.keys import leaks
 from lab.keys import volumes
 
@@ -42,63 +42,18 @@ class Told(chapter.Chapter):
     third = first
 
 
-class StepsTest(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.out = io.StringIO()
-        self.steps = table.Steps(console.Console(
-            file=self.out, width=120), 'Encryption at rest')
-        self.steps.part = 'by Nova'
-
-    def test_a_step_that_holds(self):
-        with self.steps.doing('cold migration') as row:
-            row.detail = '12 MiB [link]'
-        row, = self.steps.rows
-        self.assertEqual(('by Nova', 'cold migration', '0.0', 'ok',
-                          '12 MiB [link]'), row.words)
-        self.assertEqual(0, self.steps.failed)
-        self.steps.table()
-        self.assertEqual(3, self.out.getvalue().count('cold migration')
-                         + self.out.getvalue().count('Encryption at rest'))
-        self.assertEqual(2, self.out.getvalue().count('12 MiB [link]'))
-
-    def test_a_step_that_fails(self):
-        def fail():
-            with self.steps.doing('hard reboot'):
-                raise process.LabError('the header is another one')
-        self.assertRaises(table.Failed, fail)
-        self.steps.leave_out('cold migration')
-        self.assertEqual(2, self.steps.failed)
-        self.assertEqual(['FAILED', 'not run'],
-                         [row.verdict for row in self.steps.rows])
-        self.assertIn('the header is another one', self.steps.rows[0].detail)
-        self.assertEqual('', self.steps.rows[1].words[2])
-
-    def test_interrupted(self):
-        def interrupt():
-            with self.steps.doing('hard reboot'):
-                raise KeyboardInterrupt
-        self.assertRaises(KeyboardInterrupt, interrupt)
-        self.assertEqual(1, self.steps.failed)
-
-    def test_what_others_note(self):
-        self.steps.step('lab up', 12.34, 'two nodes')
-        self.steps.check('all of it ran to its end', True)
-        self.assertEqual(0, self.steps.failed)
-        self.steps.check('all of it ran to its end', False, KeyError('x'))
-        self.assertEqual(1, self.steps.failed)
-        self.assertEqual('12.3', self.steps.rows[0].words[2])
+class ChapterTest(testtools.TestCase):
 
     def test_after_a_step_that_fails_none_is_run(self):
         lab = mock.Mock(nodes={'node1': None, 'node2': None})
         self.patch(leaks, 'Listener', mock.MagicMock())
-        told = Told(lab, self.steps, story.WAYS[0](lab, 'admin'))
+        steps = report.Report(console.Console(file=io.StringIO()), 'title')
+        told = Told(lab, steps, story.WAYS[0](lab, 'admin'))
         told.run()
         self.assertEqual(['ok', 'FAILED', 'not run'],
-                         [row.verdict for row in self.steps.rows])
+                         [row.verdict for row in steps.rows])
         self.assertEqual(['first', 'second'], told.done)
-        self.assertEqual({'by Nova'}, {row.part for row in self.steps.rows})
+        self.assertEqual({'by Nova'}, {row.part for row in steps.rows})
 
     def test_each_step_has_a_method(self):
         for kind in chapter.Chapter, by_driver.Chapter:

@@ -26,14 +26,14 @@ from cinder_localclone.core.state import Event
 from cinder_localclone.core import volume_types
 from lab.core import process
 from lab.faults import cells
-from lab.faults import checks
-from lab.faults import disk as disks
-from lab.faults.operations import OPERATIONS
-from lab.faults import owners
 from lab.faults import plan
 from lab.faults import scaling
-from lab.faults import snapshot as snapshots
 from lab.faults import stepping
+from lab.scenarios import checks
+from lab.scenarios import owners
+from lab.scenarios.repeated import OPERATIONS
+from lab.scenarios import requests
+from lab.scenarios import snapshot as snapshots
 from tests.helpers import records_case
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -540,8 +540,8 @@ class Answers:
     def _act(self, path, json=None):
         self.asked.append(path)
         return types.SimpleNamespace(
-            status_code=202, raise_for_status=lambda: types.SimpleNamespace(
-                json=lambda: {'snapshot': {'id': SNAPSHOT}}))
+            status_code=202, raise_for_status=lambda: None,
+            json=lambda: {'snapshot': {'id': SNAPSHOT}})
 
     post = delete = _act
 
@@ -551,7 +551,7 @@ class SnapshotTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(disks.time, 'sleep', lambda seconds: None)
+        self.patch(requests.time, 'sleep', lambda seconds: None)
         self.patch(snapshots, 'DELETING', -1)
 
     def snapshot(self, *statuses, asked=True):
@@ -581,7 +581,7 @@ class SnapshotTest(testtools.TestCase):
     def test_refusal_says_why(self):
         found = self.snapshot('error', asked=False)
         error = self.assertRaises(process.LabError, lambda: (
-            found.ask(), found.wait()))
+            found.send(), found.wait()))
         self.assertIn('told why', str(error))
 
     def test_delete_that_nobody_ends(self):
@@ -590,9 +590,9 @@ class SnapshotTest(testtools.TestCase):
                           '/snapshots/' + SNAPSHOT], self.api.asked)
 
     def test_change_is_seen(self):
-        digests = ['a', 'a', 'b']
-        self.patch(disks, 'prove', lambda *args: {'digest': digests.pop(0)})
         found = self.snapshot('available')
+        found.disk.verify_lv.side_effect = [
+            {'digest': each} for each in ('a', 'a', 'b')]
         found.verify(mock.Mock())
         found.verify(mock.Mock())
         self.assertRaises(process.LabError, found.verify, mock.Mock())

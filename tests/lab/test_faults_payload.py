@@ -11,8 +11,8 @@ import ddt
 import fixtures
 import testtools
 
-from lab.faults import payload
 from lab.guest import disk_io
+from lab.scenarios import payload
 
 MIB = payload.MIB
 #: Filled as a whole, its second MiB again; a guest writes in the third.

@@ -4,7 +4,7 @@
 import ddt
 import testtools
 
-from lab.install_page import page
+from lab.install import page_steps as page
 
 SMALL = '''
 Before

@@ -146,8 +146,8 @@ class SlowestTest(testtools.TestCase):
             testrun.show(suites, ['nodes run Linux 7.2.7'])
         lines = said.getvalue().splitlines()
         self.assertEqual(
-            ['     7.5 functional7', '     7.0 unit7'], lines[2:4])
-        self.assertEqual('     3.0 unit3', lines[11])
+            ['    7.5  functional7', '    7.0  unit7'], lines[2:4])
+        self.assertEqual('    3.0  unit3', lines[11])
         self.assertEqual('533 passed, 1 failed, 1 skipped', lines[-1])
         self.assertIn('nodes run Linux 7.2.7', lines)
 
@@ -333,7 +333,7 @@ class SimulationTest(testtools.TestCase):
         suite.assert_called_once()
         said = self.said.getvalue()
         for part in ('FAILED SEED=52\n    region 3', 'make simulate SEED=41 '
-                     'SCHEDULES=4', '\nsimulation          1        3'):
+                     'SCHEDULES=4', '\nsimulation        1       3'):
             self.assertIn(part, said)
 
     @mock.patch.object(testrun, 'simulation', autospec=True)

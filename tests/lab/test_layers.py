@@ -58,6 +58,30 @@ class LayersTest(testtools.TestCase):
             if len(path.read_text().splitlines()) > LIMIT])
 
 
+class LabTest(testtools.TestCase):
+    """``lab``, as its README lists it."""
+
+    #: What its suites use, each with what it may import.
+    shared = {'core': set(), 'guest': {'core'}, 'keys': {'core'},
+              'nova': {'core', 'guest'},
+              'lab': {'core', 'guest', 'keys', 'nova'},
+              'command': {'core', 'lab'}, 'scenarios': {'core', 'keys'},
+              'shares': set()}
+
+    def test_suites_share_what_is_made_for_that(self):
+        strays = set()
+        for name, path in modules('lab'):
+            package = name.partition('.')[0]
+            allowed = self.shared.get(package, set(self.shared)) | {package}
+            for each in imports(path):
+                top, _dot, rest = each.partition('.')
+                other = rest.partition('.')[0]
+                if top == 'lab' and other and other not in allowed and (
+                        other != 'Lab'):
+                    strays.add((name, other))
+        self.assertEqual(set(), strays)
+
+
 def is_test(name):
     """Whether a module of the repository has tests, by its name."""
     return name.startswith('tests.') and (

@@ -11,14 +11,16 @@ import testtools
 
 from cinder_localclone.core import encryption_exceptions  # noqa: F401
 from cinder_localclone.core import outcomes
-from lab.operations import catalogue
+from lab.core import process
 from lab.operations import environment
 from lab.operations import plan
 from lab.operations import results
 from lab.operations import situations
 from lab.operations import stale
-from lab.operations import subject
 from lab.operations import table
+from lab.scenarios import disk
+from lab.scenarios.once import OPERATIONS
+from lab.scenarios import payload
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
@@ -86,7 +88,7 @@ class ListTest(testtools.TestCase):
 
     def test_every_operation_can_be_run(self):
         self.assertEqual(set(self.table.operations),
-                         set(catalogue.OPERATIONS))
+                         set(OPERATIONS))
 
     def test_every_situation_can_be_brought_about(self):
         names = {each.name for each in self.table.situations}
@@ -104,7 +106,7 @@ class ListTest(testtools.TestCase):
         self.assertEqual(sorted(map(str, cells)), sorted(
             str(cell) for chosen in plan.rounds(cells)
             for chain in plan.chains(chosen, self.table.expected,
-                                     catalogue.OPERATIONS)
+                                     OPERATIONS)
             for cell in chain.cells))
 
     def test_all_of_it_is_documented(self):
@@ -212,29 +214,30 @@ class StaleTest(testtools.TestCase):
 class ContentTest(testtools.TestCase):
 
     content = {'mib': 2048, 'areas': [[200, 1]], 'acknowledged': {},
-               'fills': [[0, 2, 'a'], [subject.FRESH, 1, 'b']]}
+               'fills': [[0, 2, 'a'], [disk.FRESH, 1, 'b']]}
 
     def test_what_was_written_and_some_that_was_not(self):
-        only = subject.looked_at(self.content)['only']
-        for mib in (0, 1, subject.FRESH, 200, *subject.LOOKED_AT, 1023, 1024,
+        only = disk.sampled(
+            self.content, disk.SAMPLED)['only']
+        for mib in (0, 1, disk.FRESH, 200, *disk.SAMPLED.looked_at, 1023, 1024,
                     2047):
             self.assertIn(mib, only)
         self.assertNotIn(2048, only)
 
     def test_what_is_at_a_source_that_is_down_is_not_read(self):
-        self.assertEqual([subject.FRESH, 200], subject.looked_at(
-            self.content, local_only=True)['only'])
+        self.assertEqual([disk.FRESH, 200], disk.sampled(
+            self.content, disk.SAMPLED, local_only=True)['only'])
 
     def test_a_file_is_compared(self):
         content = dict(self.content, fills=[[0, 1, 'a']])
         with tempfile.NamedTemporaryFile() as made:
-            made.write(subject.payload.known('a', 0))
+            made.write(payload.known('a', 0))
             made.flush()
-            subject.check_file(made.name, content)
+            disk.check_file(made.name, content)
             made.seek(5)
             made.write(b'x')
             made.flush()
-            self.assertRaises(subject.process.LabError, subject.check_file,
+            self.assertRaises(process.LabError, disk.check_file,
                               made.name, content)
 
 
