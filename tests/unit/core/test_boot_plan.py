@@ -84,7 +84,8 @@ class RestoreTest(testtools.TestCase):
         found.survey.return_value = surveys.Survey(
             survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
             {names.handle(V1): mock.sentinel.device})
-        (_local, problem), = restore.restore(found, mock.MagicMock())
+        (_local, problem), = restore.restore(
+            found, found, found, mock.MagicMock())
         self.assertEqual('', problem)
         found.ensure_handle_on_lv.assert_not_called()
 
@@ -103,7 +104,8 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)))
         found.ensure_handle_on_lv.side_effect = [
             exceptions.CommandFailed(command='c', code=1, stderr='s'), True]
-        outcome = restore.restore(found, mock.MagicMock())
+        outcome = restore.restore(
+            found, found, found, mock.MagicMock())
         self.assertEqual([False, True], [
             not problem for _local, problem in outcome])
 
@@ -115,7 +117,7 @@ class RestoreTest(testtools.TestCase):
             iscsi_initiator.Sessions, instance=True)
         sessions.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
-        (_local, problem), = restore.restore(found, sessions)
+        (_local, problem), = restore.restore(found, found, found, sessions)
         self.assertIn('not known', problem)
         found.ensure_handle_on_lv.assert_not_called()
         found.ensure_clone.assert_not_called()

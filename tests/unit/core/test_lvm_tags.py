@@ -55,7 +55,8 @@ class TableTest(testtools.TestCase):
                     r"'%s'" % each.name, r'\b%s=' % each.name)
             self.assertTrue(any(re.search(each, everything)
                                 for each in used)
-                            or re.search(r'\btags\(%s=' % each.name, own),
+                            or re.search(r'\btags\((%s=|\*\*\{%s:)' % (
+                                each.name, constant), own),
                             each.name)
 
     def test_modules_that_it_names_deal_with_the_tag(self):

@@ -569,7 +569,7 @@ class DeadEndTest(Base):
         lost, = self.moving(1, destination=C)
         self.world.nodes[C].stop(power=True)
         self.world.nodes[C].gone = True
-        self.b.node.decommission._inner.give_up(lost, B + '#p')
+        self.b.make_database().decommission.give_up(lost, B + '#p')
         other, = self.moving(1)
         self.looks()
         self.is_moved(other)

@@ -440,7 +440,7 @@ class LoopsTest(Base):
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(
-            self.service.node, mock.ANY, self.service.started)
+            self.service.node, self.service.started)
         self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 

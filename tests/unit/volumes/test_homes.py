@@ -107,7 +107,7 @@ class HomesTest(attach_case.Base):
         self.attach('deleting')
         lvs = worlds.SimLvm.lvs
         with mock.patch.object(worlds.SimLvm, 'lvs', autospec=True) as told:
-            told.side_effect = [fault, lvs(self.a.node.stack)]
+            told.side_effect = [fault, lvs(self.a.node.lvm)]
             error = self.assertRaises(kind, callers.delete, self.a.node,
                                       self.volume)
         self.assertIn('lvs', str(error))

@@ -221,7 +221,7 @@ class FilesTest(cryptsetup_case.CaseOfFiles):
             keys=types.SimpleNamespace(get=lambda *_which: KEY))
         saved = luks_header.parse(
             header_backups.dump(BACKEND, VOLUME, NAME, 60))
-        with mock.patch.object(headers, 'recorded'):
+        with mock.patch.object(headers, 'record_of'):
             self.assertRaises(
                 encryption_exceptions.WrongKey, operator._opening, node,
                 types.SimpleNamespace(id=VOLUME), NAME, saved)
