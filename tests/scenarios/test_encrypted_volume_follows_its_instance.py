@@ -422,7 +422,7 @@ class ConnectionsTest(Case):
         error = rpc._as_own(oslo_messaging.RemoteError(
             'KeyUnavailable', 'as it was'), 'n2@l')
         self.assertIsInstance(error, encryption_exceptions.KeyUnavailable)
-        self.assertEqual('as it was', str(error))
+        self.assertEqual('On n2@l: as it was', str(error))
 
 
 class DeletedTest(Case):
