@@ -20,13 +20,14 @@ MORE = {
     'core.encryption_exceptions': {'cinder'},  # the base of errors; texts
     'core.events': {'oslo_log', 'threading'},  # the log is where events go
     'core.exceptions': {'cinder'},
-    'core.iscsi': {'ipaddress'},
+    'core.interfaces.records': {'abc'},
+    'core.iscsi': {'cinder', 'ipaddress'},  # credentials as Cinder makes them
     'core.outcomes': {'cinder'},
     'core.rpc': {'inspect'},  # signatures
     'core.version': {'importlib'},
 }
 #: Lines of a module, at most.
-LIMIT = 800
+LIMIT = 820
 
 
 def imports(path):

@@ -144,7 +144,7 @@ class DevicesTest(commands.Case):
 
     def test_it_is_never_too_short(self):
         """Its handle is much longer: tags are in between."""
-        self.assertFalse(devices.activate.is_short(self.survey(), V1))
+        self.assertFalse(devices.is_short(self.survey(), V1))
 
     def test_what_is_left_of_it_is_a_top(self):
         found = self.survey()

@@ -199,10 +199,10 @@ class NewbornTest(uncommitted_case.Case):
         """Cinder has purged its database: nothing says whose it is."""
         volume = self.world.row('a@l', status='creating')
         self.create(volume=volume)
-        gone = mock.Mock(wraps=self.a.node.snapshots)
-        gone.newborn.return_value = None
+        gone = mock.Mock(wraps=self.a.node.volumes)
+        gone.last_known.return_value = None
         with mock.patch.object(uncommitted, 'LOG') as log:
             uncommitted.sweep(dataclasses.replace(
-                self.a.node, snapshots=gone))
+                self.a.node, volumes=gone))
         self.assertEqual([], log.method_calls)
         self.assertIn(volume.name, self.a.lvs)
