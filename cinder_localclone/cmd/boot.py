@@ -34,7 +34,7 @@ class Restore(base.Command):
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (
                 'on its clone' if local.move else
-                'attached remotely' if local.passed else 'local'), problem)
+                'attached remotely' if local.remote else 'local'), problem)
             for local, problem in outcome]
 
 

@@ -74,15 +74,15 @@ class Draining:
         targets = self.targets()
         coming = self._rooms.arriving(self._backend.db.moves.readable())
         planned = []
-        for volume in self._rooms.departing(
+        for volume in self._rooms.to_move_away(
                 self._backend.db, self._host):
             host = self._choose(volume, targets, coming)
             if host:
                 coming[host] = (
-                    coming.get(host, 0) + rows.body_bytes(volume))
+                    coming.get(host, 0) + rows.backing_bytes(volume))
                 planned.append((volume.id, 'departs', 'to %s.' % host))
             else:
-                self.failed[volume.id] = self._no_room()
+                self.failed[volume.id] = self._no_space()
         return planned
 
     def _choose(self, volume, targets, coming):
@@ -90,7 +90,7 @@ class Draining:
             volume, options.geometry(self._backend.conf), targets, self._to,
             coming)
 
-    def _no_room(self):
+    def _no_space(self):
         if self._to:
             return '%s has not enough free space, or is not ready.' % self._to
         return ('no node that is up, enabled and ready has enough free space '
@@ -105,7 +105,7 @@ class Draining:
         while time.monotonic() < deadline:
             self._look_at_nodes()
             under_way = self._under_way()
-            if len(under_way) < self._at_once and self._depart_one(
+            if len(under_way) < self._at_once and self._move_away_one(
                     bars, bool(under_way)):
                 continue
             bars.show(moves.progress(self._backend, over=False,
@@ -136,13 +136,13 @@ class Draining:
                    and not self._is_lost(held.waits_for, self._host)
                    for held in self._holders()) or (
             any(volume.id in self._later for volume in
-                self._rooms.departing(db, self._host)))
+                self._rooms.to_move_away(db, self._host)))
 
     def _holders(self):
         return self._rooms.holders(
-            self._backend.db, self._host, self._doomed()[0])
+            self._backend.db, self._host, self._to_wipe()[0])
 
-    def _doomed(self):
+    def _to_wipe(self):
         """Bytes that the node has yet to overwrite, or why that is unknown.
 
         One that is down is not asked: that would only take time.
@@ -150,22 +150,22 @@ class Draining:
         if self._host in self._down:
             return 0, '%s is down.' % self._host
         answer, problem = self._backend.ask(self._host, 'describe')
-        doomed = answer['doomed'] if answer else None
-        if doomed is None and not problem:  # LVM fails there
+        to_wipe = answer['to_wipe'] if answer else None
+        if to_wipe is None and not problem:  # LVM fails there
             problem = 'its volume service can\'t tell.'
-        return doomed or 0, problem
+        return to_wipe or 0, problem
 
     def _is_lost(self, *hosts):
         """Whether a node is down for so long that nobody waits for it."""
         return any(self._now - self._down.get(host, self._now) >= DOWN
                    for host in hosts)
 
-    def _depart_one(self, bars, others):
+    def _move_away_one(self, bars, others):
         """Have the next volume depart; whether anything was tried.
 
         :param others: whether copies are under way, which make room
         """
-        todo = [volume for volume in self._rooms.departing(
+        todo = [volume for volume in self._rooms.to_move_away(
             self._backend.db, self._host)
             if volume.id not in self.failed
             and self._later.get(volume.id, 0) <= self._now]
@@ -179,19 +179,19 @@ class Draining:
                 host: target for host, target in targets.items()
                 if host not in tried}, coming)
             if host:
-                self._depart(bars, volume.id, host)
+                self._move_away(bars, volume.id, host)
                 return True
             if tried:
                 self._postpone(volume.id)
             elif not others:
                 self.failed[volume.id] = self._reasons.get(
-                    volume.id, self._no_room())
+                    volume.id, self._no_space())
         return False
 
-    def _depart(self, bars, volume_id, host):
+    def _move_away(self, bars, volume_id, host):
         self._later.pop(volume_id, None)
         _answer, problem = self._backend.ask(
-            self._host, 'depart', volume_id, host)
+            self._host, 'move_away', volume_id, host)
         if problem:
             self._reasons[volume_id] = problem
             self._tried.setdefault(volume_id, set()).add(host)
@@ -210,12 +210,12 @@ class Draining:
         """What holds the node back now."""
         rooms, db = self._rooms, self._backend.db
         self._look_at_nodes()
-        doomed, unknown = self._doomed()
+        to_wipe, unknown = self._to_wipe()
         found = [(held.volume_id, held.what, self._why_held(held))
-                 for held in rooms.holders(db, self._host, doomed)] + [
+                 for held in rooms.holders(db, self._host, to_wipe)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not departed', self._why_not(volume.id))
-            for volume in rooms.departing(db, self._host)]
+            for volume in rooms.to_move_away(db, self._host)]
         if unknown and not found:
             found.append(('', 'not known', 'whether there is anything left to '
                           'overwrite: ' + unknown))

@@ -58,14 +58,14 @@ def at_home(db: records.Database, host: str) -> list[objects.Volume]:
                   key=lambda volume: (volume.size, volume.id))
 
 
-def departing(db: records.Database, host: str) -> list[objects.Volume]:
+def to_move_away(db: records.Database, host: str) -> list[objects.Volume]:
     """Those that can depart now."""
     moves = _under_way(db, host)
     return [volume for volume in at_home(db, host)
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(db: records.Database, host: str, doomed: int
+def holders(db: records.Database, host: str, to_wipe: int
             ) -> Iterator[Held]:
     """All that holds a node back, but what can depart now.
 
@@ -82,11 +82,11 @@ def holders(db: records.Database, host: str, doomed: int
             db.decommission.snapshots_on(host).items()):
         yield Held(volume_id, 'snapshot', 'its snapshot %s is on this node. '
                    'Delete the snapshot, or keep the node.' % snapshot_id)
-    if doomed:
+    if to_wipe:
         yield Held('', OVERWRITTEN, '%.1f GiB of volumes that have left the '
                    'node have still to be overwritten. If this does not end, '
                    'run "cinder-localclone doctor" on the node.' % (
-                       doomed / 2**30))
+                       to_wipe / 2**30))
 
 
 def _under_way(db: records.Database, host: str
@@ -145,7 +145,7 @@ def choose(volume: objects.Volume, geometry: state.Geometry,
     :param arriving: bytes that are, or may be, still to be written, by host
     :returns: the host, or '' if none has room
     """
-    size = rows.body_bytes(volume)
+    size = rows.backing_bytes(volume)
     left = {}
     for target in targets.values():
         room = target.room

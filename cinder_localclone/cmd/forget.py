@@ -74,7 +74,7 @@ class Forget(base.Command):
         """The rows of the table."""
         backend, host = self.app.backend(), parsed_args.node
         steps = plan(
-            backend.db, host, self._heir(backend, host),
+            backend.db, host, self._new_home(backend, host),
             lambda move: _copied(backend, move))
         if not steps and host not in backend.nodes():
             raise errors.CommandError(
@@ -107,7 +107,7 @@ class Forget(base.Command):
         return step.then
 
     @staticmethod
-    def _heir(backend, host):
+    def _new_home(backend, host):
         """This node, with its pool: it gets the volumes that are lost."""
         if backend.db.services.by_host().get(host):
             raise errors.CommandError(
@@ -132,7 +132,7 @@ class Forget(base.Command):
         return answer['host']
 
 
-def plan(db: records.Database, host: str, heir: str,
+def plan(db: records.Database, host: str, new_home: str,
          copied: Callable[[state.Move], float | None]) -> list[Step]:
     """The steps, in their order; none if nothing names the node.
 
@@ -151,7 +151,7 @@ def plan(db: records.Database, host: str, heir: str,
             continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
-            steps.append(_of_volume(db, volume, move, heir))
+            steps.append(_of_volume(db, volume, move, new_home))
     return steps + list(_of_snapshots(db, host))
 
 
@@ -210,7 +210,7 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
 
 def _of_volume(db: records.Database,
                volume: objects.Volume, move: state.Move | None,
-               heir: str) -> Step:
+               new_home: str) -> Step:
     lost = 'the whole volume'
     if move and move.committed:
         lost = ('writes since its move began; the LV %s on %s is '
@@ -218,8 +218,8 @@ def _of_volume(db: records.Database,
     return Step(
         volume.id, 'home of the volume (%s)' % volume.status, lost,
         'in status "error", to be deleted from %s' %
-        names.service_host(heir),
-        lambda: db.decommission.give_up(volume, heir))
+        names.service_host(new_home),
+        lambda: db.decommission.give_up(volume, new_home))
 
 
 def _of_snapshots(db: records.Database, host: str) -> Iterator[Step]:

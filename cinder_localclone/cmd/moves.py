@@ -75,8 +75,8 @@ def _row(ask, move, obstacles: Callable[[str], str]):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
-    elif inspection.place(answer):
-        row['Remark'] = copies.position_in_words(inspection.place(answer))
+    elif inspection.position(answer):
+        row['Remark'] = copies.position_in_words(inspection.position(answer))
     elif seen and seen['pause']:
         row['Remark'] = 'copying fails; see the log of the destination'
     return row

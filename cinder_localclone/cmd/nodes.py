@@ -30,7 +30,7 @@ class Nodes(base.Command):
         volumes = db.inventory.all_volumes(backend.name)
         moves, _unreadable = db.inventory.all_moves(backend.name)
         entries = db.queue.copies(backend.host)
-        turns = copies.turns(entries, options.limits(backend.conf), {
+        positions = copies.positions(entries, options.limits(backend.conf), {
             host for each in entries for host in each.ends
             if not alive.get(host)}).values()
         rows, fields = [], []
@@ -39,9 +39,9 @@ class Nodes(base.Command):
                    if names.service_host(row.host) == host]
             free, remark, ready = self._ask(backend, host, up)
             service = db.inventory.service(host)
-            into = [each for each in turns
+            into = [each for each in positions
                     if each.entry.destination == host]
-            out_of = [each for each in turns if each.entry.source == host]
+            out_of = [each for each in positions if each.entry.source == host]
             told = sum(sources.told_by(each.move) == host for each in moves)
             if service and service.disabled:
                 remark = '; '.join(filter(None, (

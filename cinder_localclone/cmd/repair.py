@@ -44,11 +44,11 @@ class Repair(base.Command):
         rows, clean = [], True
         for volume_id in [one] if one else self._all(backend, alive):
             volume, move = backend.volume(volume_id)
-            remains = backend.db.moves.pending_cleanups(volume_id)
-            for host in backends.hosts_of(volume, move, remains):
+            pending = backend.db.moves.pending_cleanups(volume_id)
+            for host in backends.hosts_of(volume, move, pending):
                 if one or alive.get(host):
                     said, complete = self._on_node(
-                        backend, host, volume_id, volume, move, remains,
+                        backend, host, volume_id, volume, move, pending,
                         dry_run)
                 else:
                     said, complete = ['not asked: its service is down'], False
@@ -84,7 +84,7 @@ class Repair(base.Command):
         return sorted(volumes)
 
     @staticmethod
-    def _on_node(backend, host, volume_id, volume, move, remains, dry_run):
+    def _on_node(backend, host, volume_id, volume, move, pending, dry_run):
         """What was done, or differs, on one node; whether that is all."""
         answer, problem = backend.ask(
             host, 'inspect' if dry_run else 'repair', volume_id)
@@ -95,7 +95,7 @@ class Repair(base.Command):
                 text.startswith(inspection.IN_THE_WAY) for text in answer)
         wrong = inspection.differences(
             answer, move, backends.home_of(volume), backends.lv_of(volume),
-            remains)
+            pending)
         return ['differs: ' + each for each in wrong], not wrong
 
 

@@ -25,16 +25,16 @@ class Show(base.VolumeCommand):
         """The rows of the table."""
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
-        remains = backend.db.moves.pending_cleanups(parsed_args.volume)
+        pending = backend.db.moves.pending_cleanups(parsed_args.volume)
         snapshots = backend.db.snapshots.snapshots_of(parsed_args.volume)
         said = [('record', *each)
-                for each in _records(volume, move, remains, snapshots)]
+                for each in _records(volume, move, pending, snapshots)]
         clean = True
         for host in backend.nodes():
             answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
             wrong = [problem] if answer is None else inspection.differences(
                 answer, move, backends.home_of(volume),
-                backends.lv_of(volume), remains, snapshots)
+                backends.lv_of(volume), pending, snapshots)
             said += [(host, *each) for each in _on_node(answer)]
             said += [(host, 'DIFFERENCE', each, None) for each in wrong]
             clean = clean and not wrong
@@ -44,7 +44,7 @@ class Show(base.VolumeCommand):
             [row[3] for row in said], parsed_args.formatter == 'json')
 
 
-def _records(volume, move, remains, snapshots) -> Said:
+def _records(volume, move, pending, snapshots) -> Said:
     if volume is not None:
         yield 'status', volume.status, None
         yield 'home', volume.host, None
@@ -65,12 +65,12 @@ def _records(volume, move, remains, snapshots) -> Said:
                 ('from', move.source, move.source_lv),
                 ('to', move.destination, move.destination_lv)):
             yield what, '%s, LV %s' % (host, lv), {'host': host, 'lv': lv}
-        yield 'shadow', move.shadow_id, None
+        yield 'record', move.move_id, None
     for each in snapshots:
         yield 'snapshot', '%s: %s, on %s' % (
             each.id, each.status, each.node or 'no node'), {
                 'id': each.id, 'status': each.status, 'node': each.node}
-    for each in remains:
+    for each in pending:
         yield each.display_phase, 'cleaning up on %s, LV %s' % (
             each.cleanup_node, each.cleanup_lv), {
                 'host': each.cleanup_node, 'lv': each.cleanup_lv}
@@ -85,18 +85,18 @@ def _on_node(answer) -> Said:
     if answer and answer['handle']:
         yield 'handle', 'on %s%s, open count %d' % (
             ', '.join(answer['handle']['on']),
-            ', attached remotely' if answer['passed'] else '',
+            ', attached remotely' if answer['remote'] else '',
             answer['handle']['opened']), answer['handle']
-    for top in answer['tops'] if answer else ():
+    for top in answer['upper_devices'] if answer else ():
         yield ('guard' if names.volume_of_guard(top['name']) else
                'decrypted'), '%s, open count %d' % (
             top['name'], top['opened']), top
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
             '%(mode)s' % answer['clone'], answer['clone']
-    if answer and inspection.place(answer):
+    if answer and inspection.position(answer):
         yield 'copy', copies.position_in_words(
-            inspection.place(answer)), answer['progress']
+            inspection.position(answer)), answer['progress']
     if answer and answer['session']:
         yield 'source disk', answer['session'], None
     if answer and answer['source']:
@@ -104,5 +104,5 @@ def _on_node(answer) -> Said:
             answer['source']['opened'], 'exported to its destination'
             if answer['source']['exported'] else 'not exported'), (
                 answer['source'])
-    if answer and answer['served']:
+    if answer and answer['exported']:
         yield 'exported', 'to hosts without the backend', None

@@ -47,7 +47,7 @@ class Connection:
     iqn: str
     portal: str
     properties: Mapping[str, Any] = dataclasses.field(repr=False)
-    passes: bool = False
+    is_remote: bool = False
 
 
 def connections(volume: objects.Volume) -> Iterator[Connection]:
@@ -69,7 +69,7 @@ def connection_of(attachment: Any) -> Connection | None:
         properties, properties.get('driver_volume_type') == 'local')
 
 
-def passed_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
+def remote_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
               ) -> Connection | None:
     """How an attachment's volume is passed through to a node, if it is.
 
@@ -77,7 +77,7 @@ def passed_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
     """
     connection = connection_of(attachment)
     return connection if (
-        connection and connection.passes
+        connection and connection.is_remote
         and is_at(attachment.connector, host)) else None
 
 
@@ -87,22 +87,23 @@ def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:
             if not key.startswith(('target_', 'auth_'))}
 
 
-def serves(volume: objects.Volume, move: state.Move | None, host: str) -> bool:
+def is_exported(volume: objects.Volume, move: state.Move | None,
+                host: str) -> bool:
     """Whether a node may serve a volume to another host.
 
     Its home does. During a live migration the source does as well: the
     guest is still where that serves it. So it does if the volume follows its
     instance, for as long as the handle there is not on the clone.
     """
-    if move and _both_serve(move):
+    if move and _both_export(move):
         return host in (move.source, move.destination)
     return rows.is_home(volume, host)
 
 
-def _both_serve(move: state.Move) -> bool:
+def _both_export(move: state.Move) -> bool:
     return move.committed and (
         move.phase is Phase.STARTING
-        or move.follows and move.phase is Phase.MIGRATING)
+        or move.is_deferred and move.phase is Phase.MIGRATING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Node:
     def is_meant(self, connection: Connection) -> bool:
         """Return whether a connection is with this node."""
         return self.has_portal(connection.portal) or (
-            iscsi.is_passed_from(connection.iqn, self.host))
+            iscsi.is_attached_from(connection.iqn, self.host))
 
 
 def wanted(volume: objects.Volume, move: state.Move | None, node: Node
@@ -128,7 +129,7 @@ def wanted(volume: objects.Volume, move: state.Move | None, node: Node
 
     :param move: the volume's move, if one is under way
     """
-    if not serves(volume, move, node.host):
+    if not is_exported(volume, move, node.host):
         return []
     return [each for each in connections(volume) if node.is_meant(each)]
 
@@ -145,7 +146,7 @@ def lost(volume: objects.Volume, move: state.Move | None, node: Node
 
 
 def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
-            served: set[str]) -> set[str]:
+            exported: set[str]) -> set[str]:
     """What a node serves though no attachment names it.
 
     Where its home alone serves it a portal does not count: the node's address
@@ -155,12 +156,13 @@ def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
 
     :param served: iSCSI names of the volume's remote exports on the node
     """
-    both = move is not None and _both_serve(move)
+    both = move is not None and _both_export(move)
     alone = rows.is_home(volume, node.host) and not both
-    left = bool(move and both and move.follows and node.host == move.source)
+    left = bool(move and both and move.is_deferred and node.host
+                == move.source)
     named = (connections(volume) if alone or left
              else wanted(volume, move, node))
-    return served - {each.iqn for each in named}
+    return exported - {each.iqn for each in named}
 
 
 def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:

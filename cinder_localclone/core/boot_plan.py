@@ -19,7 +19,7 @@ from cinder_localclone.core import state
 
 #: Why an LV is not given out that no guest has: it may be what a revert has
 #: replaced. Nobody waits for it.
-NEWBORN = 'uncommitted: Cinder has not taken it yet'
+UNCOMMITTED = 'uncommitted: Cinder has not taken it yet'
 #: UUIDs of headers and references of secrets, by volume id.
 Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
 
@@ -42,7 +42,7 @@ class Local:
     size: int
     move: state.Move | None = None
     reason: str = ''
-    passed: str = ''
+    remote: str = ''
     header: int = 0
 
 
@@ -56,11 +56,11 @@ def plan(present: survey.Survey) -> list[Local]:
     volumes = []
     for lv in sorted(present.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
-        if (not volume_id or names.shadow_of_metadata(lv.name)
-                or names.is_doomed(lv.name) or names.AWAY in lv.tags
+        if (not volume_id or names.move_of_metadata(lv.name)
+                or names.is_to_wipe(lv.name) or names.AWAY in lv.tags
                 # What moves here is none of a create that has failed.
-                or names.NEWBORN in lv.tags and volume_id in arriving
-                or _is_preparing_to_follow(present, lv)):
+                or names.UNCOMMITTED in lv.tags and volume_id in arriving
+                or _is_deferred_move_prepared(present, lv)):
             continue
         local = _local(volume_id, lv)
         # One whose volume has a metadata LV is never given out by itself.
@@ -74,7 +74,7 @@ def plan(present: survey.Survey) -> list[Local]:
 def _local(volume_id: str, lv: lvm_reports.LogicalVolume) -> Local:
     """What the tags of an LV say of its volume."""
     try:
-        size, reason = lv.body, _reason(lv)
+        size, reason = lv.backing, _reason(lv)
     except exceptions.UnreadableTag as exc:
         size, reason = 0, str(exc)
     if not names.is_id(volume_id):
@@ -83,17 +83,17 @@ def _local(volume_id: str, lv: lvm_reports.LogicalVolume) -> Local:
                  header=names.guarded(lv.tags))
 
 
-def _is_preparing_to_follow(present: survey.Survey,
-                            lv: lvm_reports.LogicalVolume) -> bool:
+def _is_deferred_move_prepared(present: survey.Survey,
+                               lv: lvm_reports.LogicalVolume) -> bool:
     """Whether a volume would follow to an LV, but is at its source yet."""
     metadata = present.move_into(lv.name)
-    return metadata is not None and names.FOLLOWS in metadata.tags
+    return metadata is not None and names.DEFERRED in metadata.tags
 
 
 def _reason(lv: lvm_reports.LogicalVolume) -> str:
     """Why an LV of a volume is never given out at boot; '' if it may be."""
-    if names.NEWBORN in lv.tags:
-        return NEWBORN
+    if names.UNCOMMITTED in lv.tags:
+        return UNCOMMITTED
     return '' if lv.shown else 'it was not created completely'
 
 
@@ -102,21 +102,21 @@ def _arriving(present: survey.Survey
     """Shadow id and metadata LV of moves to here, by shadow and volume id."""
     arriving: dict[str, tuple[str, lvm_reports.LogicalVolume]] = {}
     for lv in present.lvs.values():
-        shadow_id = names.shadow_of_metadata(lv.name)
+        move_id = names.move_of_metadata(lv.name)
         # Alone, it was created after its move had been given up.
-        if (shadow_id and names.FOLLOWS not in lv.tags
-                and present.destination_lvs(shadow_id)):
-            arriving[shadow_id] = (shadow_id, lv)
-            arriving[names.facts(lv.tags).get('volume', '')] = (shadow_id, lv)
+        if (move_id and names.DEFERRED not in lv.tags
+                and present.destination_lvs(move_id)):
+            arriving[move_id] = (move_id, lv)
+            arriving[names.facts(lv.tags).get('volume', '')] = (move_id, lv)
     return arriving
 
 
-def _of_move(local: Local, shadow_id: str,
+def _of_move(local: Local, move_id: str,
              metadata: lvm_reports.LogicalVolume) -> Local:
     if local.reason:
         return local
     # A destination LV is named after the shadow (see records.py).
-    if shadow_id not in local.lv:
+    if move_id not in local.lv:
         return dataclasses.replace(
             local, reason='its move was not prepared completely')
     facts = names.facts(metadata.tags)
@@ -130,7 +130,7 @@ def _of_move(local: Local, shadow_id: str,
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
     return dataclasses.replace(local, move=state.Move(
-        volume_id=local.volume_id, shadow_id=shadow_id,
+        volume_id=local.volume_id, move_id=move_id,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
         committed=True, source='', destination='', source_lv='',
         destination_lv=local.lv, size_gib=size_gib,
@@ -146,7 +146,7 @@ def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
 
 
 def encrypted(present: survey.Survey,
-              passed: Known = types.MappingProxyType({})) -> list[Local]:
+              remote: Known = types.MappingProxyType({})) -> list[Local]:
     """The volumes that were open when the node went down. Pure.
 
     :param passed: those that were passed through here, and encrypted
@@ -154,8 +154,8 @@ def encrypted(present: survey.Survey,
     here = [local for local in plan(present)
             if local.lv and names.OPENED in present.lvs[local.lv].tags]
     own = {local.volume_id for local in here}
-    return here + [Local(volume_id, '', 0, passed='yes')
-                   for volume_id in sorted(passed) if volume_id not in own]
+    return here + [Local(volume_id, '', 0, remote='yes')
+                   for volume_id in sorted(remote) if volume_id not in own]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,4 +171,4 @@ class Outcome:
     lv: str
     state: str
     problem: str = ''
-    passing: bool = False
+    transient: bool = False

@@ -124,7 +124,7 @@ class Entry:
         its instance
     """
 
-    shadow_id: str
+    move_id: str
     volume_id: str
     source: str
     destination: str
@@ -153,32 +153,32 @@ class Limits:
     out_of: int = 2
 
 
-def position_in_words(place: int) -> str:
+def position_in_words(position: int) -> str:
     """What an operator reads of a copy that waits."""
-    suffix = 'th' if place % 100 in (11, 12, 13) else {
-        1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')
-    return 'waiting for its turn (%d%s)' % (place, suffix)
+    suffix = 'th' if position % 100 in (11, 12, 13) else {
+        1: 'st', 2: 'nd', 3: 'rd'}.get(position % 10, 'th')
+    return 'waiting for its turn (%d%s)' % (position, suffix)
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
+class Position:
     """Where a copy is in the queue.
 
-    :param place: 0 if it runs; else its place among those that wait for the
+    :param number: 0 if it runs; else its number among those that wait for the
         same nodes
     """
 
     entry: Entry
-    place: int
+    number: int
 
     @property
     def runs(self) -> bool:
         """Whether it is its turn."""
-        return not self.place
+        return not self.number
 
 
-def turns(entries: Iterable[Entry], limits: Limits,
-          dead: Collection[str]) -> dict[str, Turn]:
+def positions(entries: Iterable[Entry], limits: Limits,
+              dead: Collection[str]) -> dict[str, Position]:
     """The turns of all copies of a backend, by their shadows' ids.
 
     The first one that the limits leave room for runs, then the next. One that
@@ -191,16 +191,16 @@ def turns(entries: Iterable[Entry], limits: Limits,
     """
     into, out_of = collections.Counter[str](), collections.Counter[str]()
     waiting: list[Entry] = []
-    found: dict[str, Turn] = {}
+    found: dict[str, Position] = {}
     for entry in sorted(entries, key=lambda each: _order(each, dead)):
-        if (_has_room(into[entry.destination], limits.into)
-                and _has_room(out_of[entry.source], limits.out_of)):
+        if (_has_slot(into[entry.destination], limits.into)
+                and _has_slot(out_of[entry.source], limits.out_of)):
             into[entry.destination] += 1
             out_of[entry.source] += 1
-            found[entry.shadow_id] = Turn(entry, 0)
+            found[entry.move_id] = Position(entry, 0)
         else:
             waiting.append(entry)
-            found[entry.shadow_id] = Turn(entry, sum(
+            found[entry.move_id] = Position(entry, sum(
                 bool(each.ends & entry.ends) for each in waiting))
     return found
 
@@ -208,10 +208,10 @@ def turns(entries: Iterable[Entry], limits: Limits,
 def _order(entry: Entry, dead: Collection[str]) -> tuple[object, ...]:
     return (any(host in dead for host in entry.ends), entry.stalled,
             not entry.awaited, not entry.attached, entry.began,
-            entry.shadow_id)
+            entry.move_id)
 
 
-def _has_room(count: int, limit: int) -> bool:
+def _has_slot(count: int, limit: int) -> bool:
     return limit <= 0 or count < limit
 
 
@@ -224,7 +224,8 @@ class Progress:
     :param seconds_left: None while there is no rate
     :param pause: seconds for which it is not tried again; see
         :class:`.moves.hydration.Brake`
-    :param place: that of one which waits for its turn; see :func:`turns`
+    :param position: that of one which waits for its turn; see
+        :func:`positions`
     :param pace: how fast it may go at this moment, a
         :class:`Speed`; '' if it may not
     """
@@ -233,13 +234,13 @@ class Progress:
     rate: float | None
     seconds_left: float | None
     pause: float = 0
-    place: int = 0
+    position: int = 0
     pace: str = ''
 
     def __str__(self) -> str:
-        if self.place:
+        if self.position:
             return '%.1f %%, %s' % (
-                self.percent, position_in_words(self.place))
+                self.percent, position_in_words(self.position))
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)

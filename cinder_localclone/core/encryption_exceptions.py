@@ -178,7 +178,7 @@ class NotBlank(exceptions.LocalCloneError):
 
     problem = _('%(path)s is not blank, so it was not formatted: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
-    user_message = exceptions.BirthFailed.user_message
+    user_message = exceptions.NotCreated.user_message
 
 
 class LastKey(exceptions.LocalCloneError):
@@ -309,7 +309,7 @@ class OtherKeys(exceptions.LocalCloneError):
                'add recovery keys again afterwards.')
 
 
-class NoRoomToReencrypt(exceptions.LocalCloneError):
+class NoSpaceToReencrypt(exceptions.LocalCloneError):
     """A thin volume that would become full, in a pool that has no room."""
 
     problem = _('Volume %(volume)s can\'t be re-encrypted on %(host)s: a '

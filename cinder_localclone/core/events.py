@@ -63,19 +63,19 @@ def _error(number: int, name: str, text: str) -> Event:
 MOVE_BEGUN = _info(
     101, 'move_begun', 'The move of volume %(volume)s from %(source)s to '
     '%(destination)s begins (asked for by: %(asked_by)s; move record '
-    '%(shadow)s).')
+    '%(record)s).')
 MOVE_COMMITTED = _info(
     102, 'move_committed', 'The home of volume %(volume)s is %(destination)s '
     'now; its data is to be copied from %(source)s (asked for by: '
-    '%(asked_by)s; move record %(shadow)s).')
+    '%(asked_by)s; move record %(record)s).')
 MOVE_COMPLETED = _info(
     103, 'move_completed', 'Volume %(volume)s is fully copied to '
     '%(destination)s; the source on %(source)s can be removed (asked for by: '
-    '%(asked_by)s; move record %(shadow)s).')
+    '%(asked_by)s; move record %(record)s).')
 MOVE_ROLLED_BACK = _warning(
     104, 'move_rolled_back', 'The move of volume %(volume)s from %(source)s '
     'to %(destination)s is rolled back: the volume stays on the source (asked '
-    'for by: %(asked_by)s; move record %(shadow)s).')
+    'for by: %(asked_by)s; move record %(record)s).')
 SOURCE_REMOVED = _info(
     105, 'source_removed', 'A move of volume %(volume)s from this node has '
     'ended: the source on this node was removed.')
@@ -95,10 +95,12 @@ LIVE_GIVEN_UP = _info(
 SOURCE_LEFT = _info(
     110, 'source_detached', 'Volume %(volume)s is not attached to this node '
     'any more: %(host)s may copy it.')
-FOLLOWS = _info(
-    111, 'follows', 'Volume %(volume)s follows its instance to %(host)s.')
-NOT_FOLLOWED = _warning(
-    112, 'not_followed', 'Volume %(volume)s could not follow its instance to '
+DEFERRED_MOVE_BEGUN = _info(
+    111, 'deferred_move_begun',
+    'Volume %(volume)s follows its instance to %(host)s.')
+DEFERRED_MOVE_FAILED = _warning(
+    112, 'deferred_move_failed',
+    'Volume %(volume)s could not follow its instance to '
     '%(host)s. The instance uses the volume over the network meanwhile; the '
     'next try is in %(seconds)d s: %(error)s')
 

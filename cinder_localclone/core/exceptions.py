@@ -143,7 +143,7 @@ class NotMovable(LocalCloneError):
         'The volume cannot be moved to that host in its present state.'))
 
 
-class FollowsInstance(NotMovable):
+class IsDeferred(NotMovable):
     """A volume that is attached goes where its instance goes."""
 
     problem = _('Volume %(volume)s cannot be moved to %(host)s: it is '
@@ -228,7 +228,7 @@ class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
     outcome = Outcome.NOT_COMPLETED
 
 
-class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
+class NotCreated(LocalCloneError, exception.MetadataUpdateFailure):
     """No volume was made of an image. Cinder is to try no other node."""
 
     user_message = outcomes.CREATE_FAILED
@@ -724,7 +724,7 @@ class AlreadyThere(LocalCloneError,
                 'on %(host)s and may contain data of another user.')
     outcome = Outcome.UNCHANGED
     remedy = _('Create another volume.')
-    user_message = BirthFailed.user_message
+    user_message = NotCreated.user_message
 
 
 class SourceWritten(LocalCloneError):

@@ -91,7 +91,8 @@ def _at_destination(move: state.Move) -> Expected:
 
 def _at_source(move: state.Move) -> Expected:
     handle = {On.LV} if move.keeps_handle else {On.NOTHING, On.REMOTE}
-    if move.follows:  # the instance uses it from here until its handle swaps
+    # The instance uses the LV from here until its handle swaps.
+    if move.is_deferred:
         handle.add(On.LV)
     return Expected(frozenset(handle), move.source_lv,
                     exported=move if move.committed else None)

@@ -8,31 +8,31 @@ import re
 from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 
-_PASSED, _KEEPS = lvm_tags.PASSED.text, lvm_tags.KEEPS.text
+_REMOTE, _KEEPS = lvm_tags.REMOTE.text, lvm_tags.KEEPS.text
 _SEALED = '.cred'
 #: What the value of a tag may have.
 _VALUE = re.compile(r'[A-Za-z0-9_+.\-/=!:#&]+')
 
 
-def passed(volume_id: str, luks: str, key: str) -> str:
+def remote(volume_id: str, luks: str, key: str) -> str:
     """The tag of a volume group for a volume that is passed through.
 
     :param luks: the UUID in its header
     :param key: reference of its secret
     """
-    return '%s%s=%s:%s' % (_PASSED, volume_id, luks, key)
+    return '%s%s=%s:%s' % (_REMOTE, volume_id, luks, key)
 
 
-def known_of_passed(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
+def known_of_remote(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
     """What the tags of a volume group say of what is passed through.
 
     :returns: UUIDs of headers and references of secrets, by volume id
     """
     found = {}
     for tag in tags:
-        volume_id, _equals, known = tag.removeprefix(_PASSED).partition('=')
+        volume_id, _equals, known = tag.removeprefix(_REMOTE).partition('=')
         luks, _colon, key = known.partition(':')
-        if tag.startswith(_PASSED) and names.is_id(volume_id):
+        if tag.startswith(_REMOTE) and names.is_id(volume_id):
             found[volume_id] = luks, key
     return found
 

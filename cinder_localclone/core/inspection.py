@@ -41,7 +41,7 @@ class Handle(TypedDict):
     on: list[str]
 
 
-class Top(TypedDict):
+class UpperDevice(TypedDict):
     """What is above a handle: a guard, or what decrypts the volume."""
 
     name: str
@@ -83,10 +83,10 @@ class Report(TypedDict):
     clone: dict[str, Any] | None
     session: str | None
     progress: dict[str, Any] | None
-    served: bool
-    passed: bool
+    exported: bool
+    remote: bool
     source: Source | None
-    tops: list[Top]
+    upper_devices: list[UpperDevice]
     header_backup: bool
 
 
@@ -98,22 +98,22 @@ def handle(present: survey.Survey, volume_id: str) -> Handle | None:
     below = {lv.number: 'LV ' + lv.name for lv in present.lvs.values()}
     below.update({other.number: 'clone ' + other.name
                   for other in present.devices.values()
-                  if names.shadow_of_clone(other.name)})
+                  if names.move_of_clone(other.name)})
     return {'number': device.number, 'opened': device.opened,
             'suspended': device.suspended,
             'on': [below.get(number, number) for number in device.uses()]}
 
 
-def lvs_of_remains(move: state.Move, host: str) -> set[str]:
+def lvs_of_pending_cleanups(move: state.Move, host: str) -> set[str]:
     """What a node has to remove, now that a move is over."""
     if move.cleanup_node != host:
         return set()
-    return {move.cleanup_lv, names.metadata_lv(move.shadow_id)}
+    return {move.cleanup_lv, names.metadata_lv(move.move_id)}
 
 
 def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None,
-                remains: Sequence[state.Move] = (),
+                pending: Sequence[state.Move] = (),
                 snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
@@ -124,7 +124,7 @@ def differences(report: Report, move: state.Move | None,
     :param snapshots: the volume's snapshots, wherever they are
     """
     return [*_suspended(report), *_by_role(report, move, home, lv),
-            *_not_removed(report, remains),
+            *_not_removed(report, pending),
             *_missing_snapshots(report, snapshots)]
 
 
@@ -137,10 +137,10 @@ def _missing_snapshots(report: Report, snapshots: Sequence[rows.Snapshot]
             yield 'the LV of snapshot %s is missing' % each.id
 
 
-def _not_removed(report: Report, remains: Sequence[state.Move]
+def _not_removed(report: Report, pending: Sequence[state.Move]
                  ) -> Iterator[str]:
-    for move in remains:
-        left = lvs_of_remains(move, report['host']) & lv_names(report)
+    for move in pending:
+        left = lvs_of_pending_cleanups(move, report['host']) & lv_names(report)
         if left:
             yield 'an ended move has left: ' + (
                 ', '.join(sorted(left)))
@@ -166,7 +166,7 @@ def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
     on, elsewhere = _maps_to(report, wanted), On.NOTHING in wanted.handle
     if elsewhere and on is On.LV:
         # Of a deferred move: as long as the instance uses it from here.
-        if On.LV not in wanted.handle or not report['served']:
+        if On.LV not in wanted.handle or not report['exported']:
             yield ('the handle is still on the LV, although the home of the '
                    'volume is another node')
     elif on in wanted.handle:
@@ -178,7 +178,7 @@ def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
                'this node')
     else:
         yield 'the handle is on %s, not on the %s' % (
-            _body(report)[0], 'clone' if wanted.is_on_clone else 'LV')
+            _backing(report)[0], 'clone' if wanted.is_on_clone else 'LV')
 
 
 def _maps_to(report: Report, wanted: Expected) -> On | None:
@@ -187,15 +187,15 @@ def _maps_to(report: Report, wanted: Expected) -> On | None:
     As :func:`.expected.maps_to`, but a suspended handle has a line of its
     own.
     """
-    on = _body(report)
+    on = _backing(report)
     if not report['handle']:
         return On.NOTHING
     if on == ['LV ' + wanted.lv]:
         return On.LV
     if wanted.clone and on[:1] == [
-            'clone ' + names.clone(wanted.clone.shadow_id)]:
+            'clone ' + names.clone(wanted.clone.move_id)]:
         return On.CLONE
-    return On.REMOTE if report['passed'] else None
+    return On.REMOTE if report['remote'] else None
 
 
 def _suspended(report: Report) -> Iterator[str]:
@@ -209,13 +209,13 @@ def _clone_differs(report: Report, wanted: Expected) -> Iterator[str]:
         yield 'the clone is missing'
     elif clone['mode'] != 'rw':
         yield 'the clone is in mode ' + clone['mode']
-    elif clone['enabled'] != (wanted.hydrates and not place(report)):
+    elif clone['enabled'] != (wanted.hydrates and not position(report)):
         yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
 
 
-def place(report: Report) -> int:
+def position(report: Report) -> int:
     """That of a copy in the queue; 0: it runs, or there is none."""
-    return int(report['progress']['place']) if report['progress'] else 0
+    return int(report['progress']['position']) if report['progress'] else 0
 
 
 def _incomplete_below_clone(report: Report,
@@ -223,13 +223,13 @@ def _incomplete_below_clone(report: Report,
     if not report['session']:
         yield 'there is no session with the source'
     lvs = lv_names(report)
-    if names.metadata_lv(move.shadow_id) not in lvs:
+    if names.metadata_lv(move.move_id) not in lvs:
         yield 'the metadata LV is missing'
     if move.destination_lv not in lvs:
         yield _MISSING % move.destination_lv
 
 
-def _body(report: Report) -> list[str]:
+def _backing(report: Report) -> list[str]:
     """What the handle maps to."""
     return report['handle'] and report['handle']['on'] or ['nothing']
 
@@ -254,7 +254,7 @@ class Record:
     volumes: Iterable[typing.Any] = ()
     moves: Iterable[state.Move] = ()
     snapshots: Iterable[rows.Snapshot] = ()
-    places: Mapping[str, int] = dataclasses.field(
+    positions: Mapping[str, int] = dataclasses.field(
         default_factory=lambda: types.MappingProxyType({}))
 
 
@@ -298,16 +298,16 @@ def _report(record: Record, present: survey.Survey,
             clones: Mapping[str, dm_tables.CloneStatus],
             lvs: list[Lv], volume_id: str,
             move: state.Move | None) -> Report:
-    clone = clones.get(move.shadow_id) if move else None
-    place = record.places.get(move.shadow_id, 0) if move else 0
+    clone = clones.get(move.move_id) if move else None
+    position = record.positions.get(move.move_id, 0) if move else 0
     return {
         'host': record.host,
         'handle': handle(present, volume_id),
         'lvs': lvs, 'clone': dataclasses.asdict(clone) if clone else None,
-        'progress': {'place': place} if place else None,
-        'passed': present.is_handle_foreign(volume_id), 'tops': [],
+        'progress': {'position': position} if position else None,
+        'remote': present.is_handle_foreign(volume_id), 'upper_devices': [],
         # Not looked at.
-        'session': 'unknown', 'served': True, 'header_backup': False,
+        'session': 'unknown', 'exported': True, 'header_backup': False,
         'source': {'opened': 0, 'exported': True}}
 
 
@@ -316,8 +316,8 @@ def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
     known = {row.lv for row in record.volumes}
     for move in record.moves:
         known |= {move.source_lv, move.destination_lv,
-                  names.metadata_lv(move.shadow_id)}
+                  names.metadata_lv(move.move_id)}
     return sorted(
         name for name, lv in present.lvs.items()
-        if names.facts(lv.tags).get('volume') and not names.is_doomed(name)
+        if names.facts(lv.tags).get('volume') and not names.is_to_wipe(name)
         and 'snapshot' not in names.facts(lv.tags) and name not in known)

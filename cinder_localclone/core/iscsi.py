@@ -15,21 +15,21 @@ from cinder_localclone.core import names
 
 _WORD = '[0-9a-f]{8}'
 _MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
-_REMOTE = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
+_EXPORT = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
 #: In the names of exports by which a node passes a volume through, and of no
 #: others.
-PASS = 'pass-'
+REMOTE = 'remote-'
 #: Volume; backend, home and initiator.
-_PASS = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
-    PASS, names.UUID, _WORD, _WORD, _WORD))
+_ATTACHMENT = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
+    REMOTE, names.UUID, _WORD, _WORD, _WORD))
 
 
-def move_iqn(prefix: str, shadow_id: str) -> str:
+def move_iqn(prefix: str, move_id: str) -> str:
     """The iSCSI name under which the source of a move is exported."""
-    return '%slocalclone-%s' % (prefix, shadow_id)
+    return '%slocalclone-%s' % (prefix, move_id)
 
 
-def shadow_of_move_iqn(iqn: str) -> str | None:
+def move_of_iqn(iqn: str) -> str | None:
     """The shadow id in the name of a move's export, if it is one."""
     match = _MOVE.fullmatch(iqn)
     return match and match.group(1)
@@ -40,7 +40,8 @@ def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
     return '%svolume-%s-%s' % (prefix, volume_id, _digest(initiator))
 
 
-def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
+def attachment_iqn(prefix: str, volume_id: str, initiator: str,
+                   home: str) -> str:
     """The iSCSI name under which a node gets a volume to pass it through.
 
     Another than that of a remote export: what a node's volume service and
@@ -50,7 +51,7 @@ def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
     :param home: service host of the node that serves it
     """
     return '%s%s%s-%s-%s-%s' % (
-        prefix, PASS, volume_id, _digest(names.backend_of(home)),
+        prefix, REMOTE, volume_id, _digest(names.backend_of(home)),
         _digest(home), _digest(initiator))
 
 
@@ -63,7 +64,7 @@ def volume_of_remote_iqn(iqn: str) -> str | None:
 
     What is passed through is remote as well.
     """
-    match = _REMOTE.fullmatch(iqn) or _PASS.fullmatch(iqn)
+    match = _EXPORT.fullmatch(iqn) or _ATTACHMENT.fullmatch(iqn)
     return match and match.group(1)
 
 
@@ -72,33 +73,33 @@ def is_remote_to(iqn: str, volume_id: str, initiator: str) -> bool:
 
     Whatever the name of the home was when it made that.
     """
-    match = _REMOTE.fullmatch(iqn) or _PASS.fullmatch(iqn)
+    match = _EXPORT.fullmatch(iqn) or _ATTACHMENT.fullmatch(iqn)
     return match is not None and (
         match.group(1), match.groups()[-1]) == (volume_id, _digest(initiator))
 
 
-def volume_of_pass_iqn(iqn: str, host: str) -> str | None:
+def volume_of_attachment_iqn(iqn: str, host: str) -> str | None:
     """The volume id in the name of what is passed through.
 
     :param host: a service host of the backend; None is that of another
     """
-    match = _PASS.fullmatch(iqn)
+    match = _ATTACHMENT.fullmatch(iqn)
     return match.group(1) if match and match.group(2) == _digest(
         names.backend_of(host)) else None
 
 
-def is_passed_from(iqn: str, home: str) -> bool:
+def is_attached_from(iqn: str, home: str) -> bool:
     """Return whether a name says that a home's volume is passed through.
 
     :param home: service host, as it was when the name was given
     """
-    match = _PASS.fullmatch(iqn)
+    match = _ATTACHMENT.fullmatch(iqn)
     return match is not None and match.group(3) == _digest(home)
 
 
 def is_iqn(iqn: str) -> bool:
     """Whether a target of this name can be the driver's own."""
-    return any(each.fullmatch(iqn) for each in (_MOVE, _REMOTE, _PASS))
+    return any(each.fullmatch(iqn) for each in (_MOVE, _EXPORT, _ATTACHMENT))
 
 
 def plain(address: str) -> str:

@@ -27,7 +27,7 @@ class On(str, enum.Enum):
     SNAPSHOT = 'LV of a snapshot'
     BOTH = 'LV of a volume or snapshot'
     METADATA = 'metadata LV of a move'
-    BODY_OR_METADATA = 'LV of a volume; metadata LV of a move'
+    VOLUME_OR_METADATA = 'LV of a volume; metadata LV of a move'
     GROUP = 'volume group'
 
 
@@ -68,7 +68,7 @@ OPERATOR = 'operator'
 # -- facts: whose an LV is, and what it has
 
 VOLUME = Tag(
-    'volume', On.BODY_OR_METADATA,
+    'volume', On.VOLUME_OR_METADATA,
     'Volume whose data is in the LV, or whose move the metadata is of. A boot '
     'makes the handle, or the clone, by it.',
     ('storage.logical_volumes', 'storage.clones', 'volumes.manage'),
@@ -93,7 +93,7 @@ WAS = Tag(
     'was', On.BOTH, 'Name of the LV before it was managed.',
     ('volumes.manage',), ('storage.logical_volumes',), 'LV name')
 EXTRA = Tag(
-    'extra', On.BODY_OR_METADATA,
+    'extra', On.VOLUME_OR_METADATA,
     'By how much the volume\'s backing device is longer than the volume: the '
     'header of its encryption.',
     ('storage.logical_volumes', 'storage.clones'),
@@ -145,8 +145,8 @@ LUKS = Tag(
 
 # -- flags of an LV that is not, or not any more, a volume's at rest
 
-NEWBORN = Tag(
-    'newborn', On.VOLUME,
+UNCOMMITTED = Tag(
+    'uncommitted', On.VOLUME,
     'Cinder has not taken the volume, or has another LV for it: no boot '
     'gives it out, and a sweep removes it unless the row names it.',
     ('storage.logical_volumes', 'volumes.revert', 'volumes.migrate'),
@@ -170,8 +170,8 @@ DELETING = Tag(
 
 # -- flags of a move
 
-FOLLOWS = Tag(
-    'follows', On.METADATA,
+DEFERRED = Tag(
+    'deferred', On.METADATA,
     'The volume is used through its old home: until the commit nothing may '
     'be written to the clone, and no boot uses it.',
     ('storage.clones',), ('storage.clones',))
@@ -224,8 +224,8 @@ ZONE = Tag(
 
 # -- tags of the volume group
 
-PASSED = Tag(
-    'passed-', On.GROUP,
+REMOTE = Tag(
+    'remote-', On.GROUP,
     'What is noted of the header of a volume that the node has by a remote '
     'attachment: there is no LV to have the facts luks and key.',
     ('encryption.devices',),

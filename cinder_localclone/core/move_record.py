@@ -72,18 +72,19 @@ def target(volume_id: str) -> str:
 def target_of(row: Any) -> str | None:
     """Return the id of the volume that moves to a row; None if none does.
 
-    Whether it is this driver that moves the volume says :func:`is_shadow`.
+    Whether it is this driver that moves the volume says
+    :func:`is_move_record`.
     """
     text = row.migration_status or ''
     return text[len(_TARGET):] if text.startswith(_TARGET) else None
 
 
-def volume_of(shadow: Any) -> str:
+def volume_of(record: Any) -> str:
     """Return the id of the volume that a record is of."""
-    return target_of(shadow) or ''
+    return target_of(record) or ''
 
 
-def is_shadow(volume: objects.Volume) -> bool:
+def is_move_record(volume: objects.Volume) -> bool:
     """Whether a volume is the other end of a move of this driver."""
     return target_of(volume) is not None and (
         volume.replication_driver_data or '').startswith(
@@ -113,127 +114,127 @@ def ended() -> dict[str, Any]:
             'provider_auth': None}
 
 
-def decode(shadow: Any, volume: Any | None, own_lv: str) -> state.Move:
+def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
     """Return a move by its record.
 
     :param volume: the row of the volume; None if that is gone
     :param own_lv: the name of the LV of the record's own id
     :raises InvalidToken: if the record can't be understood
     """
-    committed = is_committed(shadow)
-    here, there, volume_gib = names.service_host(shadow.host), '', 0
+    committed = is_committed(record)
+    here, there, volume_gib = names.service_host(record.host), '', 0
     if volume is not None:
         there, volume_gib = names.service_host(volume.host), volume.size
     source, destination = (here, there) if committed else (there, here)
     if committed:
-        source_lv, destination_lv = shadow.name, own_lv
+        source_lv, destination_lv = record.name, own_lv
     else:
         source_lv = volume.name if volume is not None else ''
-        destination_lv = shadow.name
+        destination_lv = record.name
     return state.Move(
-        volume_id=volume_of(shadow), shadow_id=shadow.id,
-        token=state.Token.parse(shadow.replication_driver_data),
+        volume_id=volume_of(record), move_id=record.id,
+        token=state.Token.parse(record.replication_driver_data),
         committed=committed, source=source, destination=destination,
         source_lv=source_lv, destination_lv=destination_lv,
-        size_gib=shadow.size, extra_bytes=_extra_bytes(shadow),
-        location=shadow.provider_location, auth=shadow.provider_auth,
-        initiator=shadow.display_description, volume_gib=volume_gib,
-        asked_by=asked_by(shadow))
+        size_gib=record.size, extra_bytes=_extra_bytes(record),
+        location=record.provider_location, auth=record.provider_auth,
+        initiator=record.display_description, volume_gib=volume_gib,
+        asked_by=asked_by(record))
 
 
-def is_committed(shadow: Any) -> bool:
+def is_committed(record: Any) -> bool:
     """Whether the identities are swapped: the record has the volume's LV."""
-    return bool(shadow.name_id != shadow.id)
+    return bool(record.name_id != record.id)
 
 
-def is_as_told(shadow: Any, move: state.Move) -> bool:
+def is_as_told(record: Any, move: state.Move) -> bool:
     """Whether a record still says what was read of it.
 
     The identities count as much as the token, which commit leaves as it is:
     its answer may have been lost.
     """
-    return bool(shadow.replication_driver_data == str(move.token)
-                and is_committed(shadow) == move.committed)
+    return bool(record.replication_driver_data == str(move.token)
+                and is_committed(record) == move.committed)
 
 
-def phase_word(shadow: Any) -> str:
+def phase_word(record: Any) -> str:
     """Return the phase in a record's token, as it is written there."""
-    word: str = shadow.replication_driver_data.split(':')[1]
+    word: str = record.replication_driver_data.split(':')[1]
     return word
 
 
-def enter(shadow: Any, token: state.Token) -> None:
+def enter(record: Any, token: state.Token) -> None:
     """Write the token of the phase that a move enters."""
-    shadow.replication_driver_data = str(token)
+    record.replication_driver_data = str(token)
 
 
-def _extra_bytes(shadow: Any) -> int:
+def _extra_bytes(record: Any) -> int:
     """Return by how much the backing devices are longer than the volume.
 
     The volume itself may be gone.
     """
     try:
-        recorded = volume_types.Recorded.parse(shadow.provider_id)
+        recorded = volume_types.Recorded.parse(record.provider_id)
     except ValueError:
         raise exceptions.InvalidToken(
-            token=shadow.provider_id, reason='unknown encryption')
+            token=record.provider_id, reason='unknown encryption')
     return recorded.header_bytes if recorded else 0
 
 
 # -- who asked, and whether the copy makes progress
 
-def asked_by(shadow: Any) -> state.Asked:
+def asked_by(record: Any) -> state.Asked:
     """Return who asked for a move; an attach if it is not said."""
-    word = (shadow.replication_extended_status or '').partition(';')[0]
+    word = (record.replication_extended_status or '').partition(';')[0]
     return state.Asked(word) if word in [each.value for each in state.Asked
                                          ] else state.Asked.ATTACH
 
 
-def note_stalled(shadow: Any, since: int | None) -> None:
+def note_stalled(record: Any, since: int | None) -> None:
     """Note that a copy makes no progress; or that it does.
 
     :param since: when it was seen, in seconds since the epoch; None: it does
     """
-    shadow.replication_extended_status = asked_by(shadow).value + (
+    record.replication_extended_status = asked_by(record).value + (
         '' if since is None else '%s%d' % (_STALLED, since))
 
 
-def stalled_since(shadow: Any) -> float:
+def stalled_since(record: Any) -> float:
     """Return since when a copy makes no progress; 0 if it does."""
-    return float((shadow.replication_extended_status or '').partition(
+    return float((record.replication_extended_status or '').partition(
         _STALLED)[2] or 0)
 
 
 # -- what a move holds
 
-def hold(row: Any, shadow: Any, asked_by: state.Asked) -> None:
+def hold(row: Any, record: Any, asked_by: state.Asked) -> None:
     """What the beginning of a move changes on its volume.
 
     ``migrating`` stays: Cinder's manager takes it away once it has recorded
     the new home, too. Until then no other move may begin.
     """
-    shadow.replication_extended_status = asked_by.value
+    record.replication_extended_status = asked_by.value
     if asked_by is not state.Asked.MIGRATION:
         row.migration_status = None
     if asked_by is not state.Asked.ATTACH and row.status == statuses.FREE:
-        shadow.previous_status, row.status = statuses.FREE, statuses.HELD
+        record.previous_status, row.status = statuses.FREE, statuses.HELD
 
 
-def holds(shadow: Any) -> bool:
+def holds(record: Any) -> bool:
     """Whether a move holds its volume."""
-    return bool(shadow.previous_status)
+    return bool(record.previous_status)
 
 
-def has_lost_hold(row: Any, shadow: Any) -> bool:
+def has_lost_hold(row: Any, record: Any) -> bool:
     """Whether someone else has taken a volume that a move holds.
 
     As an administrator can, who resets its status or deletes it by force.
     """
-    return holds(shadow) and bool(row.status != statuses.HELD)
+    return holds(record) and bool(row.status != statuses.HELD)
 
 
-def give_back(row: Any | None, shadow: Any) -> None:
+def give_back(row: Any | None, record: Any) -> None:
     """A move that has come to its commit, or failed, holds nothing."""
-    if holds(shadow) and row is not None and row.status == statuses.HELD:
-        row.status = shadow.previous_status
-    shadow.previous_status = None
+    if holds(record) and row is not None and row.status == statuses.HELD:
+        row.status = record.previous_status
+    record.previous_status = None

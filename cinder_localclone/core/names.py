@@ -24,15 +24,15 @@ _METADATA = re.compile('localclone-meta-(%s)' % UUID)
 _CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
 _INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
 _GUARD = re.compile('localclone-guard-(%s)' % UUID)
-_SERVED = re.compile('localclone-served-(%s)' % UUID)
-_DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-[0-9a-f]{12}')
+_SERVED = re.compile('localclone-export-(%s)' % UUID)
+_TO_WIPE = re.compile('localclone-wipe-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
 #: LVM tags that are flags. :mod:`.lvm_tags` says what each means, and who
 #: sets it.
-NEWBORN = lvm_tags.NEWBORN.text
-FOLLOWS = lvm_tags.FOLLOWS.text
+UNCOMMITTED = lvm_tags.UNCOMMITTED.text
+DEFERRED = lvm_tags.DEFERRED.text
 SWAPPING = lvm_tags.SWAPPING.text
 UNMAPPED = lvm_tags.UNMAPPED.text
 AWAY = lvm_tags.AWAY.text
@@ -130,12 +130,12 @@ def own_tags(tags: Iterable[str]) -> list[str]:
                   and not tag.startswith(lvm_tags.SHOWN.of('')))
 
 
-def newborn(host: str) -> list[str]:
+def uncommitted(host: str) -> list[str]:
     """The tags of an LV that the backend of a service makes for somebody."""
-    return tags(backend=_short(backend_of(host))) + [NEWBORN]
+    return tags(backend=_short(backend_of(host))) + [UNCOMMITTED]
 
 
-def place(host: str) -> str:
+def node_digest(host: str) -> str:
     """Return the value of the fact that says which node has a snapshot."""
     return _short(host)
 
@@ -145,7 +145,7 @@ def on(host: str) -> str:
 
     :param host: its service host, as the snapshot's row says
     """
-    return tags(on=place(host))[0]
+    return tags(on=node_digest(host))[0]
 
 
 def handle(volume_id: str) -> str:
@@ -158,29 +158,29 @@ def handle_path(volume_id: str) -> str:
     return '/dev/mapper/' + handle(volume_id)
 
 
-def clone(shadow_id: str) -> str:
+def clone(move_id: str) -> str:
     """The device-mapper name of a move's clone, on its destination."""
-    return 'localclone-clone-%s' % shadow_id
+    return 'localclone-clone-%s' % move_id
 
 
-def clone_path(shadow_id: str) -> str:
+def clone_path(move_id: str) -> str:
     """The device of a move's clone."""
-    return '/dev/mapper/' + clone(shadow_id)
+    return '/dev/mapper/' + clone(move_id)
 
 
-def source(shadow_id: str) -> str:
+def source(move_id: str) -> str:
     """The device that the source of a move serves, which can only be read."""
-    return 'localclone-source-%s' % shadow_id
+    return 'localclone-source-%s' % move_id
 
 
-def source_path(shadow_id: str) -> str:
+def source_path(move_id: str) -> str:
     """The path of a move's source device, on its source."""
-    return '/dev/mapper/' + source(shadow_id)
+    return '/dev/mapper/' + source(move_id)
 
 
-def absent_source(shadow_id: str) -> str:
+def absent_source(move_id: str) -> str:
     """The device that stands for a move's source which cannot be reached."""
-    return 'localclone-absent-%s' % shadow_id
+    return 'localclone-absent-%s' % move_id
 
 
 def crypt(volume_id: str) -> str:
@@ -249,17 +249,17 @@ def guard_path(volume_id: str) -> str:
     return '/dev/mapper/' + guard(volume_id)
 
 
-def served(volume_id: str) -> str:
+def export_device(volume_id: str) -> str:
     """The device that other nodes are served of a volume with a top."""
-    return 'localclone-served-%s' % volume_id
+    return 'localclone-export-%s' % volume_id
 
 
-def served_path(volume_id: str) -> str:
+def export_device_path(volume_id: str) -> str:
     """The path of that, on the volume's home."""
-    return '/dev/mapper/' + served(volume_id)
+    return '/dev/mapper/' + export_device(volume_id)
 
 
-def volume_of_served(name: str) -> str | None:
+def volume_of_export_device(name: str) -> str | None:
     """The volume id in the name of such a device; None if it is none."""
     return _id_in(_SERVED, name)
 
@@ -319,27 +319,27 @@ def reencryption_unit(volume_id: str) -> str:
     return 'localclone-reencrypt-%s.service' % volume_id
 
 
-def metadata_lv(shadow_id: str) -> str:
+def metadata_lv(move_id: str) -> str:
     """The LV that remembers which regions of a move are local."""
-    return 'localclone-meta-%s' % shadow_id
+    return 'localclone-meta-%s' % move_id
 
 
-def doomed(host: str, new_id: str) -> str:
+def to_wipe(host: str, new_id: str) -> str:
     """The LV that was a volume's, and goes when it is overwritten.
 
     :param host: of the service that does that: another backend in the same
         volume group may overwrite less
     :param new_id: 12 hexadecimal digits, new: no volume ever has this name
     """
-    return 'localclone-doomed-%s-%s' % (_short(backend_of(host)), new_id)
+    return 'localclone-wipe-%s-%s' % (_short(backend_of(host)), new_id)
 
 
-def is_doomed(name: str, host: str = '') -> bool:
+def is_to_wipe(name: str, host: str = '') -> bool:
     """Whether an LV of this name is no volume's any more.
 
     :param host: of the service that would overwrite it; '': any
     """
-    match = _DOOMED.fullmatch(name)
+    match = _TO_WIPE.fullmatch(name)
     return match is not None and (
         not host or match.group(1) == _short(backend_of(host)))
 
@@ -414,17 +414,17 @@ def volume_of_handle(name: str) -> str | None:
     return _id_in(_HANDLE, name)
 
 
-def shadow_of_clone(name: str) -> str | None:
+def move_of_clone(name: str) -> str | None:
     """The shadow id in a clone's name; None if it is no clone."""
     return _id_in(_CLONE, name)
 
 
-def shadow_of_source(name: str) -> str | None:
+def move_of_source(name: str) -> str | None:
     """The shadow id in a source device's name; None if it is no such one."""
     return _id_in(_SOURCE, name)
 
 
-def shadow_of_metadata(name: str) -> str | None:
+def move_of_metadata(name: str) -> str | None:
     """The shadow id in a metadata LV's name; None if it is no such LV."""
     return _id_in(_METADATA, name)
 
@@ -464,7 +464,7 @@ def backstore(device: str) -> str:
     All that is served of a volume shares one.
     """
     name = device.rpartition('/')[2]
-    volume_id = volume_of_served(name)
+    volume_id = volume_of_export_device(name)
     return handle(volume_id) if volume_id else name
 
 

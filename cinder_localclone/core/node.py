@@ -214,10 +214,10 @@ def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
     :raises LongerThanRecorded: if users may have written more
     """
     size_gib = size_gib or volume.size
-    body = rows.body_bytes(volume, size_gib)
-    found = node.handles.shown_bytes(volume.id, volume.name, body)
+    backing = rows.backing_bytes(volume, size_gib)
+    found = node.handles.shown_bytes(volume.id, volume.name, backing)
     # LVM rounds up to whole extents, by less than that unless a tag says so.
-    if found - body >= state.GIB:
+    if found - backing >= state.GIB:
         raise exceptions.LongerThanRecorded(
             volume=volume.id, host=node.host, size=volume.size, kept=size_gib,
             found=found - rows.extra_bytes(volume) >> 30)
@@ -228,7 +228,7 @@ def as_told(node: Node) -> volume_attachments.Node:
     return volume_attachments.Node(node.host, node.exports.has_portal)
 
 
-def passed_from(node: Node, volume: objects.Volume
+def remote_from(node: Node, volume: objects.Volume
                 ) -> Iterator[tuple[str, volume_attachments.Connection]]:
     """Where a volume that is at home here is passed through.
 
@@ -244,7 +244,7 @@ def passed_from(node: Node, volume: objects.Volume
 def connection_to(node: Node, volume: objects.Volume, host: str
                   ) -> volume_attachments.Connection | None:
     """How a volume is passed through to a node, by its attachments."""
-    found = (volume_attachments.passed_to(attachment, node.is_at, host)
+    found = (volume_attachments.remote_to(attachment, node.is_at, host)
              for attachment in volume.volume_attachment)
     return next((connection for connection in found if connection), None)
 

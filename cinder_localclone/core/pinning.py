@@ -75,7 +75,7 @@ def why_not_ours(header: luks_header.Header) -> str:
         return ('it needs features that this version of the driver does not '
                 'know: ' + ', '.join(header.foreign_requirements))
     for each in filter(None, (header.pin, header.becoming)):
-        problem = _why_not_offered(each)
+        problem = _why_not_allowed(each)
         if problem:
             return problem
     for cipher in sorted(header.slot_ciphers - set(
@@ -84,7 +84,7 @@ def why_not_ours(header: luks_header.Header) -> str:
     return ''
 
 
-def _why_not_offered(found: pins.Pin) -> str:
+def _why_not_allowed(found: pins.Pin) -> str:
     known = volume_types.CIPHERS.get(found.cipher)
     if known is None:
         return 'its cipher is %s' % found.cipher

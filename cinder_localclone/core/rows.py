@@ -56,14 +56,14 @@ def extra_bytes(row: Row) -> int:
     return encryption.header_bytes if encryption else 0
 
 
-def body_bytes(row: Row, size_gib: int | None = None) -> int:
+def backing_bytes(row: Row, size_gib: int | None = None) -> int:
     """How long the body of a volume is.
 
     :param size_gib: of the volume, if not as the row says
     :raises NotPossible: as :func:`recorded`
     """
-    return state.body_bytes(row.size if size_gib is None else size_gib,
-                            extra_bytes(row))
+    return state.backing_bytes(row.size if size_gib is None else size_gib,
+                               extra_bytes(row))
 
 
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
@@ -73,7 +73,7 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     """
     if asked_by is state.Asked.ATTACH:
         return not by_cinder
-    if asked_by is state.Asked.FOLLOW:
+    if asked_by is state.Asked.DEFERRED:
         return bool(not by_cinder and row.status == 'in-use')
     if row.attach_status == 'attached':
         return False
@@ -184,16 +184,16 @@ class Snapshot:
 
         :raises NotPossible: as :func:`.rows.recorded`
         """
-        return state.body_bytes(self.size_gib, extra_bytes(self))
+        return state.backing_bytes(self.size_gib, extra_bytes(self))
 
     @property
-    def is_doomed(self) -> bool:
+    def is_to_wipe(self) -> bool:
         """Whether nobody wants it any more, beyond doubt."""
         return self.deleted or self.status == 'deleting'
 
 
 @dataclasses.dataclass(frozen=True)
-class Newborn:
+class Uncommitted:
     """What the database says of a volume whose LV nobody was given yet.
 
     :param home: its service host
@@ -221,7 +221,7 @@ def node_of(location: str | None) -> str:
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return (volume.migration_status not in statuses.NO_MIGRATION
-            and not move_record.is_shadow(volume))
+            and not move_record.is_move_record(volume))
 
 
 def why_pinned(volume: core_objects.Volume) -> str | None:

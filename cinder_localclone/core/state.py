@@ -21,7 +21,7 @@ SECTOR = 512
 GIB: int = units.Gi
 
 
-def body_bytes(size_gib: int, extra_bytes: int = 0) -> int:
+def backing_bytes(size_gib: int, extra_bytes: int = 0) -> int:
     """How long the body of a volume is: its LV, handle, clone and exports.
 
     :param size_gib: what its user has of it
@@ -72,7 +72,7 @@ class Asked(str, enum.Enum):
     #: The operator, of such a volume: its node is drained.
     DRAIN = 'drain'
     #: Its home, of a volume that it serves to the node of its instance.
-    FOLLOW = 'follow'
+    DEFERRED = 'deferred'
 
 
 class Milestone(str, enum.Enum):
@@ -217,7 +217,7 @@ class Move:
     """
 
     volume_id: str
-    shadow_id: str
+    move_id: str
     token: Token
     committed: bool
     source: str
@@ -233,13 +233,13 @@ class Move:
     extra_bytes: int = 0
 
     @property
-    def follows(self) -> bool:
+    def is_deferred(self) -> bool:
         """Whether its instance has the volume at the destination already.
 
         Through the source, so nothing may be in the clone that the source
         has not, before the handle is on the clone.
         """
-        return self.asked_by is Asked.FOLLOW
+        return self.asked_by is Asked.DEFERRED
 
     @property
     def is_under_guest(self) -> bool:
@@ -247,7 +247,7 @@ class Move:
 
         Or beyond it, in a live migration.
         """
-        return self.follows or self.phase is Phase.STARTING
+        return self.is_deferred or self.phase is Phase.STARTING
 
     @property
     def phase(self) -> Phase:
@@ -300,10 +300,10 @@ class Move:
     @property
     def size_bytes(self) -> int:
         """What is copied, in bytes."""
-        return body_bytes(self.size_gib, self.extra_bytes)
+        return backing_bytes(self.size_gib, self.extra_bytes)
 
     @property
     def volume_bytes(self) -> int:
         """How long the volume's body at its destination is, in bytes."""
-        return body_bytes(max(self.size_gib, self.volume_gib),
-                          self.extra_bytes)
+        return backing_bytes(max(self.size_gib, self.volume_gib),
+                             self.extra_bytes)

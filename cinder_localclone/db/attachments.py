@@ -28,17 +28,17 @@ class Attachments(records.Attachments):
     def __init__(self, is_at: Callable[[objects.Connector, str], bool]):
         self._is_at = is_at
 
-    def passed_to(self, host: str) -> list[objects.Volume]:
+    def remote_to(self, host: str) -> list[objects.Volume]:
         model = base.models.VolumeAttachment
         with base.reader() as session:
             ids = {row.volume_id for row in session.query(model).filter_by(
                 deleted=False).filter(
                     model.connection_info.like(
-                        '%%%s%%' % iscsi.PASS))}
+                        '%%%s%%' % iscsi.REMOTE))}
         found = []
         for volume_id in sorted(ids):
             volume = base.volume(volume_id)
-            if volume and any(self._passes(each, host)
+            if volume and any(self._is_remote(each, host)
                               for each in volume.volume_attachment):
                 found.append(volume)
         return found
@@ -52,9 +52,9 @@ class Attachments(records.Attachments):
                     model.created_at > before, model.updated_at > before)
             ).first() is not None
 
-    def end_passing(self, volume_id: str, host: str) -> None:
+    def end_remote_attachments(self, volume_id: str, host: str) -> None:
         self._rewrite(
-            volume_id, lambda each: self._passes(each, host),
+            volume_id, lambda each: self._is_remote(each, host),
             attachments.without_export)
 
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
@@ -118,8 +118,8 @@ class Attachments(records.Attachments):
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))
 
-    def _passes(self, attachment: objects.Attachment, host: str) -> bool:
-        return attachments.passed_to(attachment, self._is_at, host) is not None
+    def _is_remote(self, attachment: objects.Attachment, host: str) -> bool:
+        return attachments.remote_to(attachment, self._is_at, host) is not None
 
 
 def _attachment(connector: str | None, connection_info: str | None

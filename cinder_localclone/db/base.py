@@ -128,7 +128,7 @@ def service_row(session: Session, host: str) -> Row | None:
         deleted=False).first()
 
 
-def give_home(session: Session, row: Row, host: str) -> None:
+def set_home(session: Session, row: Row, host: str) -> None:
     """Have a volume's row say that a node is its home, and of what zone.
 
     :param host: service host with its pool

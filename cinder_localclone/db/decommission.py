@@ -39,7 +39,7 @@ class Decommission(records.Decommission):
                     or row.name_id != volume.name_id
                     or _is_begun(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
-            base.give_home(session, row, new_home)
+            base.set_home(session, row, new_home)
             row.status = 'error'
 
     @base.retried
@@ -54,6 +54,6 @@ class Decommission(records.Decommission):
 
 def _is_begun(session: base.Session, row: base.Row) -> bool:
     """Whether a move's source would be lost with the volume's home."""
-    moves = [base.to_move(shadow, row)
-             for shadow in base.records_of(session, row.id)]
+    moves = [base.to_move(record, row)
+             for record in base.records_of(session, row.id)]
     return any(not (move.is_over or move.committed) for move in moves)

@@ -60,9 +60,9 @@ class Interrupted(records.Interrupted):
             # Nova copies what is in use: free, another server would get it;
             # ended, it would be extended while its copy is not.
             return False
-        shadows = list(base.records_of(session, row.id))
+        move_records = list(base.records_of(session, row.id))
         try:
-            moves = [base.to_move(shadow, row) for shadow in shadows]
+            moves = [base.to_move(record, row) for record in move_records]
         except exceptions.InvalidToken:
             return False  # its volume is left alone
         if self._has_committed(session, row, moves, host):
@@ -73,7 +73,7 @@ class Interrupted(records.Interrupted):
         else:
             return False
         if row.status in statuses.MIGRATED and not any(
-                map(move_record.holds, shadows)):
+                map(move_record.holds, move_records)):
             # It may have been detached since: what it was does not count.
             row.status = statuses.FREE
         return True

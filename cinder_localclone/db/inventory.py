@@ -116,12 +116,12 @@ class Inventory(records.SecretOwners):
         found, unreadable = [], 0
         model = base.models.Volume
         with base.reader() as session:
-            shadows = [row for row in base.records(session)
-                       if names.backend_of(row.host) == backend]
+            move_records = [row for row in base.records(session)
+                            if names.backend_of(row.host) == backend]
             volumes = {row.id: row for row in session.query(model).filter_by(
                 deleted=False).filter(model.id.in_(
-                    {move_record.volume_of(row) for row in shadows}))}
-            for row in shadows:
+                    {move_record.volume_of(row) for row in move_records}))}
+            for row in move_records:
                 try:
                     move = base.to_move(
                         row, volumes.get(move_record.volume_of(row)))
@@ -144,7 +144,7 @@ class Inventory(records.SecretOwners):
                     '%%@%s#%%' % _escaped(backend), escape='/'))
                 if names.backend_of(row.host) == backend
                 and host in (None, names.service_host(row.host))
-                and not move_record.is_shadow(row)]
+                and not move_record.is_move_record(row)]
             hosts = _attached_to(session, [row.id for row in rows])
             return [Row(
                 row.id, row.display_name or '', row.name, row.name_id,
@@ -188,7 +188,7 @@ class Inventory(records.SecretOwners):
                     deleted=False, display_name=name)
                 if row.display_name == name
                 and names.backend_of(row.host) == backend
-                and not move_record.is_shadow(row))
+                and not move_record.is_move_record(row))
 
     # -- services and types
 
@@ -215,7 +215,7 @@ class Inventory(records.SecretOwners):
         found: str = volume_types.get_by_name_or_id(base.admin(), name)['id']
         return found
 
-    def is_encryption_offered(self) -> bool:
+    def is_encryption_available(self) -> bool:
         """Return whether there is a volume type that this driver encrypts."""
         specs = base.models.VolumeTypeExtraSpecs
         with base.reader() as session:

@@ -42,22 +42,22 @@ class Moves(records.Moves):
     def _of(volume_id: str) -> list[state.Move]:
         with base.reader() as session:
             row = base.volume_row(session, volume_id)
-            return [base.to_move(shadow, row) for shadow in
+            return [base.to_move(record, row) for record in
                     base.records_of(session, volume_id)]
 
-    def is_move(self, shadow_id: str) -> bool:
+    def is_move(self, move_id: str) -> bool:
         with base.reader() as session:
             return bool(base.records(session).filter_by(
-                id=shadow_id).count())
+                id=move_id).count())
 
-    def get_move(self, shadow_id: str) -> state.Move | None:
+    def get_move(self, move_id: str) -> state.Move | None:
         with base.reader() as session:
-            shadow = base.records(session).filter_by(
-                id=shadow_id).first()
-            if shadow is None:
+            record = base.records(session).filter_by(
+                id=move_id).first()
+            if record is None:
                 return None
-            return base.to_move(shadow, base.volume_row(
-                session, move_record.volume_of(shadow)))
+            return base.to_move(record, base.volume_row(
+                session, move_record.volume_of(record)))
 
     def moves_of(self, host: str) -> list[state.Move]:
         return [each for each in self.readable()
@@ -66,19 +66,19 @@ class Moves(records.Moves):
     def readable(self) -> list[state.Move]:
         moves = []
         with base.reader() as session:
-            found = {shadow: move_record.volume_of(shadow)
-                     for shadow in base.records(session)}
+            found = {record: move_record.volume_of(record)
+                     for record in base.records(session)}
             volumes = {row.id: row for row in session.query(
                 base.models.Volume).filter_by(deleted=False).filter(
                     base.models.Volume.id.in_(found.values()))}
-            for shadow, volume_id in found.items():
+            for record, volume_id in found.items():
                 try:
-                    moves.append(base.to_move(shadow, volumes.get(volume_id)))
+                    moves.append(base.to_move(record, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
-                    LOG.error('The move record %(shadow)s can\'t be read and '
+                    LOG.error('The move record %(record)s can\'t be read and '
                               'is not changed: %(error)s',
-                              {'shadow': shadow.id, 'error': exc})
+                              {'record': record.id, 'error': exc})
         return moves
 
     # -- changing
@@ -88,20 +88,20 @@ class Moves(records.Moves):
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
-        shadow_id = str(uuid.uuid4())
+        move_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
                             geometry).after(event, committed=False)
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
-            busy = any(not base.to_move(shadow, row).is_over for shadow in
+            busy = any(not base.to_move(record, row).is_over for record in
                        base.records_of(session, volume.id))
             if (row is None or busy or row.host != volume.host
                     or not rows.may_move(
                         row, asked_by, rows.is_migrated_by_cinder(row))):
                 raise exceptions.StaleMove(volume=volume.id)
             service = base.service_row(session, host)
-            shadow = base.models.Volume(
-                id=shadow_id, user_id=row.user_id, size=row.size, host=host,
+            record = base.models.Volume(
+                id=move_id, user_id=row.user_id, size=row.size, host=host,
                 status='maintenance', attach_status='detached',
                 use_quota=False,
                 availability_zone=(service.availability_zone if service
@@ -110,61 +110,61 @@ class Moves(records.Moves):
                 volume_type_id=row.volume_type_id, bootable=row.bootable,
                 display_name='move of %s' % volume.id,
                 shared_targets=False, **move_record.encode(
-                    volume.id, token, locate(shadow_id), auth, initiator,
+                    volume.id, token, locate(move_id), auth, initiator,
                     row.provider_id))
-            session.add(shadow)
-            move_record.hold(row, shadow, asked_by)
-            return base.to_move(shadow, row)
+            session.add(record)
+            move_record.hold(row, record, asked_by)
+            return base.to_move(record, row)
 
     @base.retried
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
         token = move.token.after(event, move.committed)
         with base.writer() as session:
-            volume, shadow = self._locked(session, move)
-            move_record.enter(shadow, token)
-            move_record.give_back(volume, shadow)
-            return base.to_move(shadow, volume)
+            volume, record = self._locked(session, move)
+            move_record.enter(record, token)
+            move_record.give_back(volume, record)
+            return base.to_move(record, volume)
 
     @base.retried
     def relocate(self, move: state.Move, location: str) -> None:
         with base.writer() as session:
-            shadow = base.as_told(
-                move, base.volume_row(session, move.shadow_id, lock=True))
-            if shadow.provider_location != move.location:
+            record = base.as_told(
+                move, base.volume_row(session, move.move_id, lock=True))
+            if record.provider_location != move.location:
                 raise exceptions.StaleMove(volume=move.volume_id)
-            shadow.provider_location = location
+            record.provider_location = location
 
     @base.retried
     def commit(self, move: state.Move) -> state.Move:
         with base.writer() as session:
-            volume, shadow = self._locked(session, move)
+            volume, record = self._locked(session, move)
             if (move.committed or volume is None
                     or not rows.is_home(volume, move.source)
-                    or move_record.has_lost_hold(volume, shadow)):
+                    or move_record.has_lost_hold(volume, record)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            self._swap(volume, shadow)
-            move_record.give_back(volume, shadow)
-            return base.to_move(shadow, volume)
+            self._swap(volume, record)
+            move_record.give_back(volume, record)
+            return base.to_move(record, volume)
 
     @base.retried
     def roll_back(self, move: state.Move) -> state.Move:
         token = move.token.after(
             state.Event.DESTINATION_DETACHED, move.committed)
         with base.writer() as session:
-            volume, shadow = self._locked(session, move)
+            volume, record = self._locked(session, move)
             if (volume is None
                     or not rows.is_home(volume, move.destination)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            self._swap(volume, shadow)
-            move_record.enter(shadow, token)
-            return base.to_move(shadow, volume)
+            self._swap(volume, record)
+            move_record.enter(record, token)
+            return base.to_move(record, volume)
 
     @base.retried
     def finish(self, move: state.Move, event: state.Event) -> None:
         move.token.after(event, move.committed)
         with base.writer() as session:
-            volume, shadow = self._locked(session, move)
-            shadow.update({
+            volume, record = self._locked(session, move)
+            record.update({
                 **move_record.ended(), 'deleted': True,
                 'deleted_at': timeutils.utcnow()})
             if (event is state.Event.SOURCE_REMOVED and volume is not None
@@ -172,16 +172,16 @@ class Moves(records.Moves):
                 volume.migration_status = 'success'
 
     @staticmethod
-    def _swap(volume: base.Row, shadow: base.Row) -> None:
+    def _swap(volume: base.Row, record: base.Row) -> None:
         backing = volume.name_id
-        volume._name_id = None if shadow.name_id == volume.id else (
-            shadow.name_id)
-        shadow._name_id = None if backing == shadow.id else backing
+        volume._name_id = None if record.name_id == volume.id else (
+            record.name_id)
+        record._name_id = None if backing == record.id else backing
         for column in SWAPPED:
             old = getattr(volume, column)
-            setattr(volume, column, getattr(shadow, column))
-            setattr(shadow, column, old)
-        volume.cluster_name = shadow.cluster_name = None
+            setattr(volume, column, getattr(record, column))
+            setattr(record, column, old)
+        volume.cluster_name = record.cluster_name = None
 
     @staticmethod
     def _locked(session: base.Session, move: state.Move
@@ -192,6 +192,6 @@ class Moves(records.Moves):
         :raises StaleMove: if the record is not as the move says
         """
         found = {key: base.volume_row(session, key, lock=True)
-                 for key in sorted((move.volume_id, move.shadow_id))}
+                 for key in sorted((move.volume_id, move.move_id))}
         return found[move.volume_id], base.as_told(
-            move, found[move.shadow_id])
+            move, found[move.move_id])

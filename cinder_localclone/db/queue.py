@@ -26,30 +26,30 @@ class Queue(records.Queue):
     def copies(self, host: str) -> list[copies.Entry]:
         model = base.models.Volume
         with base.reader() as session:
-            shadows = {move_record.volume_of(row): row
-                       for row in session.query(model).filter_by(
-                           deleted=False).filter(*move_record.are(
-                               model, state.Phase.MIGRATING))
-                       if move_record.is_committed(row)
-                       and names.same_backend(
-                           names.service_host(row.host), host)}
-            if not shadows:
+            move_records = {move_record.volume_of(row): row
+                            for row in session.query(model).filter_by(
+                deleted=False).filter(*move_record.are(
+                    model, state.Phase.MIGRATING))
+                if move_record.is_committed(row)
+                and names.same_backend(
+                names.service_host(row.host), host)}
+            if not move_records:
                 return []
             volumes = session.query(model).filter_by(deleted=False).filter(
-                model.id.in_(shadows)).all()
-            attached = self._attached(session, shadows)
-            awaited = self._awaited(session, shadows)
+                model.id.in_(move_records)).all()
+            attached = self._attached(session, move_records)
+            awaited = self._awaited(session, move_records)
             paces = self._paces(session, {row.volume_type_id
                                           for row in volumes})
             return [copies.Entry(
-                shadow_id=shadows[row.id].id, volume_id=row.id,
-                source=names.service_host(shadows[row.id].host),
+                move_id=move_records[row.id].id, volume_id=row.id,
+                source=names.service_host(move_records[row.id].host),
                 destination=names.service_host(row.host),
                 attached=row.id in attached,
                 migrating=len(attached.get(row.id, ())) > 1,
                 awaited=row.id in awaited,
-                stalled=move_record.stalled_since(shadows[row.id]),
-                began=shadows[row.id].created_at.replace(
+                stalled=move_record.stalled_since(move_records[row.id]),
+                began=move_records[row.id].created_at.replace(
                     tzinfo=datetime.timezone.utc).timestamp(),
                 pace=paces.get(row.volume_type_id, ''),
             ) for row in volumes]
@@ -88,7 +88,7 @@ class Queue(records.Queue):
     @base.retried
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
         with base.writer() as session:
-            shadow = base.as_told(
-                move, base.volume_row(session, move.shadow_id, lock=True))
+            record = base.as_told(
+                move, base.volume_row(session, move.move_id, lock=True))
             move_record.note_stalled(
-                shadow, timeutils.utcnow_ts() if stalled else None)
+                record, timeutils.utcnow_ts() if stalled else None)

@@ -31,13 +31,13 @@ class Volumes(records.Volumes):
 
     def volumes_of(self, host: str) -> list[core_objects.Volume]:
         return [volume for volume in objects.VolumeList.get_all_by_host(
-            base.admin(), host) if not move_record.is_shadow(volume)]
+            base.admin(), host) if not move_record.is_move_record(volume)]
 
-    def last_known(self, volume_id: str) -> volume_rows.Newborn | None:
+    def last_known(self, volume_id: str) -> volume_rows.Uncommitted | None:
         with base.reader() as session:
             row = session.query(base.models.Volume).filter_by(
                 id=volume_id).first()
-            return row and volume_rows.Newborn(
+            return row and volume_rows.Uncommitted(
                 row.status, names.service_host(row.host), row.name,
                 bool(row.deleted))
 
@@ -48,13 +48,13 @@ class Volumes(records.Volumes):
     # -- one that is being created or reverted
 
     @base.retried
-    def place(self, volume_id: str, old: str, new: str) -> None:
+    def set_home(self, volume_id: str, old: str, new: str) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume_id, lock=True)
             if (row is None or row.status != 'creating' or row.host != old
                     or base.is_moving(session, row)):
                 raise exceptions.TooLate(what='Volume ' + volume_id)
-            base.give_home(session, row, new)
+            base.set_home(session, row, new)
 
     def wanted_encryption(self, volume: core_objects.Volume, new: bool = False
                           ) -> encryption_types.Encryption | None:
@@ -78,9 +78,9 @@ class Volumes(records.Volumes):
         return base.volume(volume.id)
 
     @base.retried
-    def replace_body(self, volume: core_objects.Volume, new: str, host: str,
-                     encryption: encryption_types.Recorded | None = None
-                     ) -> core_objects.Volume:
+    def replace_backing(self, volume: core_objects.Volume, new: str, host: str,
+                        encryption: encryption_types.Recorded | None = None
+                        ) -> core_objects.Volume:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or row.status != 'reverting'
@@ -93,7 +93,7 @@ class Volumes(records.Volumes):
             if volume_rows.recorded(row) != encryption:
                 row.provider_id = base.provider_id(encryption)
             if not volume_rows.is_home(row, host):
-                base.give_home(session, row, _with_pool(row, host))
+                base.set_home(session, row, _with_pool(row, host))
         return base.volume(volume.id)
 
     @base.retried
@@ -127,7 +127,7 @@ class Volumes(records.Volumes):
                     or row.service_uuid != service.uuid
                     or not _is_misplaced(row, host)):
                 return False
-            base.give_home(session, row, _with_pool(row, host))
+            base.set_home(session, row, _with_pool(row, host))
             return True
 
     def service_of(self, volume_id: str) -> str | None:

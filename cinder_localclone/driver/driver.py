@@ -187,7 +187,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         if self._server is None:  # no call of Cinder's manager runs yet
             self.service.node.interrupted.end_interrupted(self.host)
         # Peers are asked later: at start there may be none.
-        self.service.reconciler.converge_node(moves=False)
+        self.service.reconciler.reconcile_node(moves=False)
         if self._server is None:
             assembly.pause_at_end(self.service)
             self._server = endpoint.start_server(self.service)
@@ -206,7 +206,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises InvalidEncryptionType: for one of which no volume can be
         """
         node = self.service.node
-        if move_record.is_shadow(volume):
+        if move_record.is_move_record(volume):
             move = node.moves.get_move(volume.id)
             if move is None:
                 raise exceptions.StaleMove(
@@ -248,7 +248,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises LocalCloneError: if it can't be removed; its owner is told
             why
         """
-        if move_record.is_shadow(volume):
+        if move_record.is_move_record(volume):
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it records a move and can\'t be '
                 'deleted: it is removed when the move has ended.')
@@ -349,7 +349,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 
         The row that comes with the call may be stale: another node may be
         the volume's home by now. Whoever is asked hands the call on. See
-        :meth:`.connect.Connections.serve`.
+        :meth:`.connect.Connections.connect`.
 
         :returns: connection properties for os-brick
         :raises VolumeNotFound: if it is gone
@@ -368,7 +368,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             attachments = {**attachments, own: None}
         try:
             return rpc.at_home(
-                connect.Connections.serve, self.service.connections, recorded,
+                connect.Connections.connect, self.service.connections,
+                recorded,
                 connector, attachments)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
@@ -387,7 +388,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 
         During a live migration it is the signal: the host that is detached
         is the one that the guest is not on. Whoever has to act is asked. See
-        :meth:`.connect.Connections.unserve`.
+        :meth:`.connect.Connections.disconnect`.
 
         A volume that is gone has no connection: they ended when it was
         deleted.
@@ -410,7 +411,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         if move and from_source:
             where = move.source
         try:
-            rpc.at(where, connect.Connections.unserve,
+            rpc.at(where, connect.Connections.disconnect,
                    self.service.connections, volume.id, connector,
                    attachments)
         except exceptions.PeerUnreachable as exc:
@@ -456,15 +457,15 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         While this node can't serve volumes there is none to be had.
         """
         conf = self.configuration
-        look = self.service.look()
-        if look.outage:
-            events.say(events.OUTAGE, problem=look.outage)
+        condition = self.service.condition()
+        if condition.outage:
+            events.say(events.OUTAGE, problem=condition.outage)
         thin = bool(self.service.lvm.pool)
         self._stats = stats.stats(
             self.backend_name, self.VERSION, thin, stats.pool(
                 self.backend_name, 'LocalCloneDriver:%s:%s' % (
-                    self.host, conf.volume_group), thin, look.capacity,
-                look.outage, self.service.obstacles(look), {
+                    self.host, conf.volume_group), thin, condition.capacity,
+                condition.outage, self.service.obstacles(condition), {
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,

@@ -169,13 +169,13 @@ class ImageDriver:
         """Serve a snapshot to a host, to be read (by a backup)."""
         node = self.service.node
         return rpc.at(snapshots.located(node, snapshot.id).node,
-                      snapshots.serve, node, snapshot.id, connector)
+                      snapshots.connect, node, snapshot.id, connector)
 
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,
                                       **kwargs: typing.Any) -> None:
         """End that."""
-        snapshots.unserve(self.service.node, snapshot.id, connector)
+        snapshots.disconnect(self.service.node, snapshot.id, connector)
 
     def create_export_snapshot(self, context: objects.Context,
                                snapshot: objects.Snapshot,
@@ -230,4 +230,4 @@ def no_second_try() -> Iterator[None]:
     try:
         yield
     except Exception as exc:
-        raise exceptions.BirthFailed(str(exc)) from exc
+        raise exceptions.NotCreated(str(exc)) from exc

@@ -32,10 +32,10 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
             or rows.is_migrated_by_cinder(found)
             or node.handles.survey().metadata(found.name_id)
             or volume_id in node.exports.remote()
-            or any(nodes.passed_from(node, found))):
+            or any(nodes.remote_from(node, found))):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.handles.ensure_handle_on_lv(volume_id, found.name,
-                                     rows.body_bytes(found))
+                                     rows.backing_bytes(found))
     return found
 
 

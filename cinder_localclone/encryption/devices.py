@@ -65,13 +65,13 @@ def has_one(volume: objects.Volume) -> bool:
     return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
 
 
-def served_path(node: Node, volume: objects.Volume) -> str:
+def exported_path(node: Node, volume: objects.Volume) -> str:
     """What other nodes are to be served of a volume here; it is there."""
     volume_id = rows.handle_id(volume)
     if not has_one(volume):
         return names.handle_path(volume_id)
-    node.handles.ensure_served(volume_id)
-    return names.served_path(volume_id)
+    node.handles.ensure_export_device(volume_id)
+    return names.export_device_path(volume_id)
 
 
 def users(node: Node, volume_id: str) -> int:
@@ -109,10 +109,10 @@ def ensure_closed(node: Node, volume_id: str) -> None:
         stop_reencryption(node, volume_id)
         present = _devices_of(node, volume_id)
     count = _users(node, present, volume_id)
-    if not count and present.tops(volume_id):
+    if not count and present.upper_devices(volume_id):
         # Only now: an idle one keeps the handle open.
         try:
-            node.handles.close_top(volume_id)
+            node.handles.close_upper(volume_id)
         except exceptions.CommandFailed:
             if not users(node, volume_id):
                 raise
@@ -222,7 +222,7 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
     :returns: whether there is none afterwards
     """
     present = node.handles.survey()
-    if any(top.opened for top in present.tops(volume_id)):
+    if any(top.opened for top in present.upper_devices(volume_id)):
         return False
     if present.crypt(volume_id):
         try:
@@ -233,7 +233,7 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
         header = names.guarded(lv.tags)
         if header and names.facts(lv.tags).get('volume') == volume_id:
             node.lvm.unmark(lv.name, names.guard_tag(header))
-    node.handles.close_top(volume_id)
+    node.handles.close_upper(volume_id)
     forget(node, present, volume_id)
     return True
 
@@ -285,11 +285,11 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
             volume_id) or links.get(volume_id) != names.guard(volume_id)
     lv = present.lvs.get(volume.name)
     return wanted is False and bool(
-        volume_id in links or present.tops(volume_id)
+        volume_id in links or present.upper_devices(volume_id)
         or lv and names.guarded(lv.tags))
 
 
-def converge(node: Node, volume: objects.Volume, lv: str = '') -> None:
+def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
     """The top of a volume is as its attachments say; its handle is here.
 
     What fails is logged, and stops nothing else: least of all the copy that
@@ -311,8 +311,8 @@ def converge(node: Node, volume: objects.Volume, lv: str = '') -> None:
         events.failed(events.NOT_OPEN, exc, volume=volume.id)
 
 
-def look(node: Node, present: survey.Survey,
-         links: Mapping[str, str]) -> None:
+def sweep(node: Node, present: survey.Survey,
+          links: Mapping[str, str]) -> None:
     """Remove the paths of volumes that are not here.
 
     :param present: what there was on this node, before
@@ -371,7 +371,7 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
                          present.crypt(volume_id))
     if found:  # it may have followed to here
         note_opened(node, found, volume_id, key)
-    elif foreign and volume_id not in node.crypt.passed():
+    elif foreign and volume_id not in node.crypt.remotes():
         note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):
@@ -432,28 +432,28 @@ def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
     :param luks: as of :func:`note_key`; of an LV only
     """
     if lv is None:
-        node.crypt.note_passed(volume_id, node.crypt.uuid(volume_id), key)
+        node.crypt.note_remote(volume_id, node.crypt.uuid(volume_id), key)
         return
     note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
         node.crypt.mark(lv.name, names.OPENED)
-        node.crypt.forget_passed(volume_id)  # it may have followed to here
+        node.crypt.forget_remote(volume_id)  # it may have followed to here
 
 
-def note_followed(node: Node, volume_id: str, lv: str) -> None:
+def note_moved(node: Node, volume_id: str, lv: str) -> None:
     """Note on the LV of a volume that has followed what was noted of it here.
 
-    The note itself stays until :func:`settle_note`.
+    The note itself stays until :func:`correct_note`.
     """
-    noted = node.crypt.passed().get(volume_id)
+    noted = node.crypt.remotes().get(volume_id)
     if noted:
         luks, key = noted
         node.crypt.note(lv, key=key, luks=luks)
         node.crypt.mark(lv, names.OPENED)
 
 
-def settle_note(node: Node, volume: objects.Volume, wanted: bool | None,
-                luks: str) -> bool:
+def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
+                 luks: str) -> bool:
     """Forget what was noted of a volume while it was passed through here.
 
     It has followed since, and its LV says the same, or nobody uses it.
@@ -472,7 +472,7 @@ def settle_note(node: Node, volume: objects.Volume, wanted: bool | None,
         # Its key may have been changed since it was noted.
         note_opened(node, lv, volume.id, recorded.key, luks)
     else:
-        node.crypt.forget_passed(volume.id)
+        node.crypt.forget_remote(volume.id)
     return True
 
 
@@ -530,14 +530,14 @@ def mend(node: Node, volume: objects.Volume) -> None:
     """
     if rows.recorded(volume) and _is_at_rest(node, volume):
         node.handles.ensure_handle_on_lv(
-            volume.id, volume.name, rows.body_bytes(volume))
+            volume.id, volume.name, rows.backing_bytes(volume))
         node.crypt.header(rows.handle_id(volume), mend=True)
 
 
 def forget(node: Node, present: survey.Survey, volume_id: str
            ) -> None:
     """A boot does not open a volume again."""
-    node.crypt.forget_passed(volume_id)  # also where it has followed to here
+    node.crypt.forget_remote(volume_id)  # also where it has followed to here
     node.crypt.forget_sealed(volume_id)
     # Last: what is marked is looked at again.
     for lv in present.lvs.values():
@@ -552,18 +552,18 @@ def forget_left(node: Node, volume_id: str, lv: str) -> None:
     The key goes whatever the mark says: the boot may have kept it after this
     was done before.
     """
-    forget_unless_passed(node, volume_id)
+    forget_unless_remote(node, volume_id)
     found = node.lvm.lvs().get(lv)
     if found and names.OPENED in found.tags:
         node.crypt.unmark(lv, names.OPENED)
 
 
-def forget_unless_passed(node: Node, volume_id: str) -> None:
+def forget_unless_remote(node: Node, volume_id: str) -> None:
     """The key that is kept goes, if the volume is not passed through here.
 
     By that key a boot opens it, even if the boot has made no handle yet.
     """
-    if volume_id not in node.crypt.passed():
+    if volume_id not in node.crypt.remotes():
         node.crypt.forget_sealed(volume_id)
 
 
@@ -581,7 +581,7 @@ def crypt_differs(present: survey.Survey, volume: objects.Volume,
                     or is_short(present, volume_id)
                     or lv and names.OPENED not in lv.tags)
     return wanted is False and bool(
-        present.tops(volume_id) or lv and names.OPENED in lv.tags)
+        present.upper_devices(volume_id) or lv and names.OPENED in lv.tags)
 
 
 # -- re-encryption, as whatever must not happen beside it sees it
@@ -702,7 +702,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
             raise encryption_exceptions.Interrupted(
                 volume=volume_id, host=node.host, count=1,
                 device=names.crypt(volume_id))
-        node.handles.close_top(volume_id)
+        node.handles.close_upper(volume_id)
     activate.open_volume(
         node.crypt, node.keys, volume_id, pinning.of_row(recorded),
         discards=takes_discards(node, volume))

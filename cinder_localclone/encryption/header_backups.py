@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 ASKED = COMPARED = 20
 
 
-class Look:
+class Sweep:
     """Makes the backups that are missing here, and those that are not right.
 
     One that is here may be of a header that the volume has no more: it was
@@ -54,12 +54,12 @@ class Look:
         self._compared: list[str] = []
         self._asked: list[str] = []
 
-    def look(self) -> None:
+    def sweep(self) -> None:
         """One volume that fails does not stop the others."""
         node = self._node
         if not node.crypt.keeps_backups():
             return
-        place, there = (node.crypt.place_of_backups(),
+        place, there = (node.crypt.backup_space(),
                         set(node.crypt.backed_up_volumes()))
         # What comes back may be of before: their disk was away, say.
         self._right = {each for each in self._right if each[0] in there

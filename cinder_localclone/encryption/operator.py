@@ -143,7 +143,7 @@ def remove_recovery_key(node: Node, volume_id: str, slot: str = '') -> Removed:
         own = work.own_key()
         rotate.outdate_backups(node, work.volume)
         node.crypt.kill_slot(volume_id, slot, own)
-        work.look()
+        work.sweep()
         work.drop_halves()  # its token has no slot any more
         try:
             rotate.renew_backup(node, work.volume, own)
@@ -195,7 +195,7 @@ class _Work:
         self.header: luks_header.Header = at_rest.to_change(
             node, self.volume)
 
-    def look(self) -> None:
+    def sweep(self) -> None:
         self.header = self.node.crypt.header(self.volume_id)
 
     def own_key(self) -> bytes:
@@ -221,7 +221,7 @@ class _Work:
                     self._drop_secret(token.key)
                 self.node.crypt.remove_token(
                     self.volume_id, token.number or '')
-        self.look()
+        self.sweep()
 
     def _drop_secret(self, key: str) -> None:
         with contextlib.suppress(encryption_exceptions.KeyRefused):
@@ -523,7 +523,7 @@ def key_to_reencrypt(crypt: crypt_interfaces.Crypt,
     :returns: the key; MiB that are re-encrypted at a time, as noted ('': not)
     :raises LocalCloneError: as :func:`.activate.key_of`
     """
-    facts = upkeep.facts_on_body(present, volume_id)
+    facts = upkeep.facts_on_lv(present, volume_id)
     key = activate.key_of(
         crypt, keys, volume_id, header,
         pinning.Expected(facts.get('key', ''), by_row=False),

@@ -110,7 +110,7 @@ def state(node: Node, volume: objects.Volume) -> State:
     running = node.runner.is_running(volume_id)
     header = node.crypt.header(volume_id)
     lv = node.lvm.lvs().get(volume.name)
-    total = rows.body_bytes(volume) - recorded.header_bytes
+    total = rows.backing_bytes(volume) - recorded.header_bytes
     status = judge(bool(header.reencryption), not running
                    and devices.is_interrupted(node, volume_id, header),
                    running, bool(lv and names.PAUSED in lv.tags))
@@ -160,7 +160,7 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
     if not _at_rest(node, volume):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
-                                     rows.body_bytes(volume))
+                                     rows.backing_bytes(volume))
     return volume
 
 
@@ -231,7 +231,7 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
     node.crypt.test(volume.id, key, slot)
     _ensure_open(node, volume)
     with node.allocation_lock():
-        _check_room(node, volume)
+        _check_space(node, volume)
         node.crypt.mark(volume.name, names.REENCRYPTED)
     _take_off(node, volume, names.PAUSED)
     # Until its end is recorded the row has both pins.
@@ -277,7 +277,7 @@ def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
         recorded, becoming=header.becoming))
 
 
-def _check_room(node: Node, volume: objects.Volume) -> None:
+def _check_space(node: Node, volume: objects.Volume) -> None:
     """What is written becomes the volume's own, all of it."""
     lvs = node.lvm.lvs()
     lv = lvs[volume.name]
@@ -288,7 +288,7 @@ def _check_room(node: Node, volume: objects.Volume) -> None:
     needed = lv.size - (0 if shared else lv.allocated)
     free = node.lvm.free_space(lvs).volumes
     if free < needed:
-        raise encryption_exceptions.NoRoomToReencrypt(
+        raise encryption_exceptions.NoSpaceToReencrypt(
             volume=volume.id, host=node.host, needed=needed // units.Mi,
             free=max(0, free) >> 20)
 
@@ -344,7 +344,7 @@ def _ensure_open(node: Node, volume: objects.Volume) -> None:
             discards=devices.takes_discards(node, volume))
 
 
-def _take_room(node: Node, volume: objects.Volume) -> None:
+def _reserve_space(node: Node, volume: objects.Volume) -> None:
     """Make sure of the room for an LV that is written for the first time.
 
     A clone, or a revert, of a volume in mid re-encryption shares the blocks
@@ -355,7 +355,7 @@ def _take_room(node: Node, volume: objects.Volume) -> None:
     with node.allocation_lock():
         lv = node.lvm.lvs().get(volume.name)
         if lv and names.REENCRYPTED not in lv.tags:
-            _check_room(node, volume)
+            _check_space(node, volume)
             node.crypt.mark(lv.name, names.REENCRYPTED)
 
 
@@ -371,7 +371,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     node.crypt.check_reencrypts(volume.id)  # this may be another node
     # The pin first: without room the row would go on announcing any key.
     volume = _pin_new_key(node, volume)
-    _take_room(node, volume)
+    _reserve_space(node, volume)
     _ensure_open(node, volume)
     lv = node.lvm.lvs().get(volume.name)
     if lv:
@@ -380,7 +380,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     events.say(events.REENCRYPTION_GOES_ON, volume=volume.id)
 
 
-class Look:
+class Sweep:
     """Has go on what may, and ends what has ended."""
 
     def __init__(self, node: Node) -> None:
@@ -388,8 +388,8 @@ class Look:
         #: Volumes, with their LVs, whose headers say that there is none.
         self._clean: set[tuple[str, str]] = set()
 
-    def look(self, volumes: Iterable[objects.Volume],
-             present: survey.Survey) -> None:
+    def sweep(self, volumes: Iterable[objects.Volume],
+              present: survey.Survey) -> None:
         """One volume that fails does not stop the others.
 
         :param volumes: at home here

@@ -179,7 +179,7 @@ class Change:
         """Write down whose slot is about to be made."""
         self.node.crypt.write_token(
             self.volume.id, token.number or '', str(token))
-        self.look()
+        self.sweep()
 
     def drop_unknown_secrets(self) -> None:
         """Those of the volume's name that neither header nor row names.
@@ -248,7 +248,7 @@ class Change:
                           'The volume keeps its old key: %(error)s', {
                               'volume': self.volume.id, 'error': exc})
                 failed = exc
-            self.look()
+            self.sweep()
         if failed:
             raise failed
 
@@ -372,7 +372,7 @@ class Change:
         if keeps:
             self.node.crypt.seal(self.volume.id, self.recorded.key, key)
 
-    def look(self) -> None:
+    def sweep(self) -> None:
         """See what the header says by now."""
         self.header = self.node.crypt.header(self.volume.id)
 
@@ -571,7 +571,7 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
         if present.crypt(volume.id):
             if present.users(volume.id):
                 return
-            node.handles.close_top(volume.id)
+            node.handles.close_upper(volume.id)
         node.crypt.set_uuid(volume.id, volume.id)
     lv = node.lvm.lvs().get(volume.name)
     recorded = rows.recorded(volume)
@@ -654,7 +654,7 @@ def _strip(change: Change) -> luks_header.Token:
     if alone != current:
         change.node.crypt.write_token(
             volume_id, current.number or '', str(alone), replace=True)
-    change.look()
+    change.sweep()
     return alone
 
 

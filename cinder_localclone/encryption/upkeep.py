@@ -59,7 +59,7 @@ _NO_HANDLE = ('it has no handle on this node; the volume service makes one '
               'as soon as it can')
 
 
-def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]
+def noted_of(crypt: crypt_interfaces.Crypt, remotes: Collection[str]
              ) -> boot_plan.Known:
     """What is noted of the volumes that are passed through here.
 
@@ -68,28 +68,28 @@ def noted_of(crypt: crypt_interfaces.Crypt, passed: Collection[str]
 
     :param passed: their ids
     """
-    return {volume_id: noted for volume_id, noted in crypt.passed().items()
-            if volume_id in passed}
+    return {volume_id: noted for volume_id, noted in crypt.remotes().items()
+            if volume_id in remotes}
 
 
-def known(present: survey.Survey, passed: boot_plan.Known) -> boot_plan.Known:
+def known(present: survey.Survey, remotes: boot_plan.Known) -> boot_plan.Known:
     """What is noted on this node of the volumes that it has, or had. Pure."""
     facts = [names.facts(lv.tags) for lv in present.lvs.values()
              if names.OPENED in lv.tags and names.AWAY not in lv.tags]
-    return {**passed, **{
+    return {**remotes, **{
         each['volume']: (each.get('luks', ''), each.get('key', ''))
         for each in facts if 'volume' in each}}
 
 
-def noted_on_body(present: survey.Survey, volume_id: str
-                  ) -> tuple[str, str]:
+def noted_on_lv(present: survey.Survey, volume_id: str
+                ) -> tuple[str, str]:
     """What is noted of a volume on the LV that its handle is on. Pure."""
-    facts = facts_on_body(present, volume_id)
+    facts = facts_on_lv(present, volume_id)
     return facts.get('luks', ''), facts.get('key', '')
 
 
-def facts_on_body(present: survey.Survey, volume_id: str
-                  ) -> dict[lvm_tags.Fact, str]:
+def facts_on_lv(present: survey.Survey, volume_id: str
+                ) -> dict[lvm_tags.Fact, str]:
     """Return all facts in the tags of that LV; none if there is no such LV."""
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
@@ -99,7 +99,8 @@ def facts_on_body(present: survey.Survey, volume_id: str
     return {}
 
 
-def unlock(lvm: storage.Lvm, handles: storage.Handles, passed: boot_plan.Known,
+def unlock(lvm: storage.Lvm, handles: storage.Handles,
+           remotes: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
            seconds: float, only: str | None = None) -> list[boot_plan.Outcome]:
     """Open all that can be; one that fails does not stop the others.
@@ -114,21 +115,21 @@ def unlock(lvm: storage.Lvm, handles: storage.Handles, passed: boot_plan.Known,
     :param only: id of the only volume that is wanted
     """
     present = handles.survey()
-    wanted = [local for local in boot_plan.encrypted(present, passed)
+    wanted = [local for local in boot_plan.encrypted(present, remotes)
               if only in (None, local.volume_id)]
-    deadline, noted = time.monotonic() + seconds, known(present, passed)
+    deadline, noted = time.monotonic() + seconds, known(present, remotes)
 
     def act(local: boot_plan.Local, again: bool) -> boot_plan.Outcome:
         # The volume service has not waited: it may have opened it, or made
         # another handle.
         found = handles.survey() if again else present
-        notes = known(found, passed) if again else noted
+        notes = known(found, remotes) if again else noted
         return _unlock(lvm, found, crypt, keys, local,
                        notes.get(local.volume_id, ('', '')))
     return _side_by_side(act, wanted, deadline)
 
 
-def locked(handles: storage.Handles, passed: boot_plan.Known,
+def locked(handles: storage.Handles, remotes: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys
            ) -> list[boot_plan.Outcome]:
     """What :func:`unlock` would open now, and what keeps it from that.
@@ -136,11 +137,11 @@ def locked(handles: storage.Handles, passed: boot_plan.Known,
     Nothing is opened. The first ones only are looked into, one by one.
     """
     present = handles.survey()
-    noted = known(present, passed)
+    noted = known(present, remotes)
     return [_look_into(present, crypt, keys, local,
                        noted.get(local.volume_id, ('', '')), number)
             for number, local in enumerate(
-                each for each in boot_plan.encrypted(present, passed)
+                each for each in boot_plan.encrypted(present, remotes)
                 if not present.crypt(each.volume_id))]
 
 
@@ -195,7 +196,7 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], boot_plan.Outcome],
                         return
                 done[number] = act(wanted[number], number in done)
                 again = time.monotonic() + PAUSE
-                if done[number].passing and again <= deadline:
+                if done[number].transient and again <= deadline:
                     waiting.put((again, number))
         except queue.Empty:
             pass
@@ -211,10 +212,10 @@ def _side_by_side(act: Callable[[boot_plan.Local, bool], boot_plan.Outcome],
             for number, local in enumerate(wanted)]
 
 
-def _locked(local: boot_plan.Local, problem: str, passing: bool = False
+def _locked(local: boot_plan.Local, problem: str, transient: bool = False
             ) -> boot_plan.Outcome:
     return boot_plan.Outcome(
-        local.volume_id, local.lv, LOCKED, problem, passing)
+        local.volume_id, local.lv, LOCKED, problem, transient)
 
 
 def _check_noted(lvm: storage.Lvm, local: boot_plan.Local) -> None:
@@ -247,22 +248,22 @@ def _unlock(lvm: storage.Lvm, present: survey.Survey,
         activate.open_volume(crypt, keys, local.volume_id,
                              _expected(key),
                              keep_header=True, luks=luks,
-                             recovers=not local.passed,
+                             recovers=not local.remote,
                              check=lambda: _check_noted(lvm, local))
         return boot_plan.Outcome(local.volume_id, local.lv, OPENED)
     except exceptions.LocalCloneError as exc:
-        return _locked(local, str(exc), _is_passing(exc))
+        return _locked(local, str(exc), _is_transient(exc))
     except Exception as exc:
         LOG.exception('Volume %s was not opened.', local.volume_id)
         return _locked(local, '%s: %s' % (type(exc).__name__, exc),
-                       _is_passing(exc))
+                       _is_transient(exc))
 
 
 def _expected(key: str) -> pinning.Expected:
     return pinning.Expected(key, by_row=False, by_tag=True)
 
 
-def _is_passing(exc: Exception) -> bool:
+def _is_transient(exc: Exception) -> bool:
     """Whether the same may succeed in a moment.
 
     The key manager did not answer, whatever else failed then; or others had
@@ -289,7 +290,7 @@ def open_wanted(node: Node, volume_ids: Collection[str] = ()
 
 def _here(node: Node) -> list[objects.Volume]:
     return [*node.volumes.volumes_of(node.host),
-            *node.attachments.passed_to(node.host)]
+            *node.attachments.remote_to(node.host)]
 
 
 def _concerns(node: Node, volume: objects.Volume) -> bool:
@@ -377,7 +378,7 @@ def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
 def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
     """Those that are open on this node, or that a boot would open."""
     present = node.handles.survey()
-    opened = known(present, node.crypt.passed())
+    opened = known(present, node.crypt.remotes())
     return {volume_id for volume_id in volume_ids
             if volume_id in opened or present.crypt(volume_id)}
 
@@ -390,8 +391,8 @@ class Sweeps:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._reencryptions = reencrypt.Look(node)
-        self._backups = header_backups.Look(node)
+        self._reencryptions = reencrypt.Sweep(node)
+        self._backups = header_backups.Sweep(node)
 
     def resume_reencryptions(self, volumes: Iterable[objects.Volume],
                              present: survey.Survey) -> None:
@@ -400,8 +401,8 @@ class Sweeps:
         :param volumes: at home here
         :param present: what there is on this node
         """
-        self._reencryptions.look(volumes, present)
+        self._reencryptions.sweep(volumes, present)
 
     def keep_header_backups(self) -> None:
         """Make the header backups that are missing, and drop old ones."""
-        self._backups.look()
+        self._backups.sweep()

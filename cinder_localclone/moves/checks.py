@@ -43,8 +43,8 @@ def check_block(host: str, own: int, of_volume: int) -> None:
             'volume has sectors of %d bytes' % (own, of_volume))
 
 
-def check_room(node: Node, move: state.Move,
-               lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
+def check_space(node: Node, move: state.Move,
+                lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
     """A volume that is about to arrive fits on this node, as it is now.
 
     For a caller that holds the lock of free space, until it is taken.

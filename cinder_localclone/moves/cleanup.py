@@ -47,8 +47,8 @@ def take_down(node: Node, move: state.Move) -> None:
     node.moves.finish(move, event)
 
 
-def stop_serving(node: Node, volume_id: str, initiator: str | None
-                 ) -> None:
+def end_exports(node: Node, volume_id: str, initiator: str | None
+                ) -> None:
     """Stop serving a volume to one initiator, or (None) to all.
 
     The kernel's target waits for what an initiator still reads. On a clone
@@ -63,7 +63,7 @@ def stop_serving(node: Node, volume_id: str, initiator: str | None
             node.sessions.end_if_down(move)
     finally:
         node.exports.withdraw_volume(volume_id, initiator)
-        node.handles.remove_served(volume_id)
+        node.handles.remove_export_device(volume_id)
 
 
 def tear_down(node: Node, move: state.Move) -> None:
@@ -79,12 +79,12 @@ def tear_down(node: Node, move: state.Move) -> None:
 def remove_stack(node: Node, move: state.Move) -> None:
     """The same, of a move whose session has ended."""
     gone = remove_handle(node, move, move.destination_lv)
-    node.clones.remove_clone(move.shadow_id)
+    node.clones.remove_clone(move.move_id)
     # The metadata LV goes last: without it the LV would count as complete.
     discard_lv(node, move.destination_lv)
-    node.lvm.remove_lv(names.metadata_lv(move.shadow_id))
+    node.lvm.remove_lv(names.metadata_lv(move.move_id))
     if gone and move.extra_bytes:  # it is encrypted
-        devices.forget_unless_passed(node, move.volume_id)
+        devices.forget_unless_remote(node, move.volume_id)
 
 
 def remove_source(node: Node, move: state.Move) -> None:
@@ -105,8 +105,8 @@ def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
     :returns: whether there is none any more
     """
     present = node.handles.survey()
-    own = {body.number for body in (
-        present.clone(move.shadow_id), present.lvs.get(lv)) if body}
+    own = {backing.number for backing in (
+        present.clone(move.move_id), present.lvs.get(lv)) if backing}
     handle = present.handle(move.volume_id)
     if handle and not own.issuperset(handle.uses()):
         return False
@@ -130,7 +130,7 @@ def discard_lv(node: Node, name: str) -> None:
     if lv and not _has_data(lv):
         node.lvm.remove_lv(name)
     elif lv and not node.lvm.disown(
-            name, names.doomed(node.host, uuid.uuid4().hex[-12:])):
+            name, names.to_wipe(node.host, uuid.uuid4().hex[-12:])):
         remove_volume_lv(node, name)  # it has no tags
 
 
@@ -145,20 +145,20 @@ def remove_stray_metadata(node: Node, seen: survey.Survey,
     :param moves: the moves of this node, by shadow id; any other is looked
         up in the database
     """
-    for shadow_id, lv in seen.stray_metadata().items():
+    for move_id, lv in seen.stray_metadata().items():
         volume_id = names.facts(lv.tags).get('volume')
-        if volume_id is None or shadow_id in moves:
+        if volume_id is None or move_id in moves:
             continue
         # A destination holds this lock for as long as it prepares.
         nodes.attempt(
             node, volume_id,
-            functools.partial(_remove_metadata, node, shadow_id, lv.name),
+            functools.partial(_remove_metadata, node, move_id, lv.name),
             functools.partial(_tell_of_metadata, lv.name))
 
 
-def _remove_metadata(node: Node, shadow_id: str, lv: str) -> None:
-    if (shadow_id in node.handles.survey().stray_metadata()
-            and not node.moves.is_move(shadow_id)):
+def _remove_metadata(node: Node, move_id: str, lv: str) -> None:
+    if (move_id in node.handles.survey().stray_metadata()
+            and not node.moves.is_move(move_id)):
         node.lvm.remove_lv(lv)
 
 
@@ -169,8 +169,8 @@ def _tell_of_metadata(lv: str, error: Exception) -> None:
               exc_info=exceptions.is_unexpected(error))
 
 
-def remove_doomed(node: Node, seen: survey.Survey | None = None
-                  ) -> None:
+def wipe_marked(node: Node, seen: survey.Survey | None = None
+                ) -> None:
     """Overwrite and remove what :func:`discard_lv` has left, one by one.
 
     Nobody else knows these LVs: that takes no lock.
@@ -178,9 +178,9 @@ def remove_doomed(node: Node, seen: survey.Survey | None = None
     :param seen: what the last check of the node has found; if none of them
         is there, nothing is done. None: not known
     """
-    if seen and not _doomed(node, seen.lvs):
+    if seen and not _to_wipe(node, seen.lvs):
         return
-    for lv in _doomed(node, node.lvm.lvs()):
+    for lv in _to_wipe(node, node.lvm.lvs()):
         try:
             _take_off_its_tags(node, lv)
             if not lv.opened:  # else doctor says so
@@ -193,10 +193,10 @@ def remove_doomed(node: Node, seen: survey.Survey | None = None
                       '%(error)s', {'lv': lv.name, 'error': exc})
 
 
-def _doomed(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
-            ) -> list[lvm_reports.LogicalVolume]:
+def _to_wipe(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
+             ) -> list[lvm_reports.LogicalVolume]:
     return [lv for lv in lvs.values() if lv.group == node.lvm.group
-            and names.is_doomed(lv.name, node.host)]
+            and names.is_to_wipe(lv.name, node.host)]
 
 
 def _take_off_its_tags(node: Node, lv: lvm_reports.LogicalVolume) -> None:
@@ -235,10 +235,10 @@ def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
         return True
 
 
-def withdraw_source(node: Node, shadow_id: str) -> None:
+def withdraw_source(node: Node, move_id: str) -> None:
     """Offer the source of a move no more; what is gone is done."""
-    node.exports.withdraw_source(shadow_id)
-    node.handles.remove_source(shadow_id)
+    node.exports.withdraw_source(move_id)
+    node.handles.remove_source(move_id)
 
 
 def withdraw_above(node: Node, lv: str) -> None:
@@ -247,8 +247,8 @@ def withdraw_above(node: Node, lv: str) -> None:
     For a caller that knows that nothing reads it as a source any more: moves
     that failed, and those that are over, may have left theirs.
     """
-    for shadow_id in node.handles.survey().sources_above(lv):
-        withdraw_source(node, shadow_id)
+    for move_id in node.handles.survey().sources_above(lv):
+        withdraw_source(node, move_id)
 
 
 def withdraw_strays(node: Node, present: survey.Survey,
@@ -261,18 +261,18 @@ def withdraw_strays(node: Node, present: survey.Survey,
     :param moves: those that there were a moment ago, by shadow id: one that
         has ended since is left to the next look. Any other is asked for
     """
-    def is_move(shadow_id: str) -> bool:
-        return shadow_id in moves or node.moves.is_move(shadow_id)
+    def is_move(move_id: str) -> bool:
+        return move_id in moves or node.moves.is_move(move_id)
     node.exports.withdraw_strays(is_move)
-    strays = [shadow_id for shadow_id in present.sources()
-              if not is_move(shadow_id)]
+    strays = [move_id for move_id in present.sources()
+              if not is_move(move_id)]
     try:
         found = node.handles.devices() if strays else {}
-        for shadow_id in strays:
-            device = found.get(names.source(shadow_id))
+        for move_id in strays:
+            device = found.get(names.source(move_id))
             # Else its export could not be withdrawn now.
             if device and not device.opened:
-                node.handles.remove_source(shadow_id)
+                node.handles.remove_source(move_id)
     except exceptions.LocalCloneError as exc:
         LOG.error('Source devices of ended moves could not be removed; the '
                   'next periodic check tries again: %s', exc)
@@ -286,5 +286,5 @@ def end_after_swap(node: Node, volume_id: str) -> None:
     """
     present = node.handles.survey()
     if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
-        node.attachments.end_passing(volume_id, node.host)
-        node.sessions.end_passed(volume_id)
+        node.attachments.end_remote_attachments(volume_id, node.host)
+        node.sessions.end_remote(volume_id)

@@ -45,53 +45,53 @@ class Copies:
             node, service.comparison.memory if service else None)
         self._copies: dict[str, hydration.Copy] = {}
         #: What the look under way has found: each is used once.
-        self._turns: dict[str, copies_module.Turn] = {}
+        self._positions: dict[str, copies_module.Position] = {}
         self._running: set[str] = set()
         self._some_ended = False
         self.waker = Waker(node.clones.seen, node.clones.wake_hydration,
                            node.pacing)
 
-    def progress(self, shadow_id: str) -> copies_module.Progress | None:
+    def progress(self, move_id: str) -> copies_module.Progress | None:
         """How far a copy was when it was last checked."""
-        return self.all_progress().get(shadow_id)
+        return self.all_progress().get(move_id)
 
     def all_progress(self) -> dict[str, copies_module.Progress]:
         """The same of all copies, by their shadows' ids."""
-        return {shadow_id: dataclasses.replace(
-            copy.progress, pace=self.waker.speed(shadow_id))
-            for shadow_id, copy in list(self._copies.items())
+        return {move_id: dataclasses.replace(
+            copy.progress, pace=self.waker.speed(move_id))
+            for move_id, copy in list(self._copies.items())
             if copy.progress}
 
     def soonest_end(self) -> float | None:
         """Seconds until the first of them ends; None: nobody knows."""
         return min((each.seconds_left
-                    for shadow_id, each in self.all_progress().items()
+                    for move_id, each in self.all_progress().items()
                     if not each.pause and each.seconds_left is not None
-                    and not self.waker.stands_still(shadow_id)),
+                    and not self.waker.stands_still(move_id)),
                    default=None)
 
     # -- whose turn it is
 
     @contextlib.contextmanager
-    def look(self, moves: Iterable[state.Move]) -> Iterator[None]:
+    def round(self, moves: Iterable[state.Move]) -> Iterator[None]:
         """During a look at this node the database is asked once for all.
 
         :param moves: from and to this node
         """
-        copied = {move.shadow_id for move in moves if move.committed
+        copied = {move.move_id for move in moves if move.committed
                   and move.destination == self._node.host
                   and move.phase is Phase.MIGRATING}
-        for shadow_id in set(self._copies) - copied:  # deleted, say
-            self._forget(shadow_id)
+        for move_id in set(self._copies) - copied:  # deleted, say
+            self._forget(move_id)
         if copied:
-            turns = self._all_turns()
-            self._running = {shadow_id for shadow_id, turn
-                             in turns.items() if turn.runs}
-            self._turns = turns  # last: other threads use them up
+            positions = self._all_positions()
+            self._running = {move_id for move_id, position
+                             in positions.items() if position.runs}
+            self._positions = positions  # last: other threads use them up
         try:
             yield
         finally:
-            self._turns = {}
+            self._positions = {}
 
     def still_waits(self, move: state.Move) -> bool:
         """Whether a copy that was seen to wait has nothing to do but that.
@@ -100,11 +100,11 @@ class Copies:
         with looking at them; what else they may need the next look at all of
         the node sees to.
         """
-        turn = self._turns.get(move.shadow_id)
-        copy = self._copies.get(move.shadow_id)
-        if not (turn and turn.place and copy and copy.place):
+        position = self._positions.get(move.move_id)
+        copy = self._copies.get(move.move_id)
+        if not (position and position.number and copy and copy.position):
             return False
-        copy.move_up(turn.place)
+        copy.move_up(position.number)
         return True
 
     def next(self) -> list[copies_module.Entry]:
@@ -116,23 +116,24 @@ class Copies:
         if not self._some_ended:
             return []
         self._some_ended = False
-        turns = self._all_turns()
-        found = [turn.entry for turn in turns.values() if turn.runs
-                 and turn.entry.shadow_id not in self._running]
-        self._turns = turns  # last: other threads use them up
+        positions = self._all_positions()
+        found = [position.entry for position in positions.values()
+                 if position.runs
+                 and position.entry.move_id not in self._running]
+        self._positions = positions  # last: other threads use them up
         return found
 
-    def _all_turns(self) -> dict[str, copies_module.Turn]:
+    def _all_positions(self) -> dict[str, copies_module.Position]:
         entries = self._node.queue.copies(self._node.host)
         services = self._node.services.by_host()
         dead = {host for entry in entries for host in entry.ends
                 if not services.get(host)}
-        return copies_module.turns(entries, self._node.limits, dead)
+        return copies_module.positions(entries, self._node.limits, dead)
 
-    def _turn(self, shadow_id: str) -> copies_module.Turn | None:
+    def _position(self, move_id: str) -> copies_module.Position | None:
         """None if it is not in the queue (any more)."""
-        turn = self._turns.pop(shadow_id, None)
-        return turn or self._all_turns().get(shadow_id)
+        position = self._positions.pop(move_id, None)
+        return position or self._all_positions().get(move_id)
 
     # -- one copy, for a caller that holds the volume's lock
 
@@ -146,38 +147,38 @@ class Copies:
         if not self.comparison.resume(move):
             self.hindered(move)
             return False
-        status = self._node.clones.clone_status(move.shadow_id)
-        turn = None if status.finished else self._turn(move.shadow_id)
-        place = turn.place if turn else int(not status.finished)
+        status = self._node.clones.clone_status(move.move_id)
+        position = None if status.finished else self._position(move.move_id)
+        number = position.number if position else int(not status.finished)
         if status.mode == 'rw' and not (
-                place or status.enabled or status.finished):
+                number or status.enabled or status.finished):
             holes.leave_out(self._node, move)
-            status = self._node.clones.clone_status(move.shadow_id)
-        copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
-        before = copy.place
+            status = self._node.clones.clone_status(move.move_id)
+        copy = self._copies.setdefault(move.move_id, hydration.Copy())
+        before = copy.position
         progress = copy.update(
             status, self._node.clones.completed_reads(disk), timeutils.now(),
-            place)
-        if not place or place != before:
+            number)
+        if not number or number != before:
             events.say(events.COPYING, volume=move.volume_id,
                        source=move.source, progress=progress)
         if status.mode != 'rw':
             events.say(events.CLONE_FAILED, volume=move.volume_id,
                        mode=status.mode)
-        runs = not (place or progress.pause)
+        runs = not (number or progress.pause)
         if status.enabled != runs and self._node.clones.set_hydration(
-                move.shadow_id, runs) and progress.pause:
+                move.move_id, runs) and progress.pause:
             events.say(events.COPYING_FAILS, volume=move.volume_id,
                        seconds=progress.pause)
         if runs and not status.finished:
-            self.waker.watch(move.shadow_id, move.geometry,
-                             turn.entry.pace if turn else '',
+            self.waker.watch(move.move_id, move.geometry,
+                             position.entry.pace if position else '',
                              self._node.clones.counters(move),
-                             bool(turn and turn.entry.migrating))
+                             bool(position and position.entry.migrating))
         else:
-            self.waker.forget(move.shadow_id)
-        if turn:
-            self._note(move, turn.entry.stalled, copy.stall.check(
+            self.waker.forget(move.move_id)
+        if position:
+            self._note(move, position.entry.stalled, copy.stall.check(
                 status.hydrated, timeutils.now()))
         return status.finished
 
@@ -198,16 +199,16 @@ class Copies:
         It goes on by itself if only its source could not be reached, so what
         has to wait is stopped.
         """
-        turn = self._turn(move.shadow_id)
-        if not (turn and turn.runs):
-            self._forget(move.shadow_id)
-            clone = names.clone(move.shadow_id)
+        position = self._position(move.move_id)
+        if not (position and position.runs):
+            self._forget(move.move_id)
+            clone = names.clone(move.move_id)
             if clone in self._node.handles.devices([clone]):
-                self._node.clones.set_hydration(move.shadow_id, False)
+                self._node.clones.set_hydration(move.move_id, False)
         else:
-            copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
+            copy = self._copies.setdefault(move.move_id, hydration.Copy())
             copy.hinder()
-            self._note(move, turn.entry.stalled, copy.stall.check(
+            self._note(move, position.entry.stalled, copy.stall.check(
                 None, timeutils.now()))
 
     def _note(self, move: state.Move, noted: float, stalled: bool | None
@@ -222,14 +223,14 @@ class Copies:
             events.say(events.STALLED, volume=move.volume_id,
                        source=move.source, seconds=hydration.STALLED)
 
-    def ended(self, shadow_id: str) -> None:
+    def ended(self, move_id: str) -> None:
         """A copy is complete."""
-        self._forget(shadow_id)
+        self._forget(move_id)
         self._some_ended = True
 
-    def _forget(self, shadow_id: str) -> None:
-        self._copies.pop(shadow_id, None)
-        self.waker.forget(shadow_id)
+    def _forget(self, move_id: str) -> None:
+        self._copies.pop(move_id, None)
+        self.waker.forget(move_id)
 
 
 @dataclasses.dataclass
@@ -261,7 +262,7 @@ class Waker:
     copy is slowed. It never lets the kernel copy what is held back, which is
     another message; see :meth:`.storage.Clones.set_hydration`.
 
-    :param look: ``look({shadow id: counters})`` says what of them the kernel
+    :param ask: ``ask({shadow id: counters})`` says what of them the kernel
         has counted; what can't be seen is left out
     :param send: ``send({shadow id: step})`` sends it to clones; returns the
         ids of those that are gone
@@ -269,11 +270,11 @@ class Waker:
 
     def __init__(
             self,
-            look: Callable[[Mapping[str, tuple[str, str]]],
-                           dict[str, copies_module.Seen]],
+            ask: Callable[[Mapping[str, tuple[str, str]]],
+                          dict[str, copies_module.Seen]],
             send: Callable[[Mapping[str, copies_module.Step]], list[str]],
             settings: copies_module.Settings):
-        self._look = look
+        self._ask = ask
         self._send = send
         self._settings = settings
         self._copies: dict[str, _Copy] = {}
@@ -285,7 +286,7 @@ class Waker:
         self._ahead: set[object] = set()
         self._was_ahead = False
 
-    def watch(self, shadow_id: str, geometry: state.Geometry,
+    def watch(self, move_id: str, geometry: state.Geometry,
               extra_spec: str = '',
               counters: tuple[str, str] = ('', ''),
               migrating: bool = False) -> None:
@@ -298,26 +299,26 @@ class Waker:
         :param migrating: whether its guest is being live-migrated: the moment
             at which that stands still is no time to hurry
         """
-        before = self._copies.get(shadow_id)
+        before = self._copies.get(move_id)
         law = before.law if before and before.counters == counters else (
             pace.Law(geometry))
-        self._copies[shadow_id] = _Copy(
+        self._copies[move_id] = _Copy(
             law, self._settings.of(extra_spec), counters, migrating,
             # The clone may have been made again since.
             speed=before.speed if before else copies_module.Speed.FULL)
 
-    def forget(self, shadow_id: str) -> None:
+    def forget(self, move_id: str) -> None:
         """A copy is not under way any more."""
-        self._copies.pop(shadow_id, None)
+        self._copies.pop(move_id, None)
 
-    def stands_still(self, shadow_id: str) -> bool:
+    def stands_still(self, move_id: str) -> bool:
         """Whether nothing of a copy is copied at this moment."""
-        copy = self._copies.get(shadow_id)
+        copy = self._copies.get(move_id)
         return copy is not None and copy.sent == copies_module.STANDSTILL
 
-    def speed(self, shadow_id: str) -> str:
+    def speed(self, move_id: str) -> str:
         """How fast a copy may go at this moment; '' if it may not."""
-        copy = self._copies.get(shadow_id)
+        copy = self._copies.get(move_id)
         return copy.speed.value if copy else ''
 
     @contextlib.contextmanager
@@ -338,22 +339,22 @@ class Waker:
         :returns: whether any of them is still there
         """
         copies = dict(self._copies)
-        seen = self._look({shadow_id: copy.counters for shadow_id, copy
-                           in copies.items() if copy.how
-                           is not copies_module.Pace.FULL
-                           or self._settings.limit})
+        seen = self._ask({move_id: copy.counters for move_id, copy
+                          in copies.items() if copy.how
+                          is not copies_module.Pace.FULL
+                          or self._settings.limit})
         rooms = self._budget.spend({
-            shadow_id: copy.law.take(seen.get(shadow_id), now)
-            for shadow_id, copy in copies.items()}, now)
+            move_id: copy.law.take(seen.get(move_id), now)
+            for move_id, copy in copies.items()}, now)
         waiting, self._was_ahead = self._was_ahead, bool(self._ahead)
         give_way = self._courtesy.take(waiting or self._was_ahead, now)
         steps = {}
-        for shadow_id, copy in copies.items():
+        for move_id, copy in copies.items():
             way = (pace.GiveWay.SLOWING
                    if copy.migrating and give_way is pace.GiveWay.NO
                    else give_way)
-            steps[shadow_id], copy.speed = copy.law.step(
-                copy.how, now, rooms.get(shadow_id), way)
+            steps[move_id], copy.speed = copy.law.step(
+                copy.how, now, rooms.get(move_id), way)
         self._tell(copies, steps, now)
         return bool(self._copies)
 
@@ -365,15 +366,15 @@ class Waker:
         again = self._prompted is None or now - self._prompted >= PROMPT
         if again:
             self._prompted = now
-        steps = {shadow_id: step for shadow_id, step in steps.items()
-                 if step != copies[shadow_id].sent
+        steps = {move_id: step for move_id, step in steps.items()
+                 if step != copies[move_id].sent
                  or again and step != copies_module.STANDSTILL}
         if steps:
             # Not known of any of them if this fails.
-            for shadow_id in steps:
-                copies[shadow_id].sent = None
+            for move_id in steps:
+                copies[move_id].sent = None
             gone = self._send(steps)
-            for shadow_id, step in steps.items():
-                copies[shadow_id].sent = step
-            for shadow_id in gone:
-                self.forget(shadow_id)
+            for move_id, step in steps.items():
+                copies[move_id].sent = step
+            for move_id in gone:
+                self.forget(move_id)

@@ -55,7 +55,7 @@ class Allocate(flow.Step):
         with self._node.allocation_lock():
             lvs = self._node.listing.recent(time.monotonic())
             if move.destination_lv not in lvs:
-                checks.check_room(self._node, move, lvs)
+                checks.check_space(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
             self._node.clones.create_metadata(move, lvs)
             created = self._node.lvm.create_lv(
@@ -73,7 +73,7 @@ class Allocate(flow.Step):
         lvm = self._node.lvm
         for what, name in (
                 ('The logical volume', move.destination_lv),
-                ('The move metadata', names.metadata_lv(move.shadow_id))):
+                ('The move metadata', names.metadata_lv(move.move_id))):
             if not lvm.number_of(name) and name not in lvm.lvs():
                 raise exceptions.MissingData(
                     what=what, volume=move.volume_id,
@@ -113,8 +113,8 @@ class Handle(flow.Step):
     """
 
     def execute(self, move: state.Move, disk: str) -> None:
-        if move.follows and not move.committed:
-            self._node.clones.read_clone(move.shadow_id)
+        if move.is_deferred and not move.committed:
+            self._node.clones.read_clone(move.move_id)
         elif _put_on_clone(self._node, move, disk):
             self._node.handles.read_head(move.volume_id)
 
@@ -127,7 +127,7 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
     :raises SourceUnreachable: if what is at the source should be flushed
         first, and that does not answer
     """
-    if not (move.follows and node.clones.begin_swap(move)):
+    if not (move.is_deferred and node.clones.begin_swap(move)):
         return node.handles.ensure_handle_on_clone(move)
     if (source and node.sessions.is_away(move)
             and not _can_do_without_home(node, move)):
@@ -138,8 +138,8 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
     if changed:
         _check_writable(node, move)
         if not source:  # what waits for its home fails: it is given up
-            node.sessions.end_passed(move.volume_id)
-        node.handles.follow_onto_clone(move, source)
+            node.sessions.end_remote(move.volume_id)
+        node.handles.switch_to_clone(move, source)
     else:
         # Nobody has used it since: this node was rebooted.
         if source:
@@ -160,7 +160,7 @@ def _is_noted(node: Node, move: state.Move) -> bool:
     """
     try:
         if move.extra_bytes:
-            devices.note_followed(
+            devices.note_moved(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The LV of volume %(volume)s could not be tagged with the '
@@ -178,7 +178,7 @@ def _check_writable(node: Node, move: state.Move) -> int:
         clone that fails afterwards reports none
     :raises CloneFailed: if a guest would get errors of it
     """
-    status = node.clones.clone_status(move.shadow_id)
+    status = node.clones.clone_status(move.move_id)
     if status.mode != 'rw':
         raise exceptions.CloneFailed(volume=move.volume_id, host=node.host,
                                      mode=status.mode)
@@ -193,7 +193,7 @@ def _can_do_without_home(node: Node, move: state.Move) -> bool:
     """
     if devices.users(node, move.volume_id):
         return False
-    node.sessions.end_passed(move.volume_id)
+    node.sessions.end_remote(move.volume_id)
     return not node.sessions.is_away(move)
 
 
@@ -238,7 +238,7 @@ def is_complete_alone(node: Node, move: state.Move) -> bool:
     the LVs are active.
     """
     node.clones.ensure_clone_alone(move)
-    if not node.clones.clone_status(move.shadow_id).finished:
+    if not node.clones.clone_status(move.move_id).finished:
         return False
     if _put_on_clone(node, move, ''):
         node.handles.read_head(move.volume_id)
@@ -255,7 +255,7 @@ def open_alone(node: Node, move: state.Move) -> None:
 
 
 @rpc.method('prepare', rpc.DESTINATION, gives_way=True)
-def prepare(node: Node, shadow_id: str, nonce: str,
+def prepare(node: Node, move_id: str, nonce: str,
             holes: thin_map.Holes = ()) -> None:
     """Do the destination's part of a move, which its source asks for.
 
@@ -267,31 +267,31 @@ def prepare(node: Node, shadow_id: str, nonce: str,
         caller: a late or repeated request builds nothing
     :raises LocalCloneError: if the stack could not be built
     """
-    move = node.moves.get_move(shadow_id)
-    with node.lock(move.volume_id if move else shadow_id):
-        _prepare(node, shadow_id, nonce, holes)
+    move = node.moves.get_move(move_id)
+    with node.lock(move.volume_id if move else move_id):
+        _prepare(node, move_id, nonce, holes)
 
 
-def _prepare(node: Node, shadow_id: str, nonce: str, holes: thin_map.Holes
+def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
              ) -> None:
     """The same for a caller that holds the lock."""
-    move = node.moves.get_move(shadow_id)
+    move = node.moves.get_move(move_id)
     if (move is None or move.token.nonce != nonce
             or move.committed or move.destination != node.host
             or move.phase not in (state.Phase.STARTING,
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
-            volume=move.volume_id if move else 'of move record ' + shadow_id)
+            volume=move.volume_id if move else 'of move record ' + move_id)
     for earlier in cleanup.here(node, move.volume_id):
-        if earlier.shadow_id == shadow_id:  # given up since it was read
+        if earlier.move_id == move_id:  # given up since it was read
             raise exceptions.StaleMove(volume=move.volume_id)
         cleanup.take_down(node, earlier)
     _check_handle(node, move)
     build(node, move, create=True, holes=holes)
-    _open_top(node, move)
+    _open_upper(node, move)
 
 
-def _open_top(node: Node, move: state.Move) -> None:
+def _open_upper(node: Node, move: state.Move) -> None:
     """What Nova is about to open is there before the move is committed.
 
     A volume that follows its instance is in use here, by its top. Any other
@@ -314,12 +314,12 @@ def _check_handle(node: Node, move: state.Move) -> None:
     :raises SourceBusy: if the handle is open on anything else
     :raises NotPossible: if it is longer than what is to be copied
     """
-    present = node.handles.survey() if move.follows else survey.Survey(
+    present = node.handles.survey() if move.is_deferred else survey.Survey(
         {}, node.handles.devices(survey.names_of(
-            move.volume_id, move.shadow_id)))
+            move.volume_id, move.move_id)))
     handle, clone = present.handle(move.volume_id), present.clone(
-        move.shadow_id)
-    if move.follows and present.is_handle_foreign(move.volume_id):
+        move.move_id)
+    if move.is_deferred and present.is_handle_foreign(move.volume_id):
         if handle and handle.opened and (
                 handle.sectors * state.SECTOR > move.size_bytes):
             raise exceptions.NotPossible(
@@ -350,7 +350,7 @@ def roll_back_live(node: Node, move: state.Move) -> None:
     rolled_back = node.moves.roll_back(move)
     node.tell(state.Milestone.ROLLED_BACK, rolled_back)
     cleanup.take_down(node, rolled_back)
-    rpc.cast(move.source, peers.converge, node, move.volume_id)
+    rpc.cast(move.source, peers.reconcile, node, move.volume_id)
 
 
 def written_regions(node: Node, move: state.Move) -> int:
@@ -360,7 +360,7 @@ def written_regions(node: Node, move: state.Move) -> int:
 
     :raises CloneFailed: if the kernel cannot tell any more
     """
-    clone = names.clone(move.shadow_id)
+    clone = names.clone(move.move_id)
     if clone not in node.handles.devices([clone]):
         build(node, move, create=False)
     return _check_writable(node, move)
@@ -392,9 +392,9 @@ class RemoveClone(flow.Step):
     """Clone, session and metadata go; then the source may."""
 
     def execute(self, completing: state.Move) -> None:
-        self._node.clones.remove_clone(completing.shadow_id)
+        self._node.clones.remove_clone(completing.move_id)
         self._node.sessions.detach(completing)
-        self._node.lvm.remove_lv(names.metadata_lv(completing.shadow_id))
+        self._node.lvm.remove_lv(names.metadata_lv(completing.move_id))
         self._node.moves.advance(completing, state.Event.DRAINED)
 
 

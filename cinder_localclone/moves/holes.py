@@ -64,14 +64,14 @@ def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
     if not (node.lvm.reads_zeros(move.destination_lv)
             and node.services.by_host().get(move.source)):
         return ()
-    found = rpc.at(move.source, of_source, node, move.shadow_id,
+    found = rpc.at(move.source, of_source, node, move.move_id,
                    move.token.nonce)
     return found and thin_map.common(found, node.lvm.holes(
         move.destination_lv, move.size_bytes, move.geometry))
 
 
 @rpc.method('holes', rpc.SOURCE)
-def of_source(node: Node, shadow_id: str, nonce: str
+def of_source(node: Node, move_id: str, nonce: str
               ) -> thin_map.Holes:
     """Return what was never written of the source of a move that was left.
 
@@ -81,11 +81,11 @@ def of_source(node: Node, shadow_id: str, nonce: str
     :raises StaleMove: if the move is none that may be copied
     :raises OddMap: if the pool does not say it clearly
     """
-    move = node.moves.get_move(shadow_id)
+    move = node.moves.get_move(move_id)
     if not (move and move.token.nonce == nonce and move.committed
             and move.source == node.host
             and move.phase is state.Phase.MIGRATING):
         raise exceptions.StaleMove(
-            volume=move.volume_id if move else 'of move record ' + shadow_id)
+            volume=move.volume_id if move else 'of move record ' + move_id)
     return node.lvm.holes(move.source_lv, move.size_bytes, move.geometry,
                           patient=True)

@@ -133,14 +133,15 @@ class Copy:
         self.stall = Stall()
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Its place when it was checked; 0: it ran, or was not checked."""
-        return self.progress.place if self.progress else 0
+        return self.progress.position if self.progress else 0
 
-    def move_up(self, place: int) -> None:
+    def move_up(self, position: int) -> None:
         """One that waited has another place now."""
         if self.progress:
-            self.progress = dataclasses.replace(self.progress, place=place)
+            self.progress = dataclasses.replace(self.progress,
+                                                position=position)
 
     def hinder(self) -> None:
         """It can't be checked: nobody knows when it ends."""
@@ -149,18 +150,19 @@ class Copy:
                 self.progress, rate=None, seconds_left=None)
 
     def update(self, status: dm_tables.CloneStatus, reads: int,
-               now: float, place: int = 0) -> copies.Progress:
+               now: float, position: int = 0) -> copies.Progress:
         """Take in what a check has shown.
 
         :param reads: reads that the source's disk has completed so far
         :param now: a monotonic time in seconds
-        :param place: its place among those that wait; 0: it is its turn
+        :param position: its position in the queue; 0: it runs
         """
-        if place or self.place:  # it may not have been looked at meanwhile
+        # It may not have been checked meanwhile.
+        if position or self.position:
             self._begin_turn()
-        if place:
+        if position:
             progress = dataclasses.replace(
-                Meter().update(status, now), place=place)
+                Meter().update(status, now), position=position)
         else:
             progress = dataclasses.replace(
                 self._meter.update(status, now),

@@ -83,7 +83,7 @@ class Comparison:
         if move is None:
             return
         present = self._node.moves.move_of(volume_id)
-        if present is None or present.shadow_id != move.shadow_id:
+        if present is None or present.move_id != move.move_id:
             # It ended while somebody waited for an answer.
             self._forget(move)
         elif self._node.services.by_host().get(move.source):
@@ -93,11 +93,11 @@ class Comparison:
             except ERRORS as exc:
                 answer = exc
             if self._silent.get(volume_id) is move:  # it goes on
-                self._answers[move.shadow_id] = answer
+                self._answers[move.move_id] = answer
 
     def _holes(self, move: state.Move) -> thin_map.Holes:
         """What the source says that it never had."""
-        answer = self._answers.pop(move.shadow_id, None)
+        answer = self._answers.pop(move.move_id, None)
         if isinstance(answer, Exception):
             raise answer
         if answer is None:
@@ -108,7 +108,7 @@ class Comparison:
     def _ask(self, move: state.Move) -> thin_map.Holes:
         try:
             return rpc.at(move.source, never_written.of_source, self._node,
-                          move.shadow_id, move.token.nonce)
+                          move.move_id, move.token.nonce)
         except ERRORS:
             self._silent[move.volume_id] = move
             raise
@@ -116,7 +116,7 @@ class Comparison:
     def _forget(self, move: state.Move) -> None:
         """Ask the source of a move no more."""
         self._silent.pop(move.volume_id, None)
-        self._answers.pop(move.shadow_id, None)
+        self._answers.pop(move.move_id, None)
 
     def expect(self, moves: Iterable[state.Move]) -> None:
         """To be called once this service has looked at all for the first time.
@@ -124,7 +124,7 @@ class Comparison:
         :param moves: from and to this node: what goes on was begun before
         """
         if self.memory.interrupted is None:
-            self.memory.interrupted = {move.shadow_id for move in moves}
+            self.memory.interrupted = {move.move_id for move in moves}
 
     def resume(self, move: state.Move) -> bool:
         """What was lost before this service runs is copied again at once.
@@ -140,23 +140,23 @@ class Comparison:
             here can't write its metadata: so long nothing is copied on
         """
         interrupted = self.memory.interrupted
-        if not interrupted or move.shadow_id not in interrupted:
+        if not interrupted or move.move_id not in interrupted:
             return True
         try:
             # It maps blocks all the time. Whoever drives it goes on.
-            self._node.clones.set_hydration(move.shadow_id, False)
+            self._node.clones.set_hydration(move.move_id, False)
             # What was local then was mapped then, whoever has mapped it.
             local = self._node.clones.recorded_as_local(move)
-            here = self._look(move)
+            here = self._compare_maps(move)
             lost = self._missing(move, thin_map.common(
                 thin_map.scaled(local, self._factor(move)), here))
-            if lost or move.shadow_id in self.memory.known:
+            if lost or move.move_id in self.memory.known:
                 tags = self._tags(move)
                 self._recall(move, tags)
                 # What it has of that is known from now on.
-                del self.memory.suspected[move.shadow_id]
+                del self.memory.suspected[move.move_id]
                 self._restore(move, lost, here, tags)
-            self.memory.suspected.pop(move.shadow_id, None)
+            self.memory.suspected.pop(move.move_id, None)
         except exceptions.Lacking:
             pass  # all that can be; its source stays
         except ERRORS as exc:
@@ -166,9 +166,9 @@ class Comparison:
             if self._is_known(move):
                 self._mark(move)  # if that was what has failed
             # Where it is lost again, what is copied from now on hides that.
-            self.memory.copied.pop(move.shadow_id, None)
-        self.memory.unseen.pop(move.shadow_id, None)
-        interrupted.discard(move.shadow_id)
+            self.memory.copied.pop(move.move_id, None)
+        self.memory.unseen.pop(move.move_id, None)
+        interrupted.discard(move.move_id)
         self._forget(move)
         return True
 
@@ -197,7 +197,7 @@ class Comparison:
                     isinstance(exc, exceptions.Lacking)
                     or self._has_waited(move, exc)):
                 raise
-            if self.memory.known.get(move.shadow_id, True):
+            if self.memory.known.get(move.move_id, True):
                 events.say(events.ACCEPTED, volume=move.volume_id,
                            source=move.source)
             whole = True
@@ -211,7 +211,7 @@ class Comparison:
             if (self._is_known(move)
                     and move.source not in self._node.services.by_host()):
                 raise exceptions.Forgotten(host=move.source)
-            here = self._look(move)
+            here = self._compare_maps(move)
             lost = self._missing(move, here)
         except ERRORS as exc:
             self._check_pool(move)
@@ -222,9 +222,9 @@ class Comparison:
             with contextlib.suppress(*ERRORS):
                 self._unmark(move)
             return self._is_given_up(move, exc)
-        self.memory.suspected.pop(move.shadow_id, None)
+        self.memory.suspected.pop(move.move_id, None)
         self._restore(move, lost, here, tags)
-        self.memory.unseen.pop(move.shadow_id, None)
+        self.memory.unseen.pop(move.move_id, None)
         return True
 
     # -- both maps, in blocks that are no larger than a region
@@ -238,7 +238,7 @@ class Comparison:
         return thin_map.scaled(
             [[0, move.geometry.regions(move.size_bytes)]], self._factor(move))
 
-    def _look(self, move: state.Move) -> thin_map.Holes:
+    def _compare_maps(self, move: state.Move) -> thin_map.Holes:
         """What is not mapped here.
 
         What was copied again, and is mapped, is lost no more. What is missing
@@ -247,11 +247,11 @@ class Comparison:
         here = self._node.clones.unmapped(move, self._factor(move))
         known = self.memory.known
         found = thin_map.without(
-            self.memory.copied.pop(move.shadow_id, ()), here)
+            self.memory.copied.pop(move.move_id, ()), here)
         if found:
-            known[move.shadow_id] = thin_map.without(
-                known[move.shadow_id], found)
-            self.memory.unseen.pop(move.shadow_id, None)  # it goes on
+            known[move.move_id] = thin_map.without(
+                known[move.move_id], found)
+            self.memory.unseen.pop(move.move_id, None)  # it goes on
         return here
 
     def _missing(self, move: state.Move, here: thin_map.Holes
@@ -262,8 +262,8 @@ class Comparison:
         :raises Forgotten: if its node was
         :raises PeerUnreachable: if its service is down
         """
-        suspected = self.memory.suspected[move.shadow_id] = thin_map.union(
-            self.memory.suspected.get(move.shadow_id, ()), here)
+        suspected = self.memory.suspected[move.move_id] = thin_map.union(
+            self.memory.suspected.get(move.move_id, ()), here)
         if not suspected:
             return ()
         runs = self._node.services.by_host().get(move.source)
@@ -278,13 +278,13 @@ class Comparison:
 
     def _is_known(self, move: state.Move) -> bool:
         """Whether something is known to be lost."""
-        return bool(self.memory.known.get(move.shadow_id))
+        return bool(self.memory.known.get(move.move_id))
 
     def _recall(self, move: state.Move, tags: frozenset[str]) -> None:
         """What an earlier service has known to be lost, whatever it was."""
-        if names.LACKING in tags and move.shadow_id not in self.memory.known:
-            self.memory.known[move.shadow_id] = self._all(move)
-            self.memory.read.add(move.shadow_id)
+        if names.LACKING in tags and move.move_id not in self.memory.known:
+            self.memory.known[move.move_id] = self._all(move)
+            self.memory.read.add(move.move_id)
 
     def _restore(self, move: state.Move, lost: thin_map.Holes,
                  here: thin_map.Holes, tags: frozenset[str]) -> None:
@@ -298,10 +298,10 @@ class Comparison:
         :param tags: of the LV
         :raises Lacking: if so
         """
-        if not lost and move.shadow_id not in self.memory.known:
+        if not lost and move.move_id not in self.memory.known:
             return
-        self.memory.known[move.shadow_id] = thin_map.union(
-            self.memory.known.get(move.shadow_id, ()), lost)
+        self.memory.known[move.move_id] = thin_map.union(
+            self.memory.known.get(move.move_id, ()), lost)
         if self._is_known(move) and names.LACKING not in tags:
             self._mark(move)
         try:
@@ -322,18 +322,18 @@ class Comparison:
         if not missing:
             return
         copied, size = self.memory.copied, 0
-        self.memory.read.add(move.shadow_id)
+        self.memory.read.add(move.move_id)
         try:
             disk = self._node.sessions.attach(move)
             for part in self._node.clones.refill(
                     move, disk, missing, self._factor(move)):
-                copied[move.shadow_id] = thin_map.union(
-                    copied.get(move.shadow_id, ()), part)
+                copied[move.move_id] = thin_map.union(
+                    copied.get(move.move_id, ()), part)
                 size += _kib(part, move)
         except ERRORS:
             # Later a guest may hide what is lost again.
             try:
-                self._look(move)
+                self._compare_maps(move)
             except exceptions.PoolFails:
                 raise
             except ERRORS:
@@ -343,7 +343,7 @@ class Comparison:
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
                        copied=size)
-        missing = thin_map.common(missing, self._look(move))
+        missing = thin_map.common(missing, self._compare_maps(move))
         if missing:
             raise exceptions.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
@@ -351,9 +351,9 @@ class Comparison:
 
     def _forget_read(self, move: state.Move) -> None:
         """Whoever has read zeros reads again."""
-        if move.shadow_id in self.memory.read:
+        if move.move_id in self.memory.read:
             self._node.handles.forget_read(move.volume_id)
-            self.memory.read.remove(move.shadow_id)
+            self.memory.read.remove(move.move_id)
 
     def _mark(self, move: state.Move) -> None:
         """Whatever comes now, its source stays."""
@@ -361,9 +361,9 @@ class Comparison:
 
     def _unmark(self, move: state.Move) -> None:
         """If all that was known to be lost was seen to be there."""
-        if not self.memory.known.get(move.shadow_id, True):
+        if not self.memory.known.get(move.move_id, True):
             self._node.lvm.unmark(move.destination_lv, names.LACKING)
-            del self.memory.known[move.shadow_id]
+            del self.memory.known[move.move_id]
 
     def _tags(self, move: state.Move) -> frozenset[str]:
         lv = self._node.lvm.lvs().get(move.destination_lv)
@@ -397,7 +397,7 @@ class Comparison:
         try:
             self._node.clones.check_pool(move)
         except exceptions.PoolFails:
-            self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
+            self.memory.unseen.pop(move.move_id, None)  # that is no wait
             raise
         except ERRORS:
             pass  # that says nothing
@@ -416,15 +416,15 @@ class Comparison:
         if isinstance(error, exceptions.Forgotten):
             return True  # nobody expects it back
         now, unseen = time.monotonic(), self.memory.unseen
-        since, last = unseen.get(move.shadow_id, (now, now))
-        if move.shadow_id not in unseen or now - last > AGO:
+        since, last = unseen.get(move.move_id, (now, now))
+        if move.move_id not in unseen or now - last > AGO:
             since = now
             events.say(events.NOT_COMPARED, volume=move.volume_id,
                        error=error, seconds=self._node.compare_wait)
-        unseen[move.shadow_id] = since, now
+        unseen[move.move_id] = since, now
         if now - since < self._node.compare_wait:
             return False
-        del unseen[move.shadow_id]
+        del unseen[move.move_id]
         return True
 
 

@@ -5,7 +5,7 @@ The handle has its constant path here and is on the disk that the home
 serves; reads and writes pass through to there. A volume gets that where it
 can't move to its instance now: it is still being copied to its home, or must
 stay there. As soon as it can, it follows its instance to this node, under the
-running guest; see :class:`Followers`.
+running guest; see :class:`DeferredMoves`.
 
 What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
@@ -47,7 +47,7 @@ ATTACHING = 3600
 DEFERRED_RETRY = 60
 
 
-@rpc.method('begin_passing', rpc.REMOTE, gives_way=True)
+@rpc.method('begin_remote', rpc.REMOTE, gives_way=True)
 def begin_for_home(node: Node, volume_id: str, properties: objects.Properties,
                    attachments: objects.Attachments) -> None:
     """Pass a volume through to its home, which asks for it.
@@ -99,8 +99,8 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
         if names.AWAY not in lv.tags:
             node.lvm.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
-    disk = node.sessions.attach_passed(
-        volume_id, rows.body_bytes(volume, size_gib), properties,
+    disk = node.sessions.attach_remote(
+        volume_id, rows.backing_bytes(volume, size_gib), properties,
         bool(present.users(volume_id)))
     if node.handles.ensure_handle_on_disk(volume_id, disk):
         node.handles.read_head(volume_id)
@@ -108,9 +108,9 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
         devices.open_for_guest(node, volume_id)
     elif rows.recorded(volume):
         devices.open(node, volume)
-    elif present.tops(volume_id):
+    elif present.upper_devices(volume_id):
         devices.close_if_idle(node, volume_id)  # a boot could not know
-    node.sessions.end_other_passes(volume_id, properties['target_iqn'])
+    node.sessions.end_other_remotes(volume_id, properties['target_iqn'])
 
 
 def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
@@ -120,7 +120,7 @@ def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
         volume.id, nodes.unnamed_exports(node, volume, move), at_once=True)
 
 
-@rpc.method('end_passing', rpc.REMOTE, expected=(
+@rpc.method('end_remote_attachments', rpc.REMOTE, expected=(
     exceptions.Busy, exceptions.SourceBusy))
 def end_one(node: Node, volume_id: str, user: str) -> None:
     """End one pass-through of a volume.
@@ -133,7 +133,7 @@ def end_one(node: Node, volume_id: str, user: str) -> None:
     :raises SourceBusy: if something has the handle open
     """
     with node.lock(volume_id):
-        if node.sessions.may_be_passed_by(volume_id, user):
+        if node.sessions.may_be_attached_by(volume_id, user):
             end(node, volume_id)
         else:
             LOG.info('A request to end an earlier attachment of volume %s '
@@ -151,12 +151,12 @@ def end(node: Node, volume_id: str) -> None:
         devices.ensure_closed(node, volume_id)
         node.handles.remove_handle(volume_id)
     if foreign or not present.handle(volume_id):  # a boot has made none
-        node.crypt.forget_passed(volume_id)
+        node.crypt.forget_remote(volume_id)
         node.crypt.forget_sealed(volume_id)
-    node.sessions.end_passed(volume_id)
+    node.sessions.end_remote(volume_id)
 
 
-def look(node: Node, present: survey.Survey | None = None) -> bool:
+def sweep(node: Node, present: survey.Survey | None = None) -> bool:
     """What attachments say is passed through here is, and nothing else is.
 
     One volume that fails does not stop the others.
@@ -167,11 +167,11 @@ def look(node: Node, present: survey.Survey | None = None) -> bool:
     """
     fine = True
     named = {volume.id
-             for volume in node.attachments.passed_to(node.host)}
+             for volume in node.attachments.remote_to(node.host)}
     if present is None:
         present = survey.Survey({}, node.handles.devices())
-    noted = node.crypt.passed(present.lvs)
-    for volume_id in sorted({*named, *node.sessions.passed(),
+    noted = node.crypt.remotes(present.lvs)
+    for volume_id in sorted({*named, *node.sessions.remotes(),
                              *_recorded(node), *noted,
                              *present.foreign_handles()}):
         # If its lock is taken, the holder of the lock may fail.
@@ -188,7 +188,7 @@ def _recorded(node: Node) -> Iterable[str]:
     It would log in with it at the next boot.
     """
     try:
-        return node.sessions.recorded_passes()
+        return node.sessions.recorded_remotes()
     except exceptions.LocalCloneError as exc:
         LOG.error('The records of the iSCSI initiator can\'t be read, will '
                   'retry: %s', exc)
@@ -204,8 +204,8 @@ def _look_at(node: Node, volume_id: str) -> None:
     elif rows.is_home(volume, node.host):
         # By now, not when it was listed. And first: with the initiator's
         # record a boot opens it.
-        noted = node.crypt.passed().get(volume_id)
-        if noted and not devices.settle_note(
+        noted = node.crypt.remotes().get(volume_id)
+        if noted and not devices.correct_note(
                 node, volume, devices.is_wanted(node, volume), luks=noted[0]):
             return
         # Or its move has yet to swap it.
@@ -246,11 +246,11 @@ def _give_up(node: Node, volume_id: str) -> None:
     Whoever waits for a home that does not serve it any more could not even
     be killed, and would keep the handle open.
     """
-    node.sessions.end_passed_if_down(volume_id)
+    node.sessions.end_remote_if_down(volume_id)
     end(node, volume_id)
 
 
-class CheckPassedOnly(flow.Step):
+class CheckRemoteOnly(flow.Step):
     """Only the destination's node uses the volume: the fence of a follow."""
 
     def execute(self, volume: objects.Volume, peer: str) -> None:
@@ -280,7 +280,7 @@ def destination_of(node: Node, volume: objects.Volume) -> str | None:
         return None
     attachment, = volume.volume_attachment
     connection = volume_attachments.connection_of(attachment)
-    if not (connection and connection.passes and attachment.instance_uuid
+    if not (connection and connection.is_remote and attachment.instance_uuid
             and attachment.attach_status == 'attached'
             and nodes.as_told(node).is_meant(connection)
             and not rows.why_pinned(volume)):
@@ -289,7 +289,7 @@ def destination_of(node: Node, volume: objects.Volume) -> str | None:
                  if alive and node.is_at(attachment.connector, host)), None)
 
 
-class Followers:
+class DeferredMoves:
     """The volumes at rest here that are to follow their instances."""
 
     def __init__(self, node: Node,
@@ -307,7 +307,7 @@ class Followers:
     def _may_try(self, volume: objects.Volume) -> bool:
         return bool(self._again.get(volume.id, 0) <= timeutils.now())
 
-    def follow(self, volume: objects.Volume) -> None:
+    def begin(self, volume: objects.Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.
 
         What fails is rolled back, logged, and tried again in a minute: the
@@ -318,23 +318,24 @@ class Followers:
         peer = destination_of(self._node, volume)
         if peer is None or not self._may_try(volume):
             return
-        events.say(events.FOLLOWS, volume=volume.id, host=peer)
+        events.say(events.DEFERRED_MOVE_BEGUN, volume=volume.id, host=peer)
         try:
             source.run(
                 self._node, volume, peer, linear_flow.Flow(
-                    'follow').add(
+                    'deferred move').add(
                         source.CheckFreeSpace(self._node),
                         source.EnsureHandle(self._node),
                         source.CheckBlock(self._node),
-                        CheckPassedOnly(self._node),
+                        CheckRemoteOnly(self._node),
                         source.Record(
                             self._node, state.Event.MOVE_BEGUN,
-                            state.Asked.FOLLOW, self._new_credentials),
-                        source.Offer(self._node), source.Prepare(self._node),
-                        CheckPassedOnly(self._node, 'still passed only'),
+                            state.Asked.DEFERRED, self._new_credentials),
+                        source.Export(self._node), source.Prepare(self._node),
+                        CheckRemoteOnly(self._node, 'still passed only'),
                         source.Commit(self._node)), holes=())
             self._again.pop(volume.id, None)
         except exceptions.LocalCloneError as exc:
             self._again[volume.id] = timeutils.now() + DEFERRED_RETRY
-            events.say(events.NOT_FOLLOWED, volume=volume.id, host=peer,
+            events.say(events.DEFERRED_MOVE_FAILED, volume=volume.id,
+                       host=peer,
                        seconds=DEFERRED_RETRY, error=exc)

@@ -52,7 +52,7 @@ class CheckFreeSpace(flow.Step):
                 host=peer, reason='; '.join(description['problems']))
         checks.check_free_space(
             peer, lvm_reports.FreeSpace(**description['room']),
-            rows.body_bytes(volume), self._node.geometry)
+            rows.backing_bytes(volume), self._node.geometry)
         return description
 
 
@@ -62,7 +62,7 @@ class EnsureHandle(flow.Step):
     def execute(self, volume: objects.Volume) -> None:
         nodes.check_length(self._node, volume)
         self._node.handles.ensure_handle_on_lv(
-            volume.id, volume.name, rows.body_bytes(volume))
+            volume.id, volume.name, rows.backing_bytes(volume))
 
 
 class CheckBlock(flow.Step):
@@ -120,7 +120,7 @@ class MapHoles(flow.Step):
         try:
             written = self._node.handles.written(volume.id)
             return self._node.lvm.holes(
-                volume.name, rows.body_bytes(volume),
+                volume.name, rows.backing_bytes(volume),
                 self._node.geometry), written
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             LOG.warning('Holes of volume %(volume)s are copied, too: '
@@ -172,12 +172,12 @@ class Record(flow.Step):
                            volume=result.volume_id)
 
 
-class Offer(flow.Step):
+class Export(flow.Step):
     """Serve the source to the destination's initiator, read-only."""
 
     def execute(self, move: state.Move) -> None:
         self._node.handles.ensure_source(move)
-        self._node.exports.offer_source(move)
+        self._node.exports.export_source(move)
 
 
 class Prepare(flow.Step):
@@ -185,7 +185,7 @@ class Prepare(flow.Step):
 
     def execute(self, move: state.Move, holes: thin_map.Holes) -> None:
         rpc.at(move.destination, destination.prepare, self._node,
-               move.shadow_id, move.token.nonce, holes)
+               move.move_id, move.token.nonce, holes)
 
 
 class Commit(flow.Step):
@@ -207,7 +207,7 @@ class Commit(flow.Step):
     def _committed(self, move: state.Move) -> state.Move | None:
         """The move if only the answer to the commit was lost."""
         try:
-            recorded = self._node.moves.get_move(move.shadow_id)
+            recorded = self._node.moves.get_move(move.move_id)
         except Exception:  # must not hide why the commit has failed
             return None
         if (recorded and recorded.committed
@@ -238,7 +238,7 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
         PauseReencryption(node))
     if not live:
         steps.add(CheckClosed(node), Flush(node), MapHoles(node))
-    steps.add(Record(node, event, asked_by, new_credentials), Offer(node),
+    steps.add(Record(node, event, asked_by, new_credentials), Export(node),
               Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
@@ -257,8 +257,8 @@ def run(node: Node, volume: objects.Volume,
     """
     committed: state.Move = flow.run(
         steps, volume=volume, peer=peer, **given)['committed']
-    rpc.cast(peer, peers.converge, node, volume.id)
-    if not (committed.keeps_handle or committed.follows):
+    rpc.cast(peer, peers.reconcile, node, volume.id)
+    if not (committed.keeps_handle or committed.is_deferred):
         drop_handle(node, committed)
     return committed
 
@@ -279,11 +279,11 @@ def drop_handle(node: Node, move: state.Move) -> None:
         present = survey.Survey({}, node.handles.devices(
             survey.names_of(move.volume_id)))
         handle = present.handle(move.volume_id)
-        body = node.lvm.number_of(move.source_lv)
-        if not body:  # unless udev has lost its path
+        backing = node.lvm.number_of(move.source_lv)
+        if not backing:  # unless udev has lost its path
             lv = node.lvm.lvs().get(move.source_lv)
-            body = lv.number if lv else ''
-        if not (handle and body and {body}.issuperset(handle.uses())):
+            backing = lv.number if lv else ''
+        if not (handle and backing and {backing}.issuperset(handle.uses())):
             return
         # First: without a handle, later calls return above.
         node.lvm.mark(move.source_lv, names.AWAY)
@@ -314,9 +314,9 @@ def abandon(node: Node, move: state.Move) -> None:
     failed = node.moves.advance(move, state.Event.FAILED)
     node.tell(state.Milestone.ROLLED_BACK, failed)
     try:
-        rpc.at(failed.destination, peers.converge, node, failed.volume_id)
-        if not node.moves.is_move(failed.shadow_id):
-            cleanup.withdraw_source(node, failed.shadow_id)
+        rpc.at(failed.destination, peers.reconcile, node, failed.volume_id)
+        if not node.moves.is_move(failed.move_id):
+            cleanup.withdraw_source(node, failed.move_id)
     except exceptions.LocalCloneError as exc:
         events.say(events.DESTINATION_LEFT, volume=failed.volume_id,
                    host=failed.destination, error=exc)
@@ -347,7 +347,7 @@ def source_released(node: Node, move: state.Move) -> None:
         move.volume_id, move.source_lv, move.size_bytes)
     node.handles.flush_handle(move.volume_id)
     released = node.moves.advance(move, state.Event.SOURCE_DETACHED)
-    rpc.cast(move.destination, peers.converge, node, move.volume_id)
+    rpc.cast(move.destination, peers.reconcile, node, move.volume_id)
     drop_handle(node, released)
 
 
@@ -372,7 +372,7 @@ def export(node: Node, move: state.Move) -> None:
     :raises StaleMove: if the record has been changed meanwhile
     """
     location = node.exports.location_for(move)
-    node.exports.offer_source(dataclasses.replace(move, location=location))
+    node.exports.export_source(dataclasses.replace(move, location=location))
     if location != move.location:
         node.moves.relocate(move, location)
 

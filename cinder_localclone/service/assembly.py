@@ -66,7 +66,7 @@ Configuration: typing.TypeAlias = typing.Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class Condition:
     """What LVM and device-mapper have shown at one moment.
 
     :param outage: why this node can take no volume, neither a new one nor
@@ -142,26 +142,28 @@ class Service:
             of what is no volume's any more, and has yet to be overwritten
             (None: that can't be seen)
         """
-        look = self.look()
-        return look.free, self.obstacles(look), None if look.outage else sum(
-            lv.size for lv in look.lvs.values() if names.is_doomed(lv.name))
+        condition = self.condition()
+        return condition.free, self.obstacles(
+            condition), None if condition.outage else sum(
+            lv.size for lv in condition.lvs.values() if names.is_to_wipe(
+                lv.name))
 
-    def obstacles(self, look: Look) -> list[str]:
+    def obstacles(self, condition: Condition) -> list[str]:
         """Why no volume can move to this node, as it was at one moment."""
-        return [look.outage] if look.outage else (
-            self.problems + self._pool_problems(look.lvs))
+        return [condition.outage] if condition.outage else (
+            self.problems + self._pool_problems(condition.lvs))
 
-    def look(self) -> Look:
+    def condition(self) -> Condition:
         """Ask LVM and device-mapper, once each."""
         try:
             self.node.handles.devices()
             lvs = self.node.listing.ask(time.monotonic())
             if self.lvm.pool and self.lvm.pool not in lvs:
-                return Look(outage='there is no thin pool %s/%s' % (
+                return Condition(outage='there is no thin pool %s/%s' % (
                     self.lvm.group, self.lvm.pool))
-            return Look(lvs, *self.lvm.space(lvs), self._outage(lvs))
+            return Condition(lvs, *self.lvm.space(lvs), self._outage(lvs))
         except Exception as exc:  # whatever it is, nothing works without
-            return Look(outage=str(exc) or repr(exc))
+            return Condition(outage=str(exc) or repr(exc))
 
     def _outage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> str:
         """Why LVM can change nothing; what is there can be used."""
@@ -174,14 +176,14 @@ class Service:
     @methods.answers(interfaces.describe)
     def describe(self) -> dict[str, typing.Any]:
         """Return what this node is and can take."""
-        free, problems, doomed = self.readiness()
+        free, problems, to_wipe = self.readiness()
         return {
             'host': '%s#%s' % (self.node.host, self.backend_name),
             'addresses': self.addresses,
             'initiator': self.initiator,
             'room': dataclasses.asdict(free),
             'problems': problems,
-            'doomed': doomed,
+            'to_wipe': to_wipe,
             'block': self.block,
             'time': time.time(),
             'sparse': self.node.lvm.pool is not None,
@@ -198,20 +200,20 @@ class Service:
         for key in outcomes.USER_MESSAGES:
             counts['refusals'].setdefault(key.lower(), 0)
         return {**counts, 'copies': {
-            shadow_id: dataclasses.asdict(progress) for shadow_id, progress
+            move_id: dataclasses.asdict(progress) for move_id, progress
             in self.reconciler.copying.all_progress().items()}}
 
     @methods.method('troubles', prompt=True)
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
-        serving = self.reconciler.serving.troubles()
+        exporting = self.reconciler.exporting.troubles()
         try:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be checked: %s' % exc
-        usage = lvm_reports.pool_usage(self.look().lvs, self.lvm.pool)
+        usage = lvm_reports.pool_usage(self.condition().lvs, self.lvm.pool)
         full = 'its thin pool is full: %s' % usage if usage.is_full else ''
-        return [each for each in (problem, full) if each] + serving
+        return [each for each in (problem, full) if each] + exporting
 
     def _find_problems(self) -> list[str]:
         problems = []
@@ -397,15 +399,15 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     reconciler = service.reconciler
     loops = [
         _loop(MOVE_INTERVAL,
-              lambda: look_at_moves(reconciler)),
+              lambda: sweep_moves(reconciler)),
         _loop(conf.localclone_reconcile_interval,
-              lambda: look(service)),
+              lambda: sweep(service)),
         _loop(conf.localclone_reconcile_interval,
               lambda: uncommitted.sweep(
                   service.node, reconciler.seen)),
         # It can take hours.
         _loop(conf.localclone_reconcile_interval,
-              lambda: cleanup.remove_doomed(service.node, reconciler.seen)),
+              lambda: cleanup.wipe_marked(service.node, reconciler.seen)),
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, copying.PROMPT))]
     return loops
@@ -431,23 +433,23 @@ def _pause_all(node: Node) -> None:
         LOG.exception('The re-encryptions on this node could not be paused.')
 
 
-def look_at_moves(reconciler: reconcile.Reconciler) -> float | None:
+def sweep_moves(reconciler: reconcile.Reconciler) -> float | None:
     """Take the next step of every move.
 
     :returns: seconds until a copy ends, and there is another step, if that is
         known
     """
-    reconciler.converge_moves()
+    reconciler.reconcile_moves()
     return reconciler.copying.soonest_end()
 
 
-def look(service: Service) -> None:
+def sweep(service: Service) -> None:
     """Converge all of a node; end what Cinder does not end."""
     try:
-        service.reconciler.converge_node()
+        service.reconciler.reconcile_node()
         service.reconciler.encrypted.keep_header_backups()
     finally:
-        interrupted.look(service.node, service.started)
+        interrupted.sweep(service.node, service.started)
 
 
 def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:

@@ -44,7 +44,7 @@ def payload(move: state.Move, volume: objects.Volume | None
     :param volume: None if it is gone
     """
     said: dict[str, typing.Any] = {
-        'volume_id': move.volume_id, 'move_id': move.shadow_id,
+        'volume_id': move.volume_id, 'move_id': move.move_id,
         'source_host': move.source, 'destination_host': move.destination,
         'asked_by': move.asked_by.value, 'size': move.size_gib}
     if volume is not None:
@@ -71,7 +71,7 @@ class Notices:
         try:
             events.say(LINES[milestone], volume=move.volume_id,
                        source=move.source, destination=move.destination,
-                       asked_by=move.asked_by.value, shadow=move.shadow_id)
+                       asked_by=move.asked_by.value, record=move.move_id)
             self._notify(milestone, move)
         except Exception as exc:  # the move goes on, whatever it is
             LOG.warning('No notification was sent of a move of volume '

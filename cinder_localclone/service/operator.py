@@ -333,14 +333,14 @@ def home_of(volume: typing.Any) -> str | None:
 
 def hosts_of(
         volume: typing.Any, move: 'cinder_localclone.core.state.Move | None',
-        remains: 'Iterable[cinder_localclone.core.state.Move]' = ()) -> list[
+        pending: 'Iterable[cinder_localclone.core.state.Move]' = ()) -> list[
             str]:
     """The service hosts that have to do with a volume.
 
     :param remains: its moves that are over but for a clean-up
     """
     hosts = {move.destination, move.source} if move else {home_of(volume)}
-    hosts |= {each.cleanup_node for each in remains}
+    hosts |= {each.cleanup_node for each in pending}
     return sorted(host for host in hosts if host)
 
 
@@ -420,9 +420,9 @@ def unlock(backend: Backend, seconds: float, only: str | None = None
     """
     from cinder_localclone.encryption import upkeep
     crypt = backend.crypt()
-    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
+    remotes = upkeep.noted_of(crypt, backend.sessions().recorded_remotes())
     return upkeep.unlock(
-        backend.lvm(), backend.handles(), passed, crypt, backend.keys(),
+        backend.lvm(), backend.handles(), remotes, crypt, backend.keys(),
         seconds, only)
 
 
@@ -431,8 +431,8 @@ def locked(backend: Backend
     """Return what :func:`unlock` would open now, and why it is locked."""
     from cinder_localclone.encryption import upkeep
     crypt = backend.crypt()
-    passed = upkeep.noted_of(crypt, backend.sessions().recorded_passes())
-    return upkeep.locked(backend.handles(), passed, crypt, backend.keys())
+    remotes = upkeep.noted_of(crypt, backend.sessions().recorded_remotes())
+    return upkeep.locked(backend.handles(), remotes, crypt, backend.keys())
 
 
 def open_wanted(backend: Backend, volume_ids: Collection[str] = ()

@@ -37,7 +37,7 @@ def restore(lvm: storage.Lvm, handles: storage.Handles,
     """
     present = handles.survey()
     here = [local for local in boot_plan.plan(present) if local.reason
-            != boot_plan.NEWBORN]
+            != boot_plan.UNCOMMITTED]
     here += _passed(sessions_, {local.volume_id for local in here})
     outcome = []
     for local in here:
@@ -65,12 +65,12 @@ def _passed(sessions_: iscsi_initiator.Sessions, here: Collection[str]
     Not what this node has itself by now.
     """
     try:
-        recorded = sessions_.recorded_passes()
+        recorded = sessions_.recorded_remotes()
     except exceptions.LocalCloneError as exc:
         LOG.error('The records of the iSCSI initiator can\'t be read: %s',
                   exc)
         return []
-    return [boot_plan.Local(volume_id, '', 0, passed=iqn)
+    return [boot_plan.Local(volume_id, '', 0, remote=iqn)
             for volume_id, iqn in sorted(recorded.items())
             if volume_id not in here]
 
@@ -80,16 +80,16 @@ def _restore(lvm: storage.Lvm, handles: storage.Handles,
              local: boot_plan.Local,
              lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
     move = local.move
-    if local.passed:
+    if local.remote:
         handles.ensure_handle_on_disk(
-            local.volume_id, sessions_.pass_from_records(
-                local.volume_id, local.passed), swaps=False)
+            local.volume_id, sessions_.remote_from_records(
+                local.volume_id, local.remote), swaps=False)
         return
     if move is None:
         handles.ensure_handle_on_lv(local.volume_id, local.lv, local.size,
                                     lvs, swaps=False)
         return
-    for lv in (local.lv, names.metadata_lv(move.shadow_id)):
+    for lv in (local.lv, names.metadata_lv(move.move_id)):
         lvm.activate(lv)
     disk = sessions_.login_from_records(move)
     clones.ensure_clone(move, disk)
@@ -104,7 +104,7 @@ def _guard(handles: storage.Handles, local: boot_plan.Local) -> None:
     service's first look removes the guard.
     """
     header = local.header
-    if local.passed:
+    if local.remote:
         try:
             header = handles.header_sectors(local.volume_id)
         except (encryption_exceptions.HeaderDamaged, FileNotFoundError):

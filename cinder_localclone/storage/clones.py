@@ -53,7 +53,7 @@ class Clones(storage.Clones):
 
     def create_metadata(self, move: state.Move,
                         lvs: Mapping[str, lvm_reports.LogicalVolume]) -> bool:
-        name = names.metadata_lv(move.shadow_id)
+        name = names.metadata_lv(move.move_id)
         if move.destination_lv in lvs:
             if name not in lvs:
                 raise exceptions.MissingData(
@@ -63,7 +63,7 @@ class Clones(storage.Clones):
         tags = names.volume_tags(move.volume_id, move.extra_bytes)
         tags += names.tags(geometry=move.geometry, source=move.source_iqn,
                            copied=move.size_gib)
-        tags += [names.FOLLOWS] * move.follows
+        tags += [names.DEFERRED] * move.is_deferred
         tags += [names.UNMAPPED] * move.is_under_guest
         # The volume's LV follows: if it outlives a power cut, so does this,
         # without which it would count as complete.
@@ -77,7 +77,7 @@ class Clones(storage.Clones):
 
     def _check_metadata(self, move: state.Move) -> None:
         path = names.lv_path(self.lvm.metadata_group,
-                             names.metadata_lv(move.shadow_id))
+                             names.metadata_lv(move.move_id))
         size = block.size(path)
         needed = move.geometry.metadata_bytes(move.size_bytes)
         if size < needed:
@@ -91,27 +91,27 @@ class Clones(storage.Clones):
                 device=path, volume=move.volume_id)
 
     def is_unmapped(self, move: state.Move) -> bool:
-        lv = self.lvm.lvs().get(names.metadata_lv(move.shadow_id))
+        lv = self.lvm.lvs().get(names.metadata_lv(move.move_id))
         return lv is not None and names.UNMAPPED in lv.tags
 
     def note_mapped(self, move: state.Move) -> None:
         lvm.remove_tag(
-            self.lvm.metadata_group, names.metadata_lv(move.shadow_id),
+            self.lvm.metadata_group, names.metadata_lv(move.move_id),
             names.UNMAPPED, self.timeout)
 
     def begin_swap(self, move: state.Move) -> bool:
-        lv = self.lvm.lvs().get(names.metadata_lv(move.shadow_id))
+        lv = self.lvm.lvs().get(names.metadata_lv(move.move_id))
         if lv is None or lv.tags.isdisjoint(
-                (names.FOLLOWS, names.SWAPPING)):
+                (names.DEFERRED, names.SWAPPING)):
             return False
-        if names.FOLLOWS in lv.tags:
+        if names.DEFERRED in lv.tags:
             lvm.retag(self.lvm.metadata_group, lv.name, [names.SWAPPING],
-                      [names.FOLLOWS], self.timeout)
+                      [names.DEFERRED], self.timeout)
         return True
 
     def end_swap(self, move: state.Move) -> None:
         lvm.remove_tag(
-            self.lvm.metadata_group, names.metadata_lv(move.shadow_id),
+            self.lvm.metadata_group, names.metadata_lv(move.move_id),
             names.SWAPPING, self.timeout)
 
     # -- the clone
@@ -123,10 +123,10 @@ class Clones(storage.Clones):
     def _ensure_clone(self, move: state.Move, source: str,
                       holes: thin_map.Holes, serial: str) -> bool:
         """:param serial: of the source's disk; '' if it is no disk"""
-        name = names.clone(move.shadow_id)
+        name = names.clone(move.move_id)
         present = survey.Survey({}, self.handles.devices(
-            survey.names_of(move.volume_id, move.shadow_id)))
-        clone = present.clone(move.shadow_id)
+            survey.names_of(move.volume_id, move.move_id)))
+        clone = present.clone(move.move_id)
         number = block.number(source)
         if not number:
             raise exceptions.WrongDevice(path=source, found='nothing')
@@ -167,13 +167,13 @@ class Clones(storage.Clones):
         if right == used:
             return right
         # One that has failed goes when nothing uses it, and only then.
-        works = self.clone_status(move.shadow_id).mode == 'rw'
+        works = self.clone_status(move.move_id).mode == 'rw'
         return works == right
 
     def _clone_table(self, move: state.Move, source: str) -> str:
         return dm_tables.clone(
             move.size_bytes // state.SECTOR, names.lv_path(
-                self.lvm.metadata_group, names.metadata_lv(move.shadow_id)),
+                self.lvm.metadata_group, names.metadata_lv(move.move_id)),
             names.lv_path(self.lvm.group, move.destination_lv), source,
             move.geometry)
 
@@ -184,20 +184,20 @@ class Clones(storage.Clones):
         A discard of a region that is being copied loses writes that follow
         it (measured on 6.1).
         """
-        block.disable_discards(names.clone_path(move.shadow_id))
+        block.disable_discards(names.clone_path(move.move_id))
 
     def _say_if_failed(self, move: state.Move) -> None:
         """Log the failure of a clone: it can't be seen after the reload."""
         with contextlib.suppress(exceptions.LocalCloneError):
-            mode = self.clone_status(move.shadow_id).mode
+            mode = self.clone_status(move.move_id).mode
             if mode != 'rw':
                 events.say(events.CLONE_FAILED, volume=move.volume_id,
                            mode=mode)
 
     def ensure_clone_alone(self, move: state.Move) -> bool:
-        absent = names.absent_source(move.shadow_id)
-        devices = self.handles.devices([names.clone(move.shadow_id), absent])
-        clone = devices.get(names.clone(move.shadow_id))
+        absent = names.absent_source(move.move_id)
+        devices = self.handles.devices([names.clone(move.move_id), absent])
+        clone = devices.get(names.clone(move.move_id))
         if clone and clone.target == 'clone' and not clone.suspended:
             self._disable_discards(move)
             return False
@@ -209,24 +209,24 @@ class Clones(storage.Clones):
             dmsetup.swap_table(absent, table, self.timeout)
         return self._ensure_clone(move, '/dev/mapper/' + absent, (), '')
 
-    def remove_clone(self, shadow_id: str) -> bool:
-        removed = dmsetup.remove(names.clone(shadow_id), self.timeout)
-        dmsetup.remove(names.absent_source(shadow_id), self.timeout)
+    def remove_clone(self, move_id: str) -> bool:
+        removed = dmsetup.remove(names.clone(move_id), self.timeout)
+        dmsetup.remove(names.absent_source(move_id), self.timeout)
         return removed
 
-    def clone_status(self, shadow_id: str) -> dm_tables.CloneStatus:
+    def clone_status(self, move_id: str) -> dm_tables.CloneStatus:
         return dm_tables.parse_clone_status(dmsetup.status(
-            names.clone(shadow_id), self.timeout))
+            names.clone(move_id), self.timeout))
 
     def clone_statuses(self) -> dict[str, dm_tables.CloneStatus]:
         """Return the states of all clones of this node, by shadow id."""
         found = dmsetup.clone_statuses(self.timeout)
-        return {shadow_id: dm_tables.parse_clone_status(line)
+        return {move_id: dm_tables.parse_clone_status(line)
                 for name, line in found.items()
-                if (shadow_id := names.shadow_of_clone(name))}
+                if (move_id := names.move_of_clone(name))}
 
-    def read_clone(self, shadow_id: str) -> None:
-        block.read_head(names.clone_path(shadow_id), dm_devices.HEAD,
+    def read_clone(self, move_id: str) -> None:
+        block.read_head(names.clone_path(move_id), dm_devices.HEAD,
                         self.timeout)
 
     def flush_disk(self, move: state.Move, disk: str) -> None:
@@ -235,34 +235,34 @@ class Clones(storage.Clones):
 
     def _check_source(self, move: state.Move, disk: str) -> str:
         """See :func:`.devices.check_source`."""
-        name = names.clone(move.shadow_id)
+        name = names.clone(move.move_id)
         return dm_devices.check_source(
             self.handles.devices([name]).get(name), disk)
 
     # -- hydration
 
-    def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
-        if self.clone_status(shadow_id).enabled == enabled:
+    def set_hydration(self, move_id: str, enabled: bool) -> bool:
+        if self.clone_status(move_id).enabled == enabled:
             return False
         dmsetup.message(
-            names.clone(shadow_id),
+            names.clone(move_id),
             'enable_hydration' if enabled else 'disable_hydration',
             self.timeout)
         return True
 
     def wake_hydration(self, steps: Mapping[str, copies.Step]) -> list[str]:
         missing = dmsetup.send([
-            (names.clone(shadow_id), text)
-            for shadow_id, step in steps.items()
+            (names.clone(move_id), text)
+            for move_id, step in steps.items()
             for text in ('hydration_batch_size %d' % step.batch,
                          'hydration_threshold %d' % step.threshold)],
             self.timeout)
-        return [shadow_id for shadow_id in steps
-                if names.clone(shadow_id) in missing]
+        return [move_id for move_id in steps
+                if names.clone(move_id) in missing]
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
         parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
-        name = names.clone(move.shadow_id)
+        name = names.clone(move.move_id)
         if parts:
             dmsetup.discard_beneath(
                 names.handle(move.volume_id), name,
@@ -283,7 +283,7 @@ class Clones(storage.Clones):
             parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
             if parts:
                 block.discard(
-                    names.clone_path(move.shadow_id), parts,
+                    names.clone_path(move.move_id), parts,
                     self._discarded_at_once(move),
                     min(DISCARDING, self.timeout / 2), self.timeout)
         except (exceptions.CommandFailed, thin_map.OddMap) as exc:
@@ -303,9 +303,9 @@ class Clones(storage.Clones):
     def seen(counters: Mapping[str, tuple[str, str]]
              ) -> dict[str, copies.Seen]:
         found = {}
-        for shadow_id, (handle, lv) in counters.items():
+        for move_id, (handle, lv) in counters.items():
             with contextlib.suppress(ValueError):
-                found[shadow_id] = copies.parse_seen(
+                found[move_id] = copies.parse_seen(
                     sysfs.counters(handle), sysfs.counters(lv))
         return found
 
@@ -317,7 +317,7 @@ class Clones(storage.Clones):
 
     def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
         return refill.local(self.lvm.metadata_group, names.metadata_lv(
-            move.shadow_id), move.geometry.regions(move.size_bytes),
+            move.move_id), move.geometry.regions(move.size_bytes),
             self.timeout)
 
     def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:

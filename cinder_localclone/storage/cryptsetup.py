@@ -130,7 +130,7 @@ class HeaderFiles:
     def keeps_backups(self) -> bool:
         return bool(self.backups)
 
-    def place_of_backups(self) -> tuple[int, int] | None:
+    def backup_space(self) -> tuple[int, int] | None:
         try:
             found = os.stat(self.backups)
         except OSError:
@@ -219,7 +219,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
 
     def erase(self, volume_id: str) -> None:
         # Others may have turned the path of its handle to another device.
-        dmsetup.mend_path(names.handle(volume_id))
+        dmsetup.ensure_devnode(names.handle(volume_id))
         cryptsetup.erase(names.handle_path(volume_id), self.timeout)
 
     def check_reencrypts(self, volume_id: str) -> None:
@@ -355,25 +355,26 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
         lvm.retag(self.group, lv, names.tags(**facts), list(outdated),
                   self.timeout)
 
-    def passed(self, lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None
-               ) -> dict[str, tuple[str, str]]:
+    def remotes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                | None = None
+                ) -> dict[str, tuple[str, str]]:
         changes = {lv.group_changes for lv in (lvs or {}).values()
                    if lv.group == self.group}
         known = self._tags  # other threads ask, too
         if known[0] not in changes:
             known = self._tags = lvm.group_tags(self.group, self.timeout)
-        return header_notes.known_of_passed(known[1])
+        return header_notes.known_of_remote(known[1])
 
-    def note_passed(self, volume_id: str, luks: str, key: str) -> None:
-        self._note_passed(
-            volume_id, {header_notes.passed(volume_id, luks, key)})
+    def note_remote(self, volume_id: str, luks: str, key: str) -> None:
+        self._note_remote(
+            volume_id, {header_notes.remote(volume_id, luks, key)})
 
-    def forget_passed(self, volume_id: str) -> None:
-        self._note_passed(volume_id, set())
+    def forget_remote(self, volume_id: str) -> None:
+        self._note_remote(volume_id, set())
 
-    def _note_passed(self, volume_id: str, wanted: set[str]) -> None:
+    def _note_remote(self, volume_id: str, wanted: set[str]) -> None:
         tags = {tag for tag in lvm.group_tags(self.group, self.timeout)[1]
-                if volume_id in header_notes.known_of_passed([tag])}
+                if volume_id in header_notes.known_of_remote([tag])}
         if tags != wanted:
             lvm.retag_group(self.group, sorted(wanted - tags),
                             sorted(tags - wanted), self.timeout)

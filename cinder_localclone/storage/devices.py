@@ -43,7 +43,7 @@ def put(present: Mapping[str, dm_tables.Device], name: str, table: str,
         dmsetup.swap_table(name, table, timeout, *[disk] * bool(disk))
     else:
         create(name, table, timeout, disk)
-    dmsetup.mend_path(name)
+    dmsetup.ensure_devnode(name)
 
 
 def create(name: str, table: str, timeout: float,

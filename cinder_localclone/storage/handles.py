@@ -89,7 +89,7 @@ class Handles(storage.Handles):
         return self.lvm.lvs().get(name)
 
     def written(self, volume_id: str) -> int:
-        self._mend_path(volume_id)
+        self._ensure_devnode(volume_id)
         return block.written_sectors(names.handle_path(volume_id))
 
     # -- the handle
@@ -98,14 +98,14 @@ class Handles(storage.Handles):
             self, volume_id: str, lv: str, size_bytes: int,
             lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
             swaps: bool = True) -> bool:
-        devices = self.devices(_handle_and_served(volume_id))
+        devices = self.devices(_handle_and_export_device(volume_id))
         if surveys.is_on(devices.get(names.handle(volume_id)),
                          self.lvm.number_of(lv), size_bytes):
-            return self._mend_path(volume_id)
+            return self._ensure_devnode(volume_id)
         present = surveys.Survey(
             self.lvm.lvs() if lvs is None else lvs, devices)
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
-            return self._mend_path(volume_id)
+            return self._ensure_devnode(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
@@ -125,10 +125,10 @@ class Handles(storage.Handles):
     def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
                                ) -> bool:
         present = surveys.Survey({}, self.devices([
-            *_handle_and_served(move.volume_id),
-            names.clone(move.shadow_id)]))
+            *_handle_and_export_device(move.volume_id),
+            names.clone(move.move_id)]))
         if present.handle_is_on_clone(move):
-            return self._mend_path(move.volume_id)
+            return self._ensure_devnode(move.volume_id)
         handle = present.handle(move.volume_id)
         name, lv = move.destination_lv, None
         if not handle:  # it may be made before there is a path to the LV
@@ -144,7 +144,7 @@ class Handles(storage.Handles):
         :param sectors: of the handle
         """
         return dm_tables.on_clone(
-            move.size_bytes // state.SECTOR, names.clone_path(move.shadow_id),
+            move.size_bytes // state.SECTOR, names.clone_path(move.move_id),
             sectors, names.lv_path(self.lvm.group, move.destination_lv))
 
     def ensure_handle_on_disk(self, volume_id: str, disk: str,
@@ -152,12 +152,12 @@ class Handles(storage.Handles):
         number = block.number(disk)
         if not number:
             raise exceptions.WrongDevice(path=disk, found='nothing')
-        devices = self.devices(_handle_and_served(volume_id))
+        devices = self.devices(_handle_and_export_device(volume_id))
         handle = devices.get(names.handle(volume_id))
         sectors = _seen(handle, block.size(disk))
         if (handle and not handle.suspended and handle.uses() == (number,)
                 and handle.sectors == sectors):
-            return self._mend_path(volume_id)
+            return self._ensure_devnode(volume_id)
         return self._ensure_handle(
             devices, volume_id, dm_tables.linear(sectors, number), swaps,
             (number, volume_id))
@@ -168,17 +168,17 @@ class Handles(storage.Handles):
             names.handle(snapshot_id), snapshot_id,
             names.snapshot_lv(snapshot_id), size_bytes)
 
-    def follow_onto_clone(self, move: state.Move, source: str) -> None:
+    def switch_to_clone(self, move: state.Move, source: str) -> None:
         name = names.handle(move.volume_id)
         handle = self.devices([name])[name]
         if source:
-            clone = names.clone(move.shadow_id)
+            clone = names.clone(move.move_id)
             dm_devices.check_source(self.devices([clone]).get(clone), source)
         dmsetup.swap_flushed(
             name, self._on_clone(
                 move, _seen(handle, move.volume_bytes)),
             source, self.timeout)
-        self._mend_path(move.volume_id)
+        self._ensure_devnode(move.volume_id)
 
     def _ensure_handle(self, devices: Mapping[str, dm_tables.Device],
                        volume_id: str, table: str, swaps: bool,
@@ -190,34 +190,35 @@ class Handles(storage.Handles):
                 'handle meanwhile. That handle was not changed. The volume '
                 'service checks the handle when it runs.' % volume_id)
         dm_devices.put(devices, name, table, self.timeout, disk)
-        if names.served(volume_id) in devices:
-            self.ensure_served(volume_id)  # as long as it is
+        if names.export_device(volume_id) in devices:
+            self.ensure_export_device(volume_id)  # as long as it is
         return True
 
     @staticmethod
-    def _mend_path(volume_id: str) -> bool:
+    def _ensure_devnode(volume_id: str) -> bool:
         """Make the path of a handle lead to the handle."""
-        return dmsetup.mend_path(names.handle(volume_id))
+        return dmsetup.ensure_devnode(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
-        self.close_top(volume_id)
-        self.remove_served(volume_id)
+        self.close_upper(volume_id)
+        self.remove_export_device(volume_id)
         return dmsetup.remove(names.handle(volume_id), self.timeout)
 
     def read_head(self, volume_id: str) -> None:
-        self._mend_path(volume_id)
+        self._ensure_devnode(volume_id)
         block.read_head(names.handle_path(volume_id), dm_devices.HEAD,
                         self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
-        for top in self._survey_of(volume_id).tops(volume_id):
+        for top in self._survey_of(volume_id).upper_devices(volume_id):
             block.flush('/dev/mapper/' + top.name, self.timeout)
-        self._mend_path(volume_id)
+        self._ensure_devnode(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
 
     def forget_read(self, volume_id: str) -> None:
         refill.forget_read([names.handle(volume_id)] + [
-            top.name for top in self._survey_of(volume_id).tops(volume_id)],
+            top.name for top in self._survey_of(
+                volume_id).upper_devices(volume_id)],
             self.timeout)
 
     # -- the upper device
@@ -227,7 +228,7 @@ class Handles(storage.Handles):
                    dmsetup.targets(self.timeout).splitlines())
 
     def header_sectors(self, volume_id: str) -> int:
-        dmsetup.mend_path(names.handle(volume_id))
+        dmsetup.ensure_devnode(names.handle(volume_id))
         path = names.handle_path(volume_id)
         found = cryptsetup.payload_sectors(path, self.timeout)
         if not 0 < found <= LONGEST:
@@ -243,13 +244,13 @@ class Handles(storage.Handles):
         wanted = dm_tables.Guard(handle.number, header, handle.sectors)
         if guard and not guard.suspended and dm_tables.parse_guard(
                 guard) == wanted:
-            return dmsetup.mend_path(name)
+            return dmsetup.ensure_devnode(name)
         if guard:
             dmsetup.swap_table(name, str(wanted), self.timeout)
         else:
             dmsetup.create(name, names.device_uuid(name), str(wanted),
                            self.timeout)
-        dmsetup.mend_path(name)
+        dmsetup.ensure_devnode(name)
         return True
 
     def read_guarded(self, volume_id: str, header: int) -> None:
@@ -265,7 +266,7 @@ class Handles(storage.Handles):
     def remove_link(self, volume_id: str) -> bool:
         return links.remove(volume_id)
 
-    def close_top(self, volume_id: str) -> bool:
+    def close_upper(self, volume_id: str) -> bool:
         present = self._survey_of(volume_id)
         if present.guard(volume_id):
             dmsetup.remove(names.guard(volume_id), self.timeout)
@@ -274,13 +275,14 @@ class Handles(storage.Handles):
         if present.integrity(volume_id):  # it may be all that there was
             cryptsetup.remove_integrity(
                 names.integrity(volume_id), self.timeout)
-        return links.remove(volume_id) or bool(present.tops(volume_id))
+        return links.remove(
+            volume_id) or bool(present.upper_devices(volume_id))
 
     # -- devices beside the handle
 
-    def ensure_served(self, volume_id: str) -> bool:
+    def ensure_export_device(self, volume_id: str) -> bool:
         return self._ensure_above(*self._devices_with_handle(volume_id),
-                                  names.served(volume_id))
+                                  names.export_device(volume_id))
 
     def _ensure_above(self, devices: Mapping[str, dm_tables.Device],
                       handle: dm_tables.Device, name: str) -> bool:
@@ -289,37 +291,37 @@ class Handles(storage.Handles):
         if (device and not device.suspended
                 and device.uses() == (handle.number,)
                 and device.sectors == handle.sectors):
-            return dmsetup.mend_path(name)
+            return dmsetup.ensure_devnode(name)
         dm_devices.put(
             devices, name, dm_tables.linear(handle.sectors, handle.number),
             self.timeout)
         return True
 
-    def remove_served(self, volume_id: str) -> bool:
-        if not block.number(names.served_path(volume_id)):
+    def remove_export_device(self, volume_id: str) -> bool:
+        if not block.number(names.export_device_path(volume_id)):
             return False
-        name = names.served(volume_id)
-        served = self.devices([name]).get(name)
-        return bool(served and not served.opened) and dmsetup.remove(
+        name = names.export_device(volume_id)
+        exported = self.devices([name]).get(name)
+        return bool(exported and not exported.opened) and dmsetup.remove(
             name, self.timeout)
 
     def ensure_source(self, move: state.Move) -> bool:
         return self._ensure_readonly(
-            names.source(move.shadow_id), move.volume_id, move.source_lv,
+            names.source(move.move_id), move.volume_id, move.source_lv,
             move.size_bytes)
 
-    def remove_source(self, shadow_id: str) -> bool:
-        return dmsetup.remove(names.source(shadow_id), self.timeout)
+    def remove_source(self, move_id: str) -> bool:
+        return dmsetup.remove(names.source(move_id), self.timeout)
 
     def _ensure_readonly(self, name: str, owner: str, lv: str,
                          size_bytes: int) -> bool:
         devices, number = self.devices([name]), self.lvm.number_of(lv)
         if surveys.is_on(devices.get(name), number):
-            return dmsetup.mend_path(name)
+            return dmsetup.ensure_devnode(name)
         if not number:
             present = surveys.Survey(self.lvm.lvs(), devices)
             if present.is_on_lv(name, lv):
-                return dmsetup.mend_path(name)
+                return dmsetup.ensure_devnode(name)
             if lv not in present.lvs:
                 raise exceptions.MissingData(
                     what='Logical volume %s' % lv, volume=owner,
@@ -331,13 +333,13 @@ class Handles(storage.Handles):
             name, names.device_uuid(name), dm_tables.linear(
                 size_bytes // state.SECTOR, names.lv_path(self.lvm.group, lv)),
             self.timeout, readonly=True)
-        dmsetup.mend_path(name)
+        dmsetup.ensure_devnode(name)
         return True
 
 
-def _handle_and_served(volume_id: str) -> list[str]:
+def _handle_and_export_device(volume_id: str) -> list[str]:
     """Return the names of the devices that matter to map a handle."""
-    return [names.handle(volume_id), names.served(volume_id)]
+    return [names.handle(volume_id), names.export_device(volume_id)]
 
 
 def _seen(handle: dm_tables.Device | None, size_bytes: int,
@@ -352,7 +354,7 @@ def _seen(handle: dm_tables.Device | None, size_bytes: int,
     :param lv: the LV that it is to be on, if all of it is there
     """
     if handle is None:
-        longer = (lv.body if lv else 0) // state.SECTOR
+        longer = (lv.backing if lv else 0) // state.SECTOR
     else:
         longer = handle.sectors if (
             handle.opened or handle.sectors * state.SECTOR <= (

@@ -85,13 +85,13 @@ class Sessions(interfaces.Sessions):
 
     # -- what is passed through
 
-    def passed(self) -> dict[str, str]:
+    def remotes(self) -> dict[str, str]:
         return {volume_id: (paths or [''])[0]
                 for iqn, paths in json.loads(iscsiadm.disks()).items()
-                if (volume_id := iscsi.volume_of_pass_iqn(
+                if (volume_id := iscsi.volume_of_attachment_iqn(
                     iqn, self.host))}
 
-    def attach_passed(self, volume_id: str, size_bytes: int,
+    def attach_remote(self, volume_id: str, size_bytes: int,
                       properties: Mapping[str, Any], in_use: bool) -> str:
         iqn, auth = properties['target_iqn'], iscsi.auth(properties)
         path = _disk_of(iqn)
@@ -108,13 +108,13 @@ class Sessions(interfaces.Sessions):
             self._secrets[iqn] = _digest(auth)
         if _identify(volume_id, iqn, path) < size_bytes:
             iscsiadm.rescan(path, SCAN_TIMEOUT)  # it was extended
-        _verify_passed(volume_id, size_bytes, iqn, path)
+        _verify_remote(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         self._attached[volume_id] = time.monotonic()
         self._users[volume_id] = properties['auth_username']
         return path
 
-    def may_be_passed_by(self, volume_id: str, user: str) -> bool:
+    def may_be_attached_by(self, volume_id: str, user: str) -> bool:
         return self._users.get(volume_id, user) == user
 
     def has_begun(self, volume_id: str) -> bool:
@@ -144,26 +144,26 @@ class Sessions(interfaces.Sessions):
         iscsiadm.end_session(iqn, self.command_timeout)
         return True
 
-    def end_other_passes(self, volume_id: str, iqn: str) -> None:
-        for other in sorted(self._passes_of(volume_id) - {iqn}):
+    def end_other_remotes(self, volume_id: str, iqn: str) -> None:
+        for other in sorted(self._remotes_of(volume_id) - {iqn}):
             iscsiadm.end_session(other, self.command_timeout)
 
-    def _passes_of(self, volume_id: str) -> set[str]:
+    def _remotes_of(self, volume_id: str) -> set[str]:
         """The iSCSI names of all sessions and records for a volume."""
         return {iqn for iqn in [*json.loads(iscsiadm.disks()),
                                 *iscsiadm.recorded(self.command_timeout)]
-                if iscsi.volume_of_pass_iqn(iqn, self.host) == volume_id}
+                if iscsi.volume_of_attachment_iqn(iqn, self.host) == volume_id}
 
     def is_away(self, move: state.Move) -> bool:
         return any(iscsiadm.is_down(iqn) for iqn in sorted(
-            {move.source_iqn, *self._passes_of(move.volume_id)}))
+            {move.source_iqn, *self._remotes_of(move.volume_id)}))
 
-    def recorded_passes(self) -> dict[str, str]:
+    def recorded_remotes(self) -> dict[str, str]:
         return {volume_id: iqn for iqn in iscsiadm.recorded(
             self.command_timeout)
-            if (volume_id := iscsi.volume_of_pass_iqn(iqn, self.host))}
+            if (volume_id := iscsi.volume_of_attachment_iqn(iqn, self.host))}
 
-    def pass_from_records(self, volume_id: str, iqn: str) -> str:
+    def remote_from_records(self, volume_id: str, iqn: str) -> str:
         """Log in to a volume's home with what the records know.
 
         :returns: path of the disk
@@ -172,21 +172,21 @@ class Sessions(interfaces.Sessions):
         :raises LoginFailed: if no disk appears
         """
         path = _disk_of(iqn) or self._log_in_as_recorded(iqn, volume_id)
-        _verify_passed(volume_id, 0, iqn, path)
+        _verify_remote(volume_id, 0, iqn, path)
         self._look_after(path)
         return path
 
-    def end_passed(self, volume_id: str) -> bool:
-        iqns = self._passes_of(volume_id)
+    def end_remote(self, volume_id: str) -> bool:
+        iqns = self._remotes_of(volume_id)
         for iqn in sorted(iqns):
             iscsiadm.end_session(iqn, self.command_timeout)
         self._attached.pop(volume_id, None)
         self._users.pop(volume_id, None)
         return bool(iqns)
 
-    def end_passed_if_down(self, volume_id: str) -> bool:
+    def end_remote_if_down(self, volume_id: str) -> bool:
         return any(iscsiadm.is_down(iqn) for iqn in sorted(
-            self._passes_of(volume_id))) and self.end_passed(volume_id)
+            self._remotes_of(volume_id))) and self.end_remote(volume_id)
 
     # -- logging in
 
@@ -325,7 +325,7 @@ def _verify(move: state.Move, path: str) -> None:
             reason='%d bytes instead of %d' % (size, move.size_bytes))
 
 
-def _verify_passed(volume_id: str, size_bytes: int, iqn: str, path: str
+def _verify_remote(volume_id: str, size_bytes: int, iqn: str, path: str
                    ) -> None:
     """The same for the disk of a volume that is passed through.
 

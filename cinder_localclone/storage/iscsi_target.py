@@ -96,7 +96,7 @@ class Exports(interfaces.Exports):
         #: Where hosts without the backend are served.
         self.portal = iscsi.portal(self.address, port)
         #: iSCSI names of what was offered.
-        self._offered = Recent(OFFERING)
+        self._exported = Recent(OFFERING)
         #: Snapshots that were offered.
         self._lent = Recent(OFFERING)
         #: Backstores that nothing served at the last look.
@@ -104,10 +104,10 @@ class Exports(interfaces.Exports):
         #: (volume id, initiator or None for all)
         self._ended = Recent(ENDING)
 
-    def source_location(self, shadow_id: str) -> str:
+    def source_location(self, move_id: str) -> str:
         return iscsi.location(
             self.address, self.port,
-            iscsi.move_iqn(self.prefix, shadow_id))
+            iscsi.move_iqn(self.prefix, move_id))
 
     def portal_for(self, portal: str) -> str:
         return self.portal if (
@@ -124,40 +124,40 @@ class Exports(interfaces.Exports):
         return iscsi.location(
             *_parts(self.portal_for(portal)), move.source_iqn)
 
-    def offer_source(self, move: state.Move) -> bool:
+    def export_source(self, move: state.Move) -> bool:
         if not (move.initiator and move.auth):
             raise exceptions.ExportFailed(
                 reason='the record of the move of volume %s names no '
                 'initiator or no CHAP secret' % move.volume_id)
         return lio.export(*self._asked_of(move))
 
-    def offers_source(self, move: state.Move) -> bool:
+    def is_source_exported_as_recorded(self, move: state.Move) -> bool:
         return bool(move.initiator and move.auth
                     and self.location_for(move) == move.location
                     and lio.is_exported(*self._asked_of(move)))
 
     def _asked_of(self, move: state.Move) -> tuple[Any, ...]:
         return self._asked(
-            move.source_iqn, names.source_path(move.shadow_id),
+            move.source_iqn, names.source_path(move.move_id),
             move.volume_id, True, move.initiator, move.auth,
             iscsi.portal_of(move.location))
 
-    def withdraw_source(self, shadow_id: str) -> bool:
-        name = names.source(shadow_id)
-        iqns = {iqn for iqn in self.offered()
-                if iscsi.shadow_of_move_iqn(iqn) == shadow_id}
+    def withdraw_source(self, move_id: str) -> bool:
+        name = names.source(move_id)
+        iqns = {iqn for iqn in self.exported()
+                if iscsi.move_of_iqn(iqn) == move_id}
         if iqns:
             return _withdraw_each(lio.unexport, name, iqns)
         return name in _unused() and lio.unexport('', name)
 
-    def serves(self, volume_id: str) -> bool:
-        return self._serves(names.handle_path(volume_id),
-                            names.served_path(volume_id))
+    def is_exported(self, volume_id: str) -> bool:
+        return self._is_exported(names.handle_path(volume_id),
+                                 names.export_device_path(volume_id))
 
-    def serves_source(self, shadow_id: str) -> bool:
-        return self._serves(names.source_path(shadow_id))
+    def is_source_exported(self, move_id: str) -> bool:
+        return self._is_exported(names.source_path(move_id))
 
-    def _serves(self, *devices: str) -> bool:
+    def _is_exported(self, *devices: str) -> bool:
         return any(device in target['devices']
                    for target in self._targets() for device in devices)
 
@@ -171,14 +171,14 @@ class Exports(interfaces.Exports):
             'its iSCSI target hangs: a change of %s waits for a device that '
             'does not answer' % ', '.join(hanging)) or ''
 
-    def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False, passed: bool = False,
-                     device: str = '') -> dict[str, Any]:
-        iqn = iscsi.pass_iqn(
+    def export_volume(self, volume_id: str, initiator: str, auth: str,
+                      readonly: bool = False, remote: bool = False,
+                      device: str = '') -> dict[str, Any]:
+        iqn = iscsi.attachment_iqn(
             self.prefix, volume_id, initiator, self.host
-        ) if passed else iscsi.remote_iqn(
+        ) if remote else iscsi.remote_iqn(
             self.prefix, volume_id, initiator)
-        self._offered.note(iqn)
+        self._exported.note(iqn)
         self._export(iqn, device or names.handle_path(volume_id), volume_id,
                      readonly, initiator, auth, self.portal)
         for which in (initiator, None):
@@ -187,14 +187,14 @@ class Exports(interfaces.Exports):
             iscsi.location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
 
-    def note_offered(self, snapshot_id: str) -> None:
+    def note_exported(self, snapshot_id: str) -> None:
         self._lent.note(snapshot_id)
 
-    def was_offered(self, snapshot_id: str) -> bool:
+    def was_exported(self, snapshot_id: str) -> bool:
         return snapshot_id in self._lent
 
-    def offer_again(self, volume_id: str, initiator: str,
-                    properties: Mapping[str, Any], device: str = '') -> bool:
+    def export_again(self, volume_id: str, initiator: str,
+                     properties: Mapping[str, Any], device: str = '') -> bool:
         iqn = properties['target_iqn']
         if self._has_ended(volume_id, initiator):
             return False
@@ -212,7 +212,7 @@ class Exports(interfaces.Exports):
         return any((volume_id, which) in self._ended
                    for which in (initiator, None))
 
-    def offered(self) -> set[str]:
+    def exported(self) -> set[str]:
         """The names of all targets that this node serves."""
         return set(json.loads(lio_configfs.targets()))
 
@@ -221,7 +221,7 @@ class Exports(interfaces.Exports):
 
     def remote(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for iqn in self.offered():
+        for iqn in self.exported():
             volume_id = iscsi.volume_of_remote_iqn(iqn)
             if volume_id:
                 found.setdefault(volume_id, set()).add(iqn)
@@ -231,22 +231,22 @@ class Exports(interfaces.Exports):
                          at_once: bool = False) -> bool:
         return _withdraw_each(
             self._unexport, names.handle(volume_id),
-            {iqn for iqn in unnamed if at_once or iqn not in self._offered})
+            {iqn for iqn in unnamed if at_once or iqn not in self._exported})
 
     def is_last(self, volume_id: str, initiator: str | None) -> bool:
-        served = self.remote().get(volume_id, set())
-        return bool(served) and (
+        exported = self.remote().get(volume_id, set())
+        return bool(exported) and (
             initiator is None or all(
                 iscsi.is_remote_to(iqn, volume_id, initiator)
-                for iqn in served))
+                for iqn in exported))
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         self._ended.note((volume_id, initiator))
-        iqns = {iqn for iqn in self.offered() if (
+        iqns = {iqn for iqn in self.exported() if (
             iscsi.is_remote_to(iqn, volume_id, initiator) if initiator
             else volume_id == iscsi.volume_of_remote_iqn(iqn))}
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
-            self._offered.forget(iqn)
+            self._exported.forget(iqn)
         name = names.handle(volume_id)
         if iqns:
             return _withdraw_each(lio.unexport, name, iqns)
@@ -268,12 +268,12 @@ class Exports(interfaces.Exports):
 
     def _withdraw_stray(self, target: dict[str, Any],
                         wanted: Callable[[str], bool]) -> list[str]:
-        shadow_id = iscsi.shadow_of_move_iqn(target['iqn'])
-        if not shadow_id or wanted(shadow_id):
+        move_id = iscsi.move_of_iqn(target['iqn'])
+        if not move_id or wanted(move_id):
             return []
         gone = [_attempt(target['iqn'], names.backstore(device))
                 for device in target['devices'] or ['']]
-        return [shadow_id] * all(gone)
+        return [move_id] * all(gone)
 
     def _targets(self) -> list[dict[str, Any]]:
         targets: list[dict[str, Any]] = json.loads(lio_configfs.exports())
@@ -293,7 +293,7 @@ class Exports(interfaces.Exports):
                 *_parts(portal), initiator, user, password)
 
     def _unexport(self, iqn: str, name: str) -> bool:
-        if iqn not in self.offered() and name not in _unused():
+        if iqn not in self.exported() and name not in _unused():
             return False
         return lio.unexport(iqn, name)
 

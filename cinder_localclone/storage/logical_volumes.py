@@ -91,7 +91,7 @@ class Lvm(storage.Lvm):
             if found.lacks:
                 raise exceptions.DiskMissing(
                     group=group, host=self.host, count=found.lacks)
-        directory, room = lvm.archive_room(self.timeout)
+        directory, room = lvm.archive_space(self.timeout)
         if directory and room < ARCHIVE:
             raise exceptions.NoArchive(
                 host=self.host, directory=directory, room=room >> 10)
@@ -165,11 +165,11 @@ class Lvm(storage.Lvm):
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
                   lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
-                  newborn: bool = False) -> bool:
+                  uncommitted: bool = False) -> bool:
         self._check_pool_zeroes(lvs)
         self.check_disks()
         tags = [*names.volume_tags(volume_id, extra_bytes),
-                *(names.newborn(self.host) if newborn else [])]
+                *(names.uncommitted(self.host) if uncommitted else [])]
         if self._rounded(size_bytes) - size_bytes >= state.GIB:
             tags.append(names.given(size_bytes))
         if self.pool:
@@ -222,7 +222,7 @@ class Lvm(storage.Lvm):
         lvs = self.lvs()
         self._check_pool_zeroes(lvs)
         tags = [*names.volume_tags(volume_id, extra_bytes),
-                *names.newborn(self.host)]
+                *names.uncommitted(self.host)]
         length = lvs[image].size if image in lvs else image_bytes
         copied = min(length, image_bytes, size_bytes)
         if length > copied:
@@ -255,12 +255,12 @@ class Lvm(storage.Lvm):
         lvm.resume(lv.number, self.timeout)
         return True
 
-    def mark_newborn(self, name: str) -> None:
-        lvm.retag(self.group, name, names.newborn(self.host), [],
+    def mark_uncommitted(self, name: str) -> None:
+        lvm.retag(self.group, name, names.uncommitted(self.host), [],
                   self.timeout)
 
     def accept(self, name: str) -> None:
-        lvm.retag(self.group, name, [], names.newborn(self.host),
+        lvm.retag(self.group, name, [], names.uncommitted(self.host),
                   self.timeout)
 
     def mark(self, name: str, tag: str) -> None:
@@ -414,7 +414,7 @@ class Lvm(storage.Lvm):
         return lvm.remove(self._group_of(name), name, self.timeout)
 
     def _group_of(self, name: str) -> str:
-        return (self.metadata_group if names.shadow_of_metadata(name)
+        return (self.metadata_group if names.move_of_metadata(name)
                 else self.group)
 
     def flush_lv(self, lv: str) -> None:

@@ -118,7 +118,7 @@ def _bear(node: Node, volume: objects.Volume, host: str,
     destination = (node.host if _is_in_other_zone(node, volume, host)
                    else '')
     if home != asked:
-        node.volumes.place(volume.id, asked, home)
+        node.volumes.set_home(volume.id, asked, home)
     try:
         make(destination)
     except Exception:
@@ -131,7 +131,7 @@ def _give_back(node: Node, volume_id: str, home: str, asked: str
                ) -> None:
     """Cinder may yet fill it with an image that it downloads."""
     try:
-        node.volumes.place(volume_id, home, asked)
+        node.volumes.set_home(volume_id, home, asked)
     except Exception as exc:  # must not hide why there is no volume
         LOG.warning('Volume %(volume)s was not created, but its row still '
                     'names %(host)s as its home: %(error)s',
@@ -151,7 +151,7 @@ def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
     :raises TooLate: if nobody waits for the volume any more
     :raises LocalCloneError: if LVM fails
     """
-    with _newborn(node, volume_id, destination) as volume:
+    with _uncommitted(node, volume_id, destination) as volume:
         with node.lock(snapshot_id):
             snapshot = snapshots.present(node, snapshot_id)
             encryption = rows.recorded(snapshot)
@@ -172,20 +172,20 @@ def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
         :func:`make_from_snapshot`
     """
     node = reconciler.node
-    with _newborn(node, volume_id, destination) as volume:
+    with _uncommitted(node, volume_id, destination) as volume:
         with node.lock(source_id), devices.reencryption_paused(
                 node, source_id):
             image = snapshots.at_home(node, source_id, reconciler.progress)
             encryption = rows.recorded(image)
             _check_image(node, volume, 'volume ' + source_id, encryption,
                          image.size)
-            _make(node, volume, image.name, rows.body_bytes(image),
+            _make(node, volume, image.name, rows.backing_bytes(image),
                   encryption)
 
 
 @contextlib.contextmanager
-def _newborn(node: Node, volume_id: str, destination: str
-             ) -> Iterator[objects.Volume]:
+def _uncommitted(node: Node, volume_id: str, destination: str
+                 ) -> Iterator[objects.Volume]:
     """A volume that somebody waits for; what is made of it moves then.
 
     The move has to wait for another node, so no image is locked any more.
@@ -276,24 +276,24 @@ def _make(node: Node, volume: objects.Volume, image: str,
     """
     if rows.recorded(volume) != encryption:
         volume = node.volumes.set_encryption(volume, encryption)
-    body = rows.body_bytes(volume)
-    node.lvm.create_copy(volume.name, image, image_bytes, body, volume.id,
+    backing = rows.backing_bytes(volume)
+    node.lvm.create_copy(volume.name, image, image_bytes, backing, volume.id,
                          rows.extra_bytes(volume))
-    node.handles.ensure_handle_on_lv(volume.id, volume.name, body)
-    if body > image_bytes:
+    node.handles.ensure_handle_on_lv(volume.id, volume.name, backing)
+    if backing > image_bytes:
         # The header that it has says how long its data is until that ends.
         devices.check_not_reencrypted(node, volume, 'larger than its source')
 
 
 # -- the node's look
 
-def look_at_images(node: Node, present: survey.Survey) -> None:
+def sweep_images(node: Node, present: survey.Survey) -> None:
     """Whatever it is that fails, neither look stops the other, or moves.
 
     :param present: what there is on this node
     """
-    for each in (lambda: snapshots.look(node, present),
-                 lambda: uncommitted.look(node, present),
+    for each in (lambda: snapshots.sweep(node, present),
+                 lambda: uncommitted.accept_all(node, present),
                  lambda: node.volumes.correct_services(
                      node.host, present.lvs)):
         try:

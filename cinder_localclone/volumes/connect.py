@@ -58,8 +58,8 @@ class Connections:
 
     # It may have to wait for another node.
     @rpc.method('initialize_connection', rpc.HOME, times=2)
-    def serve(self, volume_id: str, connector: objects.Connector,
-              attachments: objects.Attachments) -> dict[str, typing.Any]:
+    def connect(self, volume_id: str, connector: objects.Connector,
+                attachments: objects.Attachments) -> dict[str, typing.Any]:
         """Connect a volume to a host.
 
         :param attachments: those that the volume had when Cinder asked: a
@@ -84,17 +84,17 @@ class Connections:
             events.say(events.REQUESTED, volume=volume_id,
                        host=connector.get('host'), decision=choice)
             if choice.verdict is decision.Verdict.LOCAL:
-                self._reconciler.converge_present(volume_id)
+                self._reconciler.reconcile_present(volume_id)
                 policy.check_not_fresh(
                     self._node, volume, connector.get('host'))
                 devices.open(self._node, volume, volume.name)
                 return self._local_connection(volume)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
-            if (choice.verdict is decision.Verdict.PASS_THROUGH
+            if (choice.verdict is decision.Verdict.REMOTE_ATTACHMENT
                     and node_of_connector):
-                return self._pass_through(volume, connector,
-                                          node_of_connector)
+                return self._attach_remotely(volume, connector,
+                                             node_of_connector)
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
                 self._forget_earlier_try(volume, connector)
@@ -121,7 +121,7 @@ class Connections:
         initiator = connector.get('initiator')
         if initiator and not any(each.initiator == initiator for each in
                                  volume_attachments.connections(volume)):
-            cleanup.stop_serving(
+            cleanup.end_exports(
                 self._node, rows.handle_id(volume), initiator)
 
     def _check_exports(self, volume: objects.Volume,
@@ -133,7 +133,7 @@ class Connections:
 
         :raises Refused: if that can't be helped now
         """
-        self._reconciler.serving.settle(volume, None)
+        self._reconciler.exporting.settle(volume, None)
         if node.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
@@ -177,26 +177,26 @@ class Connections:
                 volume=volume.id, host=connector.get('host'), reason='that '
                 'host is no node of this backend, and the volume is '
                 'encrypted: only nodes of this backend can decrypt it.')
-        self._reconciler.converge_present(volume.id)
+        self._reconciler.reconcile_present(volume.id)
         initiator = connector['initiator']
         # All attachments of a host name one export. With another secret it
         # would be made anew under whoever has the volume by it.
         known = next((each for each in volume_attachments.connections(volume)
-                      if each.initiator == initiator and not each.passes),
+                      if each.initiator == initiator and not each.is_remote),
                      None)
-        properties = self._node.exports.offer_volume(
+        properties = self._node.exports.export_volume(
             rows.handle_id(volume), initiator,
             iscsi.auth(known.properties) if known
             else iscsi.new_credentials(),
-            device=devices.served_path(self._node, volume))
+            device=devices.exported_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
-    def _pass_through(self, volume: objects.Volume,
-                      connector: objects.Connector, host: str
-                      ) -> dict[str, typing.Any]:
+    def _attach_remotely(self, volume: objects.Volume,
+                         connector: objects.Connector, host: str
+                         ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
-        self._reconciler.converge_present(volume.id)
+        self._reconciler.reconcile_present(volume.id)
         devices.settle_reencryption(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
@@ -206,9 +206,9 @@ class Connections:
         auth = (iscsi.auth(known.properties) if known
                 else self._in_vain.pop((handle_id, initiator), '')
                 or iscsi.new_credentials())
-        properties = self._node.exports.offer_volume(
-            handle_id, initiator, auth, passed=True,
-            device=devices.served_path(self._node, volume))
+        properties = self._node.exports.export_volume(
+            handle_id, initiator, auth, remote=True,
+            device=devices.exported_path(self._node, volume))
         try:
             rpc.at(host, remote_attachment.begin_for_home, self._node,
                    volume.id, properties,
@@ -227,14 +227,14 @@ class Connections:
         handle_id = rows.handle_id(volume)
         try:
             self._node.exports.withdraw_volume(handle_id, initiator)
-            self._node.handles.remove_served(handle_id)
+            self._node.handles.remove_export_device(handle_id)
         except Exception:  # must not hide why it was in vain
             LOG.exception('Volume %s is still exported, although its '
                           'connection failed; the next periodic check ends '
                           'the export.', volume.id)
 
-    def _end_passing(self, volume: objects.Volume,
-                     connector: objects.Connector) -> None:
+    def _end_remote(self, volume: objects.Volume,
+                    connector: objects.Connector) -> None:
         """The node of a connector passes a volume through no more.
 
         A late close is waited for. If it does not come, or the node does not
@@ -242,7 +242,7 @@ class Connections:
         from there afterwards, and that node's next look clears up.
         """
         host, known = next(
-            (each for each in node.passed_from(self._node, volume)
+            (each for each in node.remote_from(self._node, volume)
              if self._node.is_at(connector, each[0])), (None, None))
         if not (host and known) or self._has_another(volume, host):
             return
@@ -266,8 +266,8 @@ class Connections:
                     and not self._node.is_at(connector, move.destination))
 
     @rpc.method('terminate_connection', rpc.HOME)
-    def unserve(self, volume_id: str, connector: objects.Connector | None,
-                attachments: objects.Attachments) -> None:
+    def disconnect(self, volume_id: str, connector: objects.Connector | None,
+                   attachments: objects.Attachments) -> None:
         """End a connection of a volume.
 
         On the home of the volume; on the source of its live move, if that
@@ -295,16 +295,16 @@ class Connections:
             if volume and rows.visible_id(volume):
                 # Who copied may be late: the volume itself is served by now.
                 if migrate.has_handle(self._node, volume):
-                    self._stop_serving(rows.handle_id(volume), connector)
+                    self._end_exports(rows.handle_id(volume), connector)
                 return
             if volume and connector:
-                self._end_passing(volume, connector)
+                self._end_remote(volume, connector)
             if not _is_shared(volume, connector):
-                self._stop_serving(volume_id, connector)
+                self._end_exports(volume_id, connector)
             move = self._node.moves.move_of(volume_id)
             live = move and _is_live(move)
             if volume and not live:
-                self._close_top(volume, connector)
+                self._close_upper(volume, connector)
             if not (connector and move and live):
                 return
             if self.leaves_source(move, connector):
@@ -323,20 +323,20 @@ class Connections:
             self._node.is_at(each.connector, host)
             for each in volume.volume_attachment if each.connector) > 1
 
-    def _stop_serving(self, handle_id: str, connector: objects.Connector | None
-                      ) -> None:
+    def _end_exports(self, handle_id: str, connector: objects.Connector | None
+                     ) -> None:
         if connector is None:
             for key in [each for each in self._in_vain
                         if each[0] == handle_id]:
                 self._in_vain.pop(key, None)
-            cleanup.stop_serving(self._node, handle_id, None)
+            cleanup.end_exports(self._node, handle_id, None)
         elif connector.get('initiator'):
             self._in_vain.pop((handle_id, connector['initiator']), None)
-            cleanup.stop_serving(self._node, handle_id,
-                                 connector['initiator'])
+            cleanup.end_exports(self._node, handle_id,
+                                connector['initiator'])
 
-    def _close_top(self, volume: objects.Volume,
-                   connector: objects.Connector | None) -> None:
+    def _close_upper(self, volume: objects.Volume,
+                     connector: objects.Connector | None) -> None:
         """What this node has above a volume's handle is not needed any more.
 
         A late close is waited for. If it does not come, the node's look

@@ -39,7 +39,7 @@ def create(node: Node, volume: objects.Volume) -> None:
         try:
             uncommitted.make(node, row)
             node.handles.ensure_handle_on_lv(row.id, row.name,
-                                             rows.body_bytes(row))
+                                             rows.backing_bytes(row))
         except Exception:
             uncommitted.remove_failed(node, row)
             raise
@@ -87,7 +87,7 @@ def create_encrypted(node: Node, volume: objects.Volume,
             # As the key manager gives it back: that opens it again, then.
             key = node.keys.get(_recorded(volume).key, encryption.key_format)
             if encryption.authenticated:
-                _check_room(node, volume)
+                _check_space(node, volume)
             _create_lv(node, volume)
             _create_header(node, volume, encryption, key)
             volume = _with_pin(node, volume, encryption)
@@ -135,15 +135,15 @@ def _with_secret(node: Node, volume: objects.Volume,
 
 def _layout(volume: objects.Volume, encryption: encryption_types.Encryption
             ) -> luks_integrity.Layout:
-    return luks_integrity.layout(encryption, state.body_bytes(volume.size))
+    return luks_integrity.layout(encryption, state.backing_bytes(volume.size))
 
 
-def _check_room(node: Node, volume: objects.Volume) -> None:
+def _check_space(node: Node, volume: objects.Volume) -> None:
     """All of an authenticated volume is written, also of a thin one.
 
     :raises NoFreeSpace: if there is no room for that
     """
-    lack = node.lvm.free_space().lacks(rows.body_bytes(volume), 0)
+    lack = node.lvm.free_space().lacks(rows.backing_bytes(volume), 0)
     if lack:
         raise exceptions.NoFreeSpace(
             host=node.host, size=volume.size, reason=lack)
@@ -154,7 +154,7 @@ def _create_header(node: Node, volume: objects.Volume,
                    ) -> None:
     """The only place where one is made."""
     node.handles.ensure_handle_on_lv(
-        volume.id, volume.name, rows.body_bytes(volume))
+        volume.id, volume.name, rows.backing_bytes(volume))
     node.crypt.format(
         volume.id, cryptsetup_cli.new_header(
             encryption, volume.id,
@@ -190,7 +190,7 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
     """All of a new volume reads as zeros, not as noise."""
     node.crypt.open(volume.id, key)
     try:
-        found, size = node.crypt.size(volume.id), state.body_bytes(
+        found, size = node.crypt.size(volume.id), state.backing_bytes(
             volume.size)
         if found != size:
             raise encryption_exceptions.OddSize(
@@ -218,7 +218,7 @@ def create_for_nova(node: Node, volume: objects.Volume,
         try:
             uncommitted.make(node, row)
             node.handles.ensure_handle_on_lv(row.id, row.name,
-                                             rows.body_bytes(row))
+                                             rows.backing_bytes(row))
             node.crypt.format_luks1(
                 row.id, header.cipher, header.key_bits, key)
             node.handles.flush_handle(row.id)

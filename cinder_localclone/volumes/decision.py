@@ -16,7 +16,7 @@ class Verdict(str, enum.Enum):
     LOCAL = 'local'
     MOVE = 'move'
     LIVE_MOVE = 'live-move'
-    PASS_THROUGH = 'pass-through'
+    REMOTE_ATTACHMENT = 'remote attachment'
     REMOTE = 'remote'
     REFUSE = 'refuse'
 
@@ -95,7 +95,7 @@ def decide(request: Request) -> Decision:
     """Decide how a connection is served."""
     found = _decide(request)
     if request.cold_error and found.verdict in (
-            Verdict.LIVE_MOVE, Verdict.PASS_THROUGH):
+            Verdict.LIVE_MOVE, Verdict.REMOTE_ATTACHMENT):
         return Decision(
             Verdict.REFUSE, 'it is authenticated: it moves only while it is '
             'detached%s.' % (', and %s' % found.reason.rstrip('.')
@@ -166,7 +166,7 @@ def under_way(move: state.Move) -> str:
 def _through_here(request: Request, reason: str) -> Decision:
     # What Cinder copies may have the handle's name on that node.
     return _remotely(request, reason, Verdict.REMOTE if request.by_cinder
-                     else Verdict.PASS_THROUGH)
+                     else Verdict.REMOTE_ATTACHMENT)
 
 
 def _remotely(request: Request, reason: str,

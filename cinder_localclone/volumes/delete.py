@@ -41,7 +41,7 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
 
     :param overwrites: whether a thick LV is overwritten and removed before
         this returns. Else it is only taken from its volume, for a caller
-        that does not wait for hours: see :func:`.cleanup.remove_doomed`
+        that does not wait for hours: see :func:`.cleanup.wipe_marked`
     :raises StaleMove: if its home is another node
     :raises CannotDelete: if something uses it, or it is between two nodes,
         or the storage does not answer in time; its owner may try again
@@ -182,7 +182,7 @@ def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
 
 def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     move = _move(node, volume)
-    remains = node.moves.pending_cleanups(
+    pending = node.moves.pending_cleanups(
         move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
     with _to_be_tried_again(node, volume.id, exceptions.CommandTimeout,
@@ -206,15 +206,15 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
             if recorded:  # its header may have been at the source
                 node.sessions.detach(move)
             cleanup.remove_stack(node, move)
-            remains.append(node.moves.advance(move, Event.VOLUME_DELETED))
+            pending.append(node.moves.advance(move, Event.VOLUME_DELETED))
     except exceptions.LocalCloneError as exc:
         raise exceptions.HalfDeleted(
             volume=volume.id, reason=exc) from exc
     if recorded:
         policy.forget(node, handles, recorded,
                       policy.key_of_type(node, volume))
-    for each in remains:
-        rpc.cast(each.cleanup_node, peers.converge, node, each.volume_id)
+    for each in pending:
+        rpc.cast(each.cleanup_node, peers.reconcile, node, each.volume_id)
 
 
 def _mark(node: Node, volume: objects.Volume) -> None:
@@ -239,7 +239,7 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
         raise _InUse(reason='Cinder\'s migration of it has not ended.')
     recorded = rows.recorded(volume)
     for volume_id in handles:
-        cleanup.stop_serving(node, volume_id, None)
+        cleanup.end_exports(node, volume_id, None)
         if recorded:
             # What does not end is found to use it.
             with contextlib.suppress(exceptions.SourceBusy):

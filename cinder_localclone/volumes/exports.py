@@ -38,7 +38,7 @@ _SHARED = exceptions.CommandTimeout
 _LASTING = exceptions.MissingData, exceptions.NotPossible
 
 
-class Serving:
+class Exporting:
     """Makes, and ends, the exports that attachments and moves name."""
 
     def __init__(self, node: Node) -> None:
@@ -58,7 +58,7 @@ class Serving:
 
     # -- what is local
 
-    def look(self, volume_ids: Iterable[str]) -> set[str]:
+    def sweep(self, volume_ids: Iterable[str]) -> set[str]:
         """What others have of these volumes is offered, as far as it is here.
 
         What fails is told, and tried again by :meth:`try_again`.
@@ -87,7 +87,7 @@ class Serving:
         self._begin(volume_id)
         try:
             with self._node.try_lock(volume_id), self._noting(volume_id):
-                self._serve(volume_id)
+                self._export(volume_id)
         except exceptions.Busy:  # with something else, perhaps
             self._unsettled[volume_id] = None
         return self._unsettled.get(volume_id)
@@ -108,7 +108,7 @@ class Serving:
             self._differing[volume_id] = str(exc)
             events.failed(events.EXPORTS_DIFFER, exc, volume=volume_id)
 
-    def _serve(self, volume_id: str) -> None:
+    def _export(self, volume_id: str) -> None:
         volume = self._node.volumes.volume(volume_id)
         move = self._node.moves.move_of(volume_id)
         if move and move.source == self._node.host:
@@ -116,7 +116,7 @@ class Serving:
         elif (volume is not None and rows.is_home(volume, self._node.host)
               and self._wanted(volume, move)
               and self._has_handle(volume, move)):
-            self.offer(volume, move)
+            self.export(volume, move)
 
     def _wanted(self, volume: objects.Volume, move: state.Move | None
                 ) -> list[attachments.Connection]:
@@ -144,7 +144,7 @@ class Serving:
         handles = self._node.handles
         if move and move.phase is not state.Phase.COMPLETING:
             return survey.Survey({}, handles.devices(survey.names_of(
-                volume.id, move.shadow_id))).handle_is_on_clone(move)
+                volume.id, move.move_id))).handle_is_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
         else:
@@ -160,26 +160,27 @@ class Serving:
             trouble with exports is told, and tried again
         """
         # A guest that has come back has it from where the volume has gone.
-        serves = bool(volume is not None and self._wanted(volume, move)
-                      and not nodes.connection_to(
-                          self._node, volume, self._node.host))
-        stays, parts = move.keeps_handle or serves, list[Callable[[], Any]]()
+        is_exported = bool(volume is not None and self._wanted(volume, move)
+                           and not nodes.connection_to(
+            self._node, volume, self._node.host))
+        stays = move.keeps_handle or is_exported
+        parts = list[Callable[[], Any]]()
         self._begin(move.volume_id)
         if move.committed:
-            parts.append(functools.partial(self._offer_source, move))
+            parts.append(functools.partial(self._export_source, move))
         if stays:
             parts.append(functools.partial(
-                self._offer_handle, move, volume if serves else None))
+                self._export_handle, move, volume if is_exported else None))
         _do_all(move.volume_id, parts)
         return stays
 
-    def _offer_source(self, move: state.Move) -> None:
+    def _export_source(self, move: state.Move) -> None:
         self._node.handles.ensure_source(move)
         with self._noting(move.volume_id):
             source.export(self._node, move)
 
-    def _offer_handle(self, move: state.Move, volume: objects.Volume | None
-                      ) -> None:
+    def _export_handle(self, move: state.Move, volume: objects.Volume | None
+                       ) -> None:
         """:param volume: its row, if others have it through its handle"""
         if not move.keeps_handle and self._has_foreign_handle(move):
             return  # attached here, but not recorded yet
@@ -187,7 +188,7 @@ class Serving:
             move.volume_id, move.source_lv, move.size_bytes)
         if volume is not None:
             with self._noting(move.volume_id):
-                self.offer(volume, move)
+                self.export(volume, move)
 
     def _has_foreign_handle(self, move: state.Move) -> bool:
         """LVM is only asked if the handle is not where it should be."""
@@ -199,7 +200,7 @@ class Serving:
 
     # -- one volume, whose lock is held
 
-    def offer(self, volume: objects.Volume, move: state.Move | None) -> None:
+    def export(self, volume: objects.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so; the handle is here.
 
         A reboot ends exports.
@@ -209,7 +210,7 @@ class Serving:
             rtslib and of configfs, too
         """
         _do_all(volume.id, [
-            *(functools.partial(self._offer_again, volume, each)
+            *(functools.partial(self._export_again, volume, each)
               for each in self._wanted(volume, move)),
             *(functools.partial(_refuse, volume, each)
               for each in self._lost(volume, move))])
@@ -220,11 +221,11 @@ class Serving:
         A detach that was lost leaves an export behind. Guests wait for what
         can't be offered: it is tried again, whoever has asked.
 
-        :raises Exception: as :meth:`offer`
+        :raises Exception: as :meth:`export`
         """
         self._unsettled.pop(volume.id, None)
         try:
-            self.offer(volume, move)
+            self.export(volume, move)
         except Exception as exc:
             if not isinstance(exc, _LASTING):
                 self._unsettled[volume.id] = exc
@@ -232,18 +233,18 @@ class Serving:
         finally:
             self._withdraw_unnamed(volume, move)
 
-    def try_to_settle(self, volume: objects.Volume, move: state.Move | None
-                      ) -> None:
+    def try_to_reconcile(self, volume: objects.Volume, move: state.Move | None
+                         ) -> None:
         """The same; what fails is told, and tried again."""
-        self.try_to_offer(volume, move)
+        self.try_to_export(volume, move)
         self.try_to_withdraw(volume, move)
 
-    def try_to_offer(self, volume: objects.Volume, move: state.Move | None
-                     ) -> None:
-        """As :meth:`offer`; what fails is told, and tried again."""
+    def try_to_export(self, volume: objects.Volume, move: state.Move | None
+                      ) -> None:
+        """As :meth:`export`; what fails is told, and tried again."""
         self._begin(volume.id)
         with self._noting(volume.id):
-            self.offer(volume, move)
+            self.export(volume, move)
 
     def try_to_withdraw(self, volume: objects.Volume, move: state.Move | None
                         ) -> None:
@@ -252,13 +253,13 @@ class Serving:
                 events.EXPORTS_DIFFER, volume=volume.id):
             self._withdraw_unnamed(volume, move)
 
-    def _offer_again(self, volume: objects.Volume, to: attachments.Connection
-                     ) -> None:
+    def _export_again(self, volume: objects.Volume, to: attachments.Connection
+                      ) -> None:
         portal = self._node.exports.portal_for(to.portal)
-        if self._node.exports.offer_again(
+        if self._node.exports.export_again(
                 rows.handle_id(volume), to.initiator,
                 dict(to.properties, target_portal=portal),
-                devices.served_path(self._node, volume)):
+                devices.exported_path(self._node, volume)):
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
                        initiator=to.initiator)
         if portal != to.portal:
@@ -272,13 +273,13 @@ class Serving:
         if unnamed and attachments.by_attachment(
                 volume, rows.is_migrated_by_cinder(volume)):
             # Of what has followed its instance nothing is offered any more.
-            left = bool(move and move.follows and move.committed
+            left = bool(move and move.is_deferred and move.committed
                         and move.source == node.host)
             node.exports.withdraw_unnamed(handle_id, unnamed, at_once=left
                                           or attachments.is_idle(volume))
         if not rows.visible_id(volume):  # of which the lock is held
             # Also of an export that has ended before this service was killed.
-            node.handles.remove_served(handle_id)
+            node.handles.remove_export_device(handle_id)
 
     # -- at a glance
 
@@ -305,7 +306,7 @@ class Serving:
         :param present: what there is on this node
         :param tried: whether what it lacks was just tried, in vain
         """
-        device = present.served(rows.handle_id(volume))
+        device = present.export_device(rows.handle_id(volume))
         return bool(
             device and not device.opened  # its export has ended
             or attachments.unnamed(volume, None, nodes.as_told(self._node),
@@ -322,7 +323,7 @@ def ensure_handle_at_rest(node: Node, volume: objects.Volume,
     """
     check_arrived(node, volume, present)
     node.handles.ensure_handle_on_lv(
-        volume.id, volume.name, rows.body_bytes(volume), present.lvs)
+        volume.id, volume.name, rows.backing_bytes(volume), present.lvs)
 
 
 def ensure_handle_on_all(node: Node, move: state.Move) -> None:

@@ -154,7 +154,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
             'extend it to %d GiB came too late.' % (volume.size, size_gib))
     _check(reconciler, volume, size_gib)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
-    _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
+    _extend_lv(node, volume, rows.backing_bytes(volume, size_gib))
     start = node.lvm.zero_part(volume.name, 0, HELD)
     if not start:
         _show(reconciler, volume, size_gib)
@@ -209,7 +209,7 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
 
     :param size_gib: as much as the home has; they answer if they can do it
     """
-    for host, connection in nodes.passed_from(reconciler.node, volume):
+    for host, connection in nodes.remote_from(reconciler.node, volume):
         rpc.at(host, remote_attachment.begin_for_home, reconciler.node,
                volume.id, dict(connection.properties, size_gib=size_gib),
                attachments.of_request(volume))
@@ -242,20 +242,20 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
 def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
           size_gib: int) -> None:
     """Give users the new length: here, then where they use it over iSCSI."""
-    node, size = reconciler.node, rows.body_bytes(volume, size_gib)
+    node, size = reconciler.node, rows.backing_bytes(volume, size_gib)
     move = node.moves.move_of(volume.id)
     if move and move.phase is Phase.COMPLETING:
         # All is local, and what is left of that needs nobody else.
-        reconciler.converge_present(volume.id)
+        reconciler.reconcile_present(volume.id)
         move = None
-    elif move and move.follows and move.committed:
+    elif move and move.is_deferred and move.committed:
         # Its handle may not be on the clone yet; then it may be all there.
-        reconciler.converge_present(volume.id)
+        reconciler.reconcile_present(volume.id)
         move = node.moves.move_of(volume.id)
     node.lvm.show_lv(volume.name, size)
     if move is None:
         node.handles.ensure_handle_on_lv(volume.id, volume.name, size)
-    elif node.handles.survey().clone(move.shadow_id):
+    elif node.handles.survey().clone(move.move_id):
         node.handles.ensure_handle_on_clone(
             dataclasses.replace(move, volume_gib=size_gib))
     # Else it has no handle until its source can be reached.

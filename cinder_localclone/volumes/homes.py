@@ -47,7 +47,7 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     By its tags. One that Cinder has not taken yet does not count.
     """
     found = node.lvm.lvs().get(lv)
-    return (found is not None and names.NEWBORN not in found.tags
+    return (found is not None and names.UNCOMMITTED not in found.tags
             and names.facts(found.tags).get('volume') == volume_id)
 
 

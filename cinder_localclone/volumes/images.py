@@ -34,7 +34,7 @@ def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
     key = node.keys.owners_key(context, volume.encryption_key_id)
     with node.lock(volume.id):
         nodes.volume_at_home(node, volume.id)
-        reconciler.converge_present(volume.id)
+        reconciler.reconcile_present(volume.id)
         devices.ensure_closed(node, volume.id)
         node.crypt.open(volume.id, key)
     try:
@@ -47,5 +47,5 @@ def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
         raise
     finally:
         with node.lock(volume.id):
-            node.handles.close_top(volume.id)
+            node.handles.close_upper(volume.id)
             node.handles.flush_handle(volume.id)

@@ -17,7 +17,7 @@ class Reconciler(typing.Protocol):
 
     node: Node
 
-    def progress(self, shadow_id: str) -> copies.Progress | None:
+    def progress(self, move_id: str) -> copies.Progress | None:
         """Return how far a copy to this node was when last measured."""
 
 
@@ -29,14 +29,14 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
     volume = node.volumes.volume(volume_id)
     handle_id = rows.handle_id(volume) if volume else volume_id
     present = node.handles.survey()
-    wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
+    wanted = {names.metadata_lv(move.move_id), move.source_lv,
               move.destination_lv} if move else set()
     wanted |= {lv.name for lv in present.lvs.values()
                if names.facts(lv.tags).get('of') == volume_id}
     if volume is not None:
         wanted.add(volume.name)
     for left in node.moves.pending_cleanups(volume_id):
-        wanted |= inspection.lvs_of_remains(left, node.host)
+        wanted |= inspection.lvs_of_pending_cleanups(left, node.host)
     report: inspection.Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
         'handle': inspection.handle(present, handle_id),
@@ -44,23 +44,23 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
                  'active': bool(lv.number), 'tags': sorted(lv.tags)}
                 for name, lv in sorted(present.lvs.items())
                 if name in wanted],
-        'served': node.exports.serves(handle_id), 'source': None,
-        'passed': (handle_id in node.sessions.passed()
+        'exported': node.exports.is_exported(handle_id), 'source': None,
+        'remote': (handle_id in node.sessions.remotes()
                    and present.is_handle_foreign(handle_id)),
-        'tops': [{'name': top.name, 'opened': top.opened}
-                 for top in present.tops(handle_id)],
+        'upper_devices': [{'name': top.name, 'opened': top.opened}
+                          for top in present.upper_devices(handle_id)],
         'header_backup': volume_id in node.crypt.backed_up_volumes(),
     }
-    device = present.source(move.shadow_id) if move else None
+    device = present.source(move.move_id) if move else None
     if move and device:
         report['source'] = {
             'opened': device.opened,
-            'exported': node.exports.serves_source(move.shadow_id)}
-    if move and present.clone(move.shadow_id):
+            'exported': node.exports.is_source_exported(move.move_id)}
+    if move and present.clone(move.move_id):
         report['clone'] = dataclasses.asdict(
-            node.clones.clone_status(move.shadow_id))
+            node.clones.clone_status(move.move_id))
         report['session'] = node.sessions.disk(move)
-        measured = reconciler.progress(move.shadow_id)
+        measured = reconciler.progress(move.move_id)
         report['progress'] = (dataclasses.asdict(measured) if measured
                               else None)
     return report

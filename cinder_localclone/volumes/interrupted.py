@@ -30,7 +30,7 @@ DELIVERED = 600
 LOST = 900
 
 
-def look(node: Node, started: float) -> None:
+def sweep(node: Node, started: float) -> None:
     """End what can be ended.
 
     By the clock of the database, which all nodes share: this node's may be

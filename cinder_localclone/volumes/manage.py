@@ -189,7 +189,7 @@ def _leave(node: Node, volume: objects.Volume) -> None:
     if reason:
         raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
     _check_free(node, volume)
-    cleanup.stop_serving(node, volume.id, None)
+    cleanup.end_exports(node, volume.id, None)
     if devices.users(node, volume.id):
         raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)

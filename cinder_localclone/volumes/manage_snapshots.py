@@ -174,7 +174,7 @@ def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
                 size = manageable.whole_bytes(lv.size)
                 adoption.adopt(
                     node, lv, snapshot.lv, size, snapshot=snapshot_id,
-                    of=snapshot.volume_id, on=names.place(node.host))
+                    of=snapshot.volume_id, on=names.node_digest(node.host))
                 adoption.show(node, snapshot.lv, size)
                 node.lvm.protect(snapshot.lv)
             except Exception:

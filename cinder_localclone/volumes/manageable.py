@@ -15,7 +15,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 
 MANAGED = 'it is managed already'
-DOOMED = 'the driver is about to overwrite and remove it'
+TO_WIPE = 'the driver is about to overwrite and remove it'
 
 #: LVs by name.
 LVs: typing.TypeAlias = Mapping[str, lvm_reports.LogicalVolume]
@@ -77,10 +77,10 @@ def why_no_volume(lv: lvm_reports.LogicalVolume, pool: str | None,
     if not _is_ordinary(lv, pool):
         return ('it is not a thin volume of the pool %s' % pool if pool else
                 'it is not an ordinary (linear) one')
-    if names.shadow_of_metadata(lv.name):
+    if names.move_of_metadata(lv.name):
         return 'it is the metadata of a move'
-    if names.is_doomed(lv.name):
-        return DOOMED
+    if names.is_to_wipe(lv.name):
+        return TO_WIPE
     if 'volume' in facts:
         return 'it has data of volume %s (localclone.volume)' % (
             facts['volume'])
@@ -105,7 +105,7 @@ def why_no_snapshot(lv: lvm_reports.LogicalVolume, pool: str | None,
         return MANAGED
     if not (pool and _is_ordinary(lv, pool)):
         return 'it is not a thin volume of the pool %s' % pool
-    if names.shadow_of_metadata(lv.name):
+    if names.move_of_metadata(lv.name):
         return 'it is the metadata of a move'
     if 'volume' in facts:
         return 'it has data of volume %s (localclone.volume)' % (
@@ -142,7 +142,7 @@ def volumes(lvs: LVs, group: str, pool: str | None,
     return [_entry(lv, known.get(lv.name), why_no_volume(lv, pool, known))
             for lv in lvs.values()
             if lv.group == group and _is_ordinary(lv, pool)
-            and not names.shadow_of_metadata(lv.name)
+            and not names.move_of_metadata(lv.name)
             and not is_snapshot(lv)]
 
 

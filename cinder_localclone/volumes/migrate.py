@@ -60,8 +60,8 @@ def migrate(node: Node, volume_id: str, host: dict[str, typing.Any]
     :raises EncryptionChange: if the copy would not be encrypted
     """
     if _is_node(node, host):
-        depart(node, volume_id, names.service_host(host['host']),
-               Asked.MIGRATION)
+        move_away(node, volume_id, names.service_host(host['host']),
+                  Asked.MIGRATION)
         moved = node.volumes.volume(volume_id)
         return True, {'host': moved.host if moved else host['host']}
     policy.check_copied_away(nodes.volume_at_home(node, volume_id))
@@ -83,10 +83,10 @@ def _is_node(node: Node, host: dict[str, typing.Any]) -> bool:
 
 
 # The home waits for the destination.
-@rpc.method('depart', rpc.HOME, times=2, local={'asked_by': Asked.DRAIN},
+@rpc.method('move_away', rpc.HOME, times=2, local={'asked_by': Asked.DRAIN},
             expected=(exceptions.Busy, exceptions.NotMovable,
                       exceptions.StaleMove))
-def depart(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
+def move_away(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
     """At the home: move a volume to a peer, without anybody attaching it.
 
     It has its new home then, where it is copied to.
@@ -114,7 +114,7 @@ def _check(node: Node, volume: objects.Volume, peer: str,
         raise exceptions.MoveUnderWay(
             volume=volume.id, host=peer, reason=decision.under_way(move))
     if volume.volume_attachment:
-        raise exceptions.FollowsInstance(volume=volume.id, host=peer)
+        raise exceptions.IsDeferred(volume=volume.id, host=peer)
     reason = rows.why_it_stays(
         volume, asked_by, rows.is_migrated_by_cinder(volume))
     if peer == node.host:
@@ -165,7 +165,7 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
         volume = _migrated(node, volume_id)
         if volume.volume_attachment and names.same_backend(
                 names.service_host(volume.host), node.host):
-            raise exceptions.FollowsInstance(
+            raise exceptions.IsDeferred(
                 volume=volume_id, host=node.host)
         policy.check_copy(node, volume, copy)
         for left in cleanup.here(node, volume_id):
@@ -175,14 +175,14 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
             # Cinder has it from the volume's row, and what it copies is
             # not encrypted.
             copy = node.volumes.set_encryption(copy, None)
-        body = rows.body_bytes(copy)
+        backing = rows.backing_bytes(copy)
         # Cinder writes all of it: of a thick one also what is zeros. If this
         # fails it forgets the row, and the LV would claim to be the volume.
         created = True
         try:
-            created = node.lvm.create_lv(copy.name, body, volume_id,
-                                         covered=True, newborn=True)
-            node.handles.ensure_handle_on_lv(volume_id, copy.name, body)
+            created = node.lvm.create_lv(copy.name, backing, volume_id,
+                                         covered=True, uncommitted=True)
+            node.handles.ensure_handle_on_lv(volume_id, copy.name, backing)
             node.lvm.accept(copy.name)
         except Exception:
             if created:
@@ -193,7 +193,7 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
 def _remove(node: Node, volume_id: str, lv: str) -> None:
     try:
         with contextlib.suppress(exceptions.LocalCloneError):
-            node.lvm.mark_newborn(lv)  # LVM may have accepted it
+            node.lvm.mark_uncommitted(lv)  # LVM may have accepted it
         uncommitted.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, which was created for a copy of volume '
@@ -201,7 +201,7 @@ def _remove(node: Node, volume_id: str, lv: str) -> None:
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 
-def converge_copy(node: Node, copy: objects.Volume) -> None:
+def reconcile_copy(node: Node, copy: objects.Volume) -> None:
     """The handle is there as long as Cinder copies, and no longer.
 
     A copy that was given up waits for somebody to delete its row, and must
@@ -216,8 +216,8 @@ def converge_copy(node: Node, copy: objects.Volume) -> None:
             _migrated(node, volume_id)
             _check_handle(node, volume_id, copy)
             node.handles.ensure_handle_on_lv(
-                volume_id, copy.name, rows.body_bytes(copy))
-            devices.converge(node, copy, copy.name)
+                volume_id, copy.name, rows.backing_bytes(copy))
+            devices.reconcile(node, copy, copy.name)
             return
         if volume is not None and volume.name == copy.name:
             return  # it is the volume's own by now

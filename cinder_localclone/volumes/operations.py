@@ -26,7 +26,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     with node.lock(volume_id):
         move = _move(reconciler, volume_id)
         if move is None:
-            reconciler.converge_locked(volume_id)
+            reconciler.reconcile_locked(volume_id)
         elif not move.committed:
             _check_here(reconciler, move, move.source)
             source.abandon(node, move)
@@ -58,7 +58,7 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
             _check_here(reconciler, move, move.source)
             source.source_released(node, move)
         else:
-            reconciler.converge_locked(volume_id)
+            reconciler.reconcile_locked(volume_id)
 
 
 @rpc.method('open_without_source', rpc.DESTINATION)
@@ -86,7 +86,7 @@ def open_without_source(reconciler: reconcile.Reconciler,
             destination.open_alone(node, move)
             volume = node.volumes.volume(volume_id)
             if volume is not None:
-                devices.converge(node, volume, volume.name)
+                devices.reconcile(node, volume, volume.name)
         else:
             raise exceptions.NotPossible(
                 'Volume %s: its source can be reached. The volume was opened '

@@ -53,12 +53,12 @@ def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
     try:
         return not expected.is_as(
             expected.at_rest(volume.name), present, volume.id,
-            rows.body_bytes(volume))
+            rows.backing_bytes(volume))
     except exceptions.NotPossible:
         return True  # whoever goes to make it reports why that can't be
 
 
-def served_on(node: Node, moves: Collection[state.Move]) -> set[str]:
+def exported_on(node: Node, moves: Collection[state.Move]) -> set[str]:
     """The volumes that are copied from here, for which all is there.
 
     Their source is what the destination reads, and nobody has them here any
@@ -71,11 +71,11 @@ def served_on(node: Node, moves: Collection[state.Move]) -> set[str]:
     found = [move for move in moves
              if move.source == node.host and move.committed
              and move.phase in state.READS_SOURCE
-             and not (move.keeps_handle or move.follows)
+             and not (move.keeps_handle or move.is_deferred)
              and count[move.volume_id] == 1]
     try:
         devices = node.handles.devices(
-            [names.source(move.shadow_id) for move in found]
+            [names.source(move.move_id) for move in found]
             + [names.handle(move.volume_id) for move in found]
         ) if found else {}
         remote = node.exports.remote() if devices else {}
@@ -84,9 +84,9 @@ def served_on(node: Node, moves: Collection[state.Move]) -> set[str]:
                     '%s', exc)
         return set()
     return {move.volume_id for move in found
-            if _is_source(devices.get(names.source(move.shadow_id)), move)
+            if _is_source(devices.get(names.source(move.move_id)), move)
             and names.handle(move.volume_id) not in devices
-            and move.volume_id not in remote and _is_offered(node, move)}
+            and move.volume_id not in remote and _is_exported(node, move)}
 
 
 def _is_source(device: dm_tables.Device | None, move: state.Move
@@ -96,8 +96,8 @@ def _is_source(device: dm_tables.Device | None, move: state.Move
                 and device.sectors * state.SECTOR == move.size_bytes)
 
 
-def _is_offered(node: Node, move: state.Move) -> bool:
+def _is_exported(node: Node, move: state.Move) -> bool:
     try:
-        return node.exports.offers_source(move)
+        return node.exports.is_source_exported_as_recorded(move)
     except Exception:  # who goes to offer it says what is the matter
         return False

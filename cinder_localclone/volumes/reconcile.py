@@ -51,11 +51,11 @@ class Reconciler:
         self.copying: copying.Copies = copying.Copies(
             node, service.copying if service else None)
         self.comparison = self.copying.comparison
-        self.serving = exports.Serving(node)
-        self._followers = remote_attachment.Followers(
+        self.exporting = exports.Exporting(node)
+        self._deferred_moves = remote_attachment.DeferredMoves(
             node, iscsi.new_credentials)
         self.encrypted = upkeep.Sweeps(node)
-        self._passes = True
+        self._is_remote = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
 
     @rpc.method('repair')
@@ -67,14 +67,14 @@ class Reconciler:
         return repair.repair(
             self.node, lambda node: Reconciler(node, self), volume_id)
 
-    def progress(self, shadow_id: str) -> copies.Progress | None:
+    def progress(self, move_id: str) -> copies.Progress | None:
         """How far a copy to this node was when it was last checked."""
-        return self.copying.progress(shadow_id)
+        return self.copying.progress(move_id)
 
     # -- one volume
 
-    @rpc.answers(peers.converge)
-    def converge(self, volume_id: str) -> None:
+    @rpc.answers(peers.reconcile)
+    def reconcile(self, volume_id: str) -> None:
         """Take all steps that are this node's for one volume.
 
         :raises Busy: if other work on it takes too long
@@ -82,18 +82,18 @@ class Reconciler:
         """
         self.comparison.ask_ahead(volume_id)
         with self.node.lock(volume_id):
-            self.converge_locked(volume_id)
-            self._follow(volume_id)
+            self.reconcile_locked(volume_id)
+            self._begin_deferred_move(volume_id)
 
-    def _follow(self, volume_id: str) -> None:
+    def _begin_deferred_move(self, volume_id: str) -> None:
         """Never while somebody waits for an answer: it may be elsewhere."""
         if self.node.moves.move_of(volume_id):
             return  # all that a look at moves comes to, but for remains
         volume = self.node.volumes.volume(volume_id)
         if volume is not None and rows.is_home(volume, self.node.host):
-            self._followers.follow(volume)
+            self._deferred_moves.begin(volume)
 
-    def converge_locked(self, volume_id: str) -> None:
+    def reconcile_locked(self, volume_id: str) -> None:
         """The same for a caller that holds the volume's lock.
 
         :raises LocalCloneError: if a step failed; the next run tries again
@@ -103,14 +103,14 @@ class Reconciler:
         # Only now: the clean-up may have taken minutes.
         volume = self.node.volumes.volume(volume_id)
         try:
-            self._converge_present(volume_id, volume)
+            self._reconcile_present(volume_id, volume)
         finally:  # it may take the bus a while
             if volume is not None and rows.is_home(volume, self.node.host):
                 self._prompt_clean_up(left)
         if failure:
             raise failure
 
-    def converge_present(self, volume_id: str) -> None:
+    def reconcile_present(self, volume_id: str) -> None:
         """The same without what earlier moves have left behind.
 
         What that lacks keeps nobody from using the volume.
@@ -124,12 +124,12 @@ class Reconciler:
                 volume, self.node.handles.survey):
             raise exceptions.NotPossible(
                 volume=volume_id, reason='it is being deleted.')
-        self._converge_present(volume_id, volume)
+        self._reconcile_present(volume_id, volume)
         if volume is None:
             raise exceptions.StaleMove(volume=volume_id)
 
-    def _converge_present(self, volume_id: str, volume: objects.Volume | None
-                          ) -> None:
+    def _reconcile_present(self, volume_id: str, volume: objects.Volume | None
+                           ) -> None:
         if volume is not None and not rows.is_home(volume, self.node.host):
             volume = homes.correct(self.node, volume)
         move = self.node.moves.move_of(volume_id)
@@ -163,7 +163,7 @@ class Reconciler:
         """Have other nodes take down what they have; nobody waits for it."""
         for move in left:
             if move.cleanup_node != self.node.host:
-                rpc.cast(move.cleanup_node, peers.converge, self.node,
+                rpc.cast(move.cleanup_node, peers.reconcile, self.node,
                          move.volume_id)
 
     def _tell_of_end(self, move: state.Move) -> None:
@@ -172,7 +172,7 @@ class Reconciler:
             return
         events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
         if move.source:  # it may export the source still
-            rpc.cast(move.source, peers.converge, self.node, move.volume_id)
+            rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
         if volume is None or not rows.is_home(volume, self.node.host):
@@ -183,12 +183,12 @@ class Reconciler:
         present = self.node.handles.survey()
         if rows.visible_id(volume):
             exports.check_arrived(self.node, volume, present)
-            migrate.converge_copy(self.node, volume)
-            self.serving.try_to_settle(volume, None)
+            migrate.reconcile_copy(self.node, volume)
+            self.exporting.try_to_reconcile(volume, None)
         else:
             exports.ensure_handle_at_rest(self.node, volume, present)
-            self.serving.try_to_settle(volume, None)
-            devices.converge(self.node, volume, volume.name)
+            self.exporting.try_to_reconcile(volume, None)
+            devices.reconcile(self.node, volume, volume.name)
         uncommitted.accept(self.node, volume, present)
         with events.failure_logged(
                 events.EXPORTS_DIFFER, volume=volume_id):
@@ -218,7 +218,7 @@ class Reconciler:
                 return False
             if move.phase is Phase.COMPLETING:
                 exports.ensure_handle_on_all(self.node, move)
-                self.serving.try_to_settle(volume, move)
+                self.exporting.try_to_reconcile(volume, move)
             if (move.phase is Phase.MIGRATING
                     and not self.copying.is_whole(move)):
                 return False
@@ -226,11 +226,11 @@ class Reconciler:
         except Exception:  # whatever it is, it holds no other copy up
             self.copying.hindered(move)
             if move.phase is Phase.COMPLETING:  # all of it is here
-                devices.converge(self.node, volume, volume.name)
+                devices.reconcile(self.node, volume, volume.name)
             raise
-        self.copying.ended(move.shadow_id)
+        self.copying.ended(move.move_id)
         self.node.tell(state.Milestone.COMPLETED, move)
-        rpc.cast(move.source, peers.converge, self.node, move.volume_id)
+        rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
         return True
 
     def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
@@ -245,12 +245,12 @@ class Reconciler:
         if found is None:
             self.copying.hindered(move)  # it holds a turn of others
             return False
-        self.serving.try_to_settle(found, move)
-        devices.converge(self.node, found, found.name)
+        self.exporting.try_to_reconcile(found, move)
+        devices.reconcile(self.node, found, found.name)
         if not disk:
             return True
         if move.phase is Phase.STARTING:
-            self.node.clones.set_hydration(move.shadow_id, False)
+            self.node.clones.set_hydration(move.move_id, False)
             destination.roll_back_if_dropped(
                 self.node, move, found)
             return False
@@ -267,18 +267,18 @@ class Reconciler:
         present = self.node.handles.survey()
         if volume is not None and present.handle(move.volume_id):
             if present.handle_is_on_clone(move):
-                self.serving.try_to_offer(volume, move)
-            devices.converge(self.node, volume, volume.name)
+                self.exporting.try_to_export(volume, move)
+            devices.reconcile(self.node, volume, volume.name)
 
     # -- a move from this node
 
     def _as_source(self, move: state.Move,
                    volume: objects.Volume | None) -> None:
-        stays = self.serving.as_source(move, volume)
+        stays = self.exporting.as_source(move, volume)
         if volume is not None:
-            self.serving.try_to_withdraw(volume, move)
+            self.exporting.try_to_withdraw(volume, move)
         if move.keeps_handle and volume is not None:
-            devices.converge(self.node, volume, move.source_lv)
+            devices.reconcile(self.node, volume, move.source_lv)
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
@@ -292,22 +292,22 @@ class Reconciler:
 
     # -- the node
 
-    def converge_moves(self) -> None:
+    def reconcile_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        self.serving.try_again()  # guests wait for it
-        self._converge_moves(self.node.moves.moves_of(self.node.host),
-                             all_of_them=False)
-        if not self._passes:
-            self._passes = remote_attachment.look(self.node)
+        self.exporting.try_again()  # guests wait for it
+        self._reconcile_moves(self.node.moves.moves_of(self.node.host),
+                              all_of_them=False)
+        if not self._is_remote:
+            self._is_remote = remote_attachment.sweep(self.node)
 
-    def _converge_moves(self, moves: list[state.Move],
-                        all_of_them: bool = True) -> None:
+    def _reconcile_moves(self, moves: list[state.Move],
+                         all_of_them: bool = True) -> None:
         """:param all_of_them: also those that seem to need nothing now"""
-        with self.copying.look(moves):
+        with self.copying.round(moves):
             looked_at = {
                 move.volume_id for move in moves
                 if all_of_them or not self.copying.still_waits(move)
-            }.difference(() if all_of_them else quick_check.served_on(
+            }.difference(() if all_of_them else quick_check.exported_on(
                 self.node, moves))
             # What is only local first: others may have to wait for a peer.
             sources = {move.volume_id for move in moves if move.committed
@@ -318,23 +318,23 @@ class Reconciler:
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)
                 else:
-                    rpc.cast(entry.destination, peers.converge, self.node,
+                    rpc.cast(entry.destination, peers.reconcile, self.node,
                              entry.volume_id)
 
-    def converge_node(self, moves: bool = True) -> None:
+    def reconcile_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
 
         :param moves: those that are moving, too, which may wait for peers
         """
-        self.seen, self._passes = None, False  # this may fail
+        self.seen, self._is_remote = None, False  # this may fail
         recorded = self.node.moves.moves_of(self.node.host)
         # Of what is over a volume at home here needs nothing.
         moving = {move.volume_id for move in recorded if not move.is_over}
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.volumes.volumes_of(self.node.host)}
-        unserved = self._serve(moving, home)
-        self.serving.forget_all_but({*moving, *home})
+        unserved = self._export(moving, home)
+        self.exporting.forget_all_but({*moving, *home})
         survey = self.seen = self.node.handles.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
@@ -349,50 +349,50 @@ class Reconciler:
             if (
                     rows.visible_id(volume)
                     or quick_check.lacks_handle(survey, volume)
-                    or self.serving.differ(
+                    or self.exporting.differ(
                         volume, remote().get(volume_id, set()), unfinished,
                         survey, volume_id in unserved)
                     or devices.differs(asking_once, volume, survey, links)
-                    or moves and self._followers.are_due(volume)):
+                    or moves and self._deferred_moves.are_due(volume)):
                 self._attempt(volume_id, moves)
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
-        shadows = {move.shadow_id for move in recorded}
-        cleanup.withdraw_strays(self.node, survey, shadows)
-        cleanup.remove_stray_metadata(self.node, survey, shadows)
+        move_records = {move.move_id for move in recorded}
+        cleanup.withdraw_strays(self.node, survey, move_records)
+        cleanup.remove_stray_metadata(self.node, survey, move_records)
         group = self.node.lvm.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all({
             *survey.volumes_above(group),
             *self.node.volumes.misplaced(self.node.host),
         } - known - waiting - set(survey.snapshots(group)))
-        devices.look(self.node, survey, links)
+        devices.sweep(self.node, survey, links)
         self.encrypted.resume_reencryptions(home.values(), survey)
-        clone.look_at_images(self.node, survey)
-        self._passes = remote_attachment.look(self.node, survey)
+        clone.sweep_images(self.node, survey)
+        self._is_remote = remote_attachment.sweep(self.node, survey)
         if moves:
-            self._converge_moves(recorded)
+            self._reconcile_moves(recorded)
         upkeep.sweep_sealed_keys(self.node)
 
-    def _serve(self, moving: Iterable[str],
-               home: Mapping[str, objects.Volume]) -> set[str]:
+    def _export(self, moving: Iterable[str],
+                home: Mapping[str, objects.Volume]) -> set[str]:
         """What guests elsewhere have from here waits for nothing else.
 
         :returns: the volumes with which something is the matter
         """
-        failed = self.serving.look(sorted(moving))
+        failed = self.exporting.sweep(sorted(moving))
         remote = functools.cache(self.node.exports.remote)
         unfinished = functools.cache(self.node.exports.unfinished)
-        return failed | self.serving.look([
+        return failed | self.exporting.sweep([
             volume_id for volume_id, volume in home.items()
-            if volume_id not in moving and self.serving.lacks(
+            if volume_id not in moving and self.exporting.lacks(
                 volume, remote().get(volume_id, set()), unfinished)])
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:
         for volume_id in sorted(volume_ids):
             self._attempt(volume_id)
 
-    def _attempt(self, volume_id: str, follows: bool = True) -> None:
+    def _attempt(self, volume_id: str, is_deferred: bool = True) -> None:
         """One volume that fails never stops the others.
 
         :param follows: whether it may follow its instance then
@@ -401,9 +401,9 @@ class Reconciler:
             events.failed(events.NOT_RECONCILED, exc, volume=volume_id)
 
         def act() -> None:
-            self.converge_locked(volume_id)
-            if follows:
-                self._follow(volume_id)
+            self.reconcile_locked(volume_id)
+            if is_deferred:
+                self._begin_deferred_move(volume_id)
         try:
             self.comparison.ask_ahead(volume_id)
         except Exception as exc:  # also of the message bus

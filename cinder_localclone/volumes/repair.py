@@ -24,7 +24,7 @@ DESCRIPTIONS = {
     'ensure_handle_on_lv': 'handle of {0} now on LV {1}',
     'ensure_handle_on_clone': 'handle of {0.volume_id} now on its clone',
     'remove_handle': 'removed the handle of {0}',
-    'offer_source': 'exported the source of {0.volume_id}',
+    'export_source': 'exported the source of {0.volume_id}',
     'withdraw_source': 'withdrew the export of move {0}',
     'ensure_source': 'made the source device of {0.volume_id}',
     'remove_source': 'removed the source device of move {0}',
@@ -42,7 +42,7 @@ Room = TypeVar('Room')
 class Reconciler(Protocol):
     """What :class:`.reconcile.Reconciler` is to a repair."""
 
-    def converge(self, volume_id: str) -> None:
+    def reconcile(self, volume_id: str) -> None:
         """Take all steps that are this node's for one volume."""
 
 
@@ -91,7 +91,7 @@ def repair(node: Node,
     """
     recorded, journal = recording(node)
     try:
-        reconciler(recorded).converge(volume_id)
+        reconciler(recorded).reconcile(volume_id)
     except exceptions.LocalCloneError as exc:
         journal.append(inspection.IN_THE_WAY + str(exc))
     return journal

@@ -58,8 +58,8 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         if host == node.host:
             _make(node, volume, snapshot_id, new)
         else:
-            rpc.at(host, create_body, node, volume_id, snapshot_id, new)
-        node.lvm.mark_newborn(old)
+            rpc.at(host, create_backing, node, volume_id, snapshot_id, new)
+        node.lvm.mark_uncommitted(old)
         # Moves that failed may have left source devices above it.
         cleanup.withdraw_above(node, old)
         # An extension that failed may have left the handle longer than what
@@ -69,14 +69,14 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         try:
             if host == node.host:
                 node.handles.ensure_handle_on_lv(volume_id, reverted.name,
-                                                 rows.body_bytes(reverted))
+                                                 rows.backing_bytes(reverted))
             uncommitted.remove(node, volume_id, old)
             _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
                           'completes the clean-up.', volume_id)
     if host != node.host:
-        rpc.cast(host, peers.converge, node, volume_id)
+        rpc.cast(host, peers.reconcile, node, volume_id)
 
 
 def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
@@ -116,7 +116,7 @@ def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
 def _commit(node: Node, volume: objects.Volume, new: str, host: str,
             encryption: volume_types.Recorded | None) -> objects.Volume:
     try:
-        return node.volumes.replace_body(volume, new, host, encryption)
+        return node.volumes.replace_backing(volume, new, host, encryption)
     except Exception:
         recorded = node.volumes.volume(volume.id)
         if recorded is None or recorded.name_id != new:
@@ -124,9 +124,9 @@ def _commit(node: Node, volume: objects.Volume, new: str, host: str,
         return recorded  # only the answer was lost
 
 
-@rpc.method('create_body', rpc.SNAPSHOT)
-def create_body(node: Node, volume_id: str, snapshot_id: str, new: str
-                ) -> None:
+@rpc.method('create_backing', rpc.SNAPSHOT)
+def create_backing(node: Node, volume_id: str, snapshot_id: str, new: str
+                   ) -> None:
     """Make the LV that a volume reverts to, on the node of the snapshot.
 
     :param new: the id in the LV's name
@@ -157,7 +157,7 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
         lv = node.volumes.lv_name(new)
         node.lvm.create_copy(
             lv, image.lv, image.size_bytes,
-            state.body_bytes(volume.size, extra), volume.id, extra)
+            state.backing_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # Backups are of the header before; the look makes another.
             devices.outdate_backups_of(node, lv)

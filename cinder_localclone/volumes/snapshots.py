@@ -54,11 +54,11 @@ def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
 
 
 def check_copied(node: Node, volume: objects.Volume,
-                 progress: Callable[[str], object] = lambda _shadow: None
+                 progress: Callable[[str], object] = lambda _record: None
                  ) -> None:
     """All of a volume is at its home, by the records.
 
-    :param progress: ``progress(shadow_id)``: how far a copy to this node is,
+    :param progress: ``progress(move_id)``: how far a copy to this node is,
         if that is known
     :raises BeingCopied: if it will be
     :raises VolumeIsMoving: if a live migration may yet give it back
@@ -72,7 +72,7 @@ def check_copied(node: Node, volume: objects.Volume,
             phase=move.display_phase)
     raise exceptions.BeingCopied(
         volume=volume.id, host=move.destination,
-        progress=progress(move.shadow_id) or move.display_phase)
+        progress=progress(move.move_id) or move.display_phase)
 
 
 def check_pool(node: Node) -> None:
@@ -110,7 +110,7 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
             what='The move record', volume=volume_id, host=node.host)
     nodes.check_length(node, volume)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
-                                     rows.body_bytes(volume))
+                                     rows.backing_bytes(volume))
     devices.settle_reencryption(node, volume)
     # What only this node's page cache has is not in the LV.
     node.handles.flush_handle(volume_id)
@@ -124,7 +124,7 @@ class Reconciler(typing.Protocol):
 
     node: Node
 
-    def progress(self, shadow_id: str) -> object:
+    def progress(self, move_id: str) -> object:
         """Return how far a copy to this node is, if that is known."""
 
 
@@ -184,7 +184,7 @@ def delete(node: Node, snapshot_id: str) -> None:
     """Remove a snapshot: now, or when the node that has it can.
 
     Never an error: its volume may have to go with it. What is not removed
-    now :func:`look` removes there.
+    now :func:`sweep` removes there.
 
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
@@ -225,7 +225,7 @@ def located(node: Node, snapshot_id: str) -> rows.Snapshot:
     :raises MissingData: if none has it
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
-    if snapshot is None or snapshot.is_doomed or not snapshot.node:
+    if snapshot is None or snapshot.is_to_wipe or not snapshot.node:
         raise exceptions.MissingData(
             what='Snapshot ' + snapshot_id, host='all nodes',
             volume=snapshot.volume_id if snapshot else '?')
@@ -238,7 +238,7 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
     :raises MissingData: if it does not, or nobody wants it any more
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
-    if (snapshot is None or snapshot.is_doomed
+    if (snapshot is None or snapshot.is_to_wipe
             or snapshot.node != node.host
             or snapshot.lv not in node.lvm.lvs()):
         raise exceptions.MissingData(
@@ -248,8 +248,8 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
 
 
 @rpc.method('serve_snapshot', rpc.SNAPSHOT)
-def serve(node: Node, snapshot_id: str, connector: objects.Connector
-          ) -> dict[str, Any]:
+def connect(node: Node, snapshot_id: str, connector: objects.Connector
+            ) -> dict[str, Any]:
     """Let a host read a snapshot of this node: locally, or over iSCSI.
 
     :returns: connection properties for os-brick
@@ -265,13 +265,13 @@ def serve(node: Node, snapshot_id: str, connector: objects.Connector
                 reason='the request names no iSCSI initiator.')
         if rows.recorded(snapshot):
             devices.check_readable(node, snapshot, connector, local)
-        node.exports.note_offered(snapshot_id)
+        node.exports.note_exported(snapshot_id)
         node.handles.ensure_handle_on_snapshot(snapshot_id,
                                                snapshot.size_bytes)
         if local:
             return {'driver_volume_type': 'local',
                     'data': _open(node, snapshot)}
-        properties = node.exports.offer_volume(
+        properties = node.exports.export_volume(
             snapshot_id, connector['initiator'],
             iscsi.new_credentials(), readonly=True)
         return {'driver_volume_type': 'iscsi',
@@ -287,9 +287,9 @@ def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 
-def unserve(node: Node, snapshot_id: str,
-            connector: objects.Connector | None) -> None:
-    """End that; what is left of it :func:`look` finds.
+def disconnect(node: Node, snapshot_id: str,
+               connector: objects.Connector | None) -> None:
+    """End that; what is left of it :func:`sweep` finds.
 
     :param connector: None: all connections
     """
@@ -297,7 +297,7 @@ def unserve(node: Node, snapshot_id: str,
     if snapshot is None or not snapshot.node:
         return
     try:
-        rpc.at(snapshot.node, end_serving, node, snapshot_id, connector)
+        rpc.at(snapshot.node, end_connections, node, snapshot_id, connector)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The connection of snapshot %(snapshot)s could not be '
                     'ended now; %(host)s tries again: %(error)s',
@@ -306,8 +306,8 @@ def unserve(node: Node, snapshot_id: str,
 
 
 @rpc.method('unserve_snapshot', rpc.SNAPSHOT)
-def end_serving(node: Node, snapshot_id: str,
-                connector: objects.Connector | None) -> None:
+def end_connections(node: Node, snapshot_id: str,
+                    connector: objects.Connector | None) -> None:
     """Stop serving a snapshot that this node has.
 
     :param connector: None: all connections
@@ -330,7 +330,7 @@ def _put_away(node: Node, snapshot_id: str) -> None:
 
 # -- the node's look
 
-def look(node: Node, present: survey.Survey) -> None:
+def sweep(node: Node, present: survey.Survey) -> None:
     """Remove what nobody wants any more, end what nobody reads.
 
     Only on positive evidence: an LV of which there is no row at all may be
@@ -345,8 +345,8 @@ def look(node: Node, present: survey.Survey) -> None:
     for snapshot_id in found:
         snapshot = recorded.get(snapshot_id)
         try:
-            if snapshot and snapshot.is_doomed:
-                _remove_doomed(node, snapshot_id)
+            if snapshot and snapshot.is_to_wipe:
+                _wipe_marked(node, snapshot_id)
                 continue
             if snapshot and snapshot_id in here:
                 _recognize(node, snapshot, here[snapshot_id])
@@ -416,10 +416,10 @@ def _tell_of_resume(lv: lvm_reports.LogicalVolume, error: Exception) -> None:
               exc_info=exceptions.is_unexpected(error))
 
 
-def _remove_doomed(node: Node, snapshot_id: str) -> None:
+def _wipe_marked(node: Node, snapshot_id: str) -> None:
     with node.try_lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
-        if snapshot is None or not snapshot.is_doomed:
+        if snapshot is None or not snapshot.is_to_wipe:
             return
         if not snapshot.node:  # managing it did not end well
             manage.give_back(node, 'snapshot', snapshot_id)
@@ -434,6 +434,6 @@ def _end_if_unread(node: Node, snapshot_id: str) -> None:
     """A reader that ended without a word, or has just been given it."""
     with node.try_lock(snapshot_id):
         if not (node.snapshots.is_being_read(snapshot_id)
-                or node.exports.was_offered(snapshot_id)):
+                or node.exports.was_exported(snapshot_id)):
             node.exports.withdraw_volume(snapshot_id, None)
             _put_away(node, snapshot_id)

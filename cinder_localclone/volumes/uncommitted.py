@@ -54,7 +54,7 @@ def make(node: Node, volume: objects.Volume) -> None:
     :param volume: as :func:`being_created` has found it
     """
     node.lvm.create_lv(
-        volume.name, rows.body_bytes(volume), volume.id, newborn=True,
+        volume.name, rows.backing_bytes(volume), volume.id, uncommitted=True,
         extra_bytes=rows.extra_bytes(volume))
 
 
@@ -86,7 +86,7 @@ def accept(node: Node, volume: objects.Volume, present: survey.Survey
     :param present: what there is on this node
     """
     lv = present.lvs.get(volume.name)
-    if (lv and names.NEWBORN in lv.tags
+    if (lv and names.UNCOMMITTED in lv.tags
             and volume.status not in statuses.NOT_GIVEN_OUT):
         try:
             node.lvm.accept(lv.name)
@@ -96,23 +96,23 @@ def accept(node: Node, volume: objects.Volume, present: survey.Survey
                         {'volume': volume.id, 'error': exc})
 
 
-def look(node: Node, present: survey.Survey) -> None:
+def accept_all(node: Node, present: survey.Survey) -> None:
     """Accept all that Cinder has taken.
 
     :param present: what there is on this node
     """
-    def accept_taken(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
+    def accept_one(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
         with node.try_lock(volume_id):
             recorded = _recorded(node, volume_id, lv.name)
             if (recorded and not recorded.deleted
                     and (recorded.home, recorded.lv) == (node.host, lv.name)
                     and recorded.status not in statuses.NOT_GIVEN_OUT):
                 node.lvm.accept(lv.name)
-    _each(present.newborns(node.lvm.group), accept_taken,
+    _each(present.uncommitted_lvs(node.lvm.group), accept_one,
           'could not be accepted')
 
 
-def _each(newborns: Iterable[tuple[str, lvm_reports.LogicalVolume]],
+def _each(uncommitted_lvs: Iterable[tuple[str, lvm_reports.LogicalVolume]],
           act: Callable[[str, lvm_reports.LogicalVolume], None], what: str
           ) -> None:
     """One that fails does not stop the others.
@@ -122,7 +122,7 @@ def _each(newborns: Iterable[tuple[str, lvm_reports.LogicalVolume]],
     :param act: ``act(volume_id, lv)``
     :param what: what could not be done, if it raises
     """
-    for volume_id, lv in newborns:
+    for volume_id, lv in uncommitted_lvs:
         try:
             act(volume_id, lv)
         except exceptions.Busy:
@@ -135,10 +135,10 @@ def _each(newborns: Iterable[tuple[str, lvm_reports.LogicalVolume]],
 
 
 def _recorded(node: Node, volume_id: str, lv: str
-              ) -> rows.Newborn | None:
+              ) -> rows.Uncommitted | None:
     """What the row of a volume says, if its LV is newborn yet."""
     found = node.lvm.lvs().get(lv)
-    if found is None or names.NEWBORN not in found.tags:
+    if found is None or names.UNCOMMITTED not in found.tags:
         return None
     return node.volumes.last_known(volume_id)
 
@@ -154,7 +154,7 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
     :param seen: what the last check of the node has found; if none of them
         is there, nothing is done. None: not known
     """
-    if seen and not seen.newborns(node.lvm.group):
+    if seen and not seen.uncommitted_lvs(node.lvm.group):
         return
     silent: set[str] = set()
 
@@ -174,7 +174,7 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
                 if _recorded(node, volume_id, lv.name) == recorded:
                     remove(node, volume_id, lv.name)
     # Without devices, of which there may be a thousand.
-    _each(survey.Survey(node.lvm.lvs(), {}).newborns(node.lvm.group),
+    _each(survey.Survey(node.lvm.lvs(), {}).uncommitted_lvs(node.lvm.group),
           remove_left, 'could not be removed')
 
 
@@ -187,10 +187,10 @@ def remove_unwanted(node: Node, volume_id: str, lv: str) -> None:
 
 def _is_own(node: Node, lv: lvm_reports.LogicalVolume) -> bool:
     """Whether this backend has made an LV, and nobody was given it."""
-    return lv.tags.issuperset(names.newborn(node.host))
+    return lv.tags.issuperset(names.uncommitted(node.host))
 
 
-def _is_unwanted(node: Node, recorded: rows.Newborn) -> bool:
+def _is_unwanted(node: Node, recorded: rows.Uncommitted) -> bool:
     """Whether nobody can have been given a newborn, nor will be.
 
     A volume without a home is being created again, or not at all.
@@ -204,7 +204,7 @@ def _is_unwanted(node: Node, recorded: rows.Newborn) -> bool:
             and names.same_backend(recorded.home, node.host))
 
 
-def _is_seen(node: Node, recorded: rows.Newborn,
+def _is_seen(node: Node, recorded: rows.Uncommitted,
              lv: lvm_reports.LogicalVolume) -> bool:
     """Whether the LV that a volume's row names is there, and it is another.
 
@@ -239,12 +239,12 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
             for each in node.moves.pending_cleanups(volume_id)):
         return
     present = node.handles.survey()
-    body = present.lvs.get(lv)
-    if (body is None or not _is_own(node, body)
+    backing = present.lvs.get(lv)
+    if (backing is None or not _is_own(node, backing)
             or present.sources_above(lv)):
         return
     handle = present.handle(volume_id)
-    if handle and body.number in handle.uses():
+    if handle and backing.number in handle.uses():
         if present.users(volume_id):
             return
         node.handles.remove_handle(volume_id)

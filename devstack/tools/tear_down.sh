@@ -16,7 +16,7 @@ TARGET=${LOCALCLONE_CONFIGFS:-/sys/kernel/config/target}
 LINKS=${LOCALCLONE_LINKS:-/dev/localclone}
 HEX='[0-9a-f]{8}'
 ID="$HEX-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-EXPORT="(localclone-$ID|volume-$ID-$HEX|pass-$ID-$HEX-$HEX-$HEX)"
+EXPORT="(localclone-$ID|volume-$ID-$HEX|remote-$ID-$HEX-$HEX-$HEX)"
 DEVICE="localclone-(clone-|source-|absent-|guard-|served-)?$ID"
 CRYPT="localclone-crypt-$ID"
 # What cryptsetup has below it: for tags, and while it re-encrypts.

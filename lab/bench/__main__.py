@@ -15,13 +15,13 @@ from lab import bench as package
 from lab.bench import anatomy
 from lab.bench import attach
 from lab.bench import base
-from lab.bench import births
 from lab.bench import copies
+from lab.bench import deferred_moves
 from lab.bench import encrypted
 from lab.bench import floor
-from lab.bench import follows
 from lab.bench import guests
 from lab.bench import live
+from lab.bench import local_clones
 from lab.bench import returns
 from lab.core import extras
 from lab.core import process
@@ -33,8 +33,10 @@ from lab.core import source
 QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
-class Bench(encrypted.Encrypted, copies.Copies, births.Births, attach.Attach,
-            follows.Follows, guests.Guests, floor.Floor, floor.Looks,
+class Bench(encrypted.Encrypted, copies.Copies, local_clones.LocalClones,
+            attach.Attach,
+            deferred_moves.DeferredMoves, guests.Guests, floor.Floor,
+            floor.Looks,
             anatomy.Anatomy, returns.Returns, live.Live):
     """All figures."""
 
@@ -58,13 +60,13 @@ CHAPTERS = {
     'attach': (lambda bench: bench.attach((1, 4, 16)), True, 'plain'),
     'floor': (Bench.over_floor, False, 'plain'),
     'anatomy': (Bench.anatomy, False, 'plain'),
-    'births': (lambda bench: bench.births(1, 16), True, 'plain'),
+    'local clones': (lambda bench: bench.local_clones(1, 16), True, 'plain'),
     'encrypted': (Bench.encrypted, False, 'plain'),
     'returns': (Bench.returns, False, 'plain'),
     'looks': (Bench.looks, False, 'plain'),  # the last of its lab
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),
-    'follow': (Bench.follow, False, 'memory'),
+    'deferred': (Bench.deferred_move, False, 'memory'),
     'live': (Bench.live_migration, True, 'nova')}
 
 

@@ -8,7 +8,7 @@ import time
 
 from lab.bench import base
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 
 #: Seconds after which an attach has nothing to do with the last one.
@@ -77,16 +77,16 @@ class Attach(base.Base):
         self.add('attach_beside_%d_moves' % count, beside, 's', at_rest)
         self.add('service_memory_beside_moves', self.used(self.n2), 'MiB',
                  memory)
-        left = {volume for volume, _token in look.shadows(self.lab)}
+        left = {volume for volume, _token in observe.move_records(self.lab)}
         if len(left.intersection(moving)) < count // 2:
             raise process.LabError('the moves had ended too early: %d of %d '
                                    'were left' % (len(left), count))
         for each in attached:
-            look.wait_moved(self.lab, each.volume_id, 900)
+            observe.wait_moved(self.lab, each.volume_id, 900)
             each.detach()
         for volume in moving + unrelated:
             self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab, 300)
+        observe.wait_deleted(self.lab, 300)
 
     def clones(self, count, mib):
         """Volumes on node1 with so much data each, made in a moment."""

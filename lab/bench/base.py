@@ -4,7 +4,7 @@
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.core import report
 
@@ -90,7 +90,7 @@ class Base:
     def delete(self, volume):
         """Delete a volume and wait until nothing of it is left."""
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab, 120)
+        observe.wait_deleted(self.lab, 120)
 
     def settings(self, options):
         """Restart both services with these options of the driver."""

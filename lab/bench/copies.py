@@ -6,7 +6,7 @@ import statistics
 import time
 
 from lab.bench import base
-from lab.core import look
+from lab.core import observe
 
 
 class Copies(base.Base):
@@ -23,10 +23,10 @@ class Copies(base.Base):
             written.append(self._raw(volume, size))
             attached = self.instance.attach(volume, self.n2)
             ours.append(self.rate())
-            look.wait_moved(self.lab, volume)
+            observe.wait_moved(self.lab, volume)
             attached.detach()
             attached = self.instance.attach(volume, self.n1)
-            look.wait_moved(self.lab, volume)
+            observe.wait_moved(self.lab, volume)
             attached.detach()
         ours = statistics.median(ours)
         self.add('hydration_over_raw_iscsi', ours, 'MiB/s',
@@ -50,7 +50,7 @@ class Copies(base.Base):
         The volume service would set its own pace again: it is stopped.
         """
         self.n2.service('stop')
-        clone, = look.clones(self.n2)
+        clone, = observe.clones(self.n2)
         for message in ('hydration_threshold 1', 'hydration_batch_size 1',
                         'enable_hydration'):
             self.n2.run('dmsetup message %s 0 %s' % (clone, message))
@@ -83,7 +83,7 @@ class Copies(base.Base):
         """MiB a second that the clone copies, once it has begun."""
         samples, deadline = [], time.monotonic() + seconds
         while time.monotonic() < deadline:
-            progress = look.clone_progress(self.n2)
+            progress = observe.clone_progress(self.n2)
             if progress is None or progress[0] == progress[1]:
                 break
             if progress[0]:
@@ -109,9 +109,9 @@ class Copies(base.Base):
         began = time.monotonic()
         attached, _seconds = self.attach_and_read(volume)
         sectors = 0
-        while look.shadows(self.lab):
+        while observe.move_records(self.lab):
             # The disk goes when all is local, some moments before the row.
-            sectors = max(sectors, look.source_sectors(self.n2))
+            sectors = max(sectors, observe.source_sectors(self.n2))
             time.sleep(0.1)
         seconds = time.monotonic() - began
         attached.detach()

@@ -6,7 +6,7 @@ import time
 
 from lab.bench import base
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 
 #: Seconds after which what was asked before has left nothing to do.
@@ -94,7 +94,7 @@ class Floor(base.Base):
                                   ).status_code == 404), 120)
             time.sleep(QUIET)
             bare.append(self._bare())
-        look.wait_deleted(self.lab, 120)
+        observe.wait_deleted(self.lab, 120)
         for name, unit, place in (('attach_over_floor', 's', 1),
                                   ('processes_over_floor', 'started', 2)):
             self.add(name, statistics.median(each[place] for each in ours),
@@ -118,8 +118,8 @@ class Floor(base.Base):
             return self._counted(lambda: (
                 self.n1.run(_SOURCE % names),
                 self.n2.run(_DESTINATION % names),
-                look.sql(self.lab, 'BEGIN; UPDATE volumes SET updated_at = '
-                         'NOW() WHERE deleted = 0; COMMIT')))
+                observe.sql(self.lab, 'BEGIN; UPDATE volumes SET updated_at = '
+                            'NOW() WHERE deleted = 0; COMMIT')))
         finally:
             self.n2.run(_GONE_THERE % names, check=False)
             self.n1.run(_GONE_HERE % names, check=False)
@@ -165,21 +165,22 @@ class Looks(base.Base):
 
     def _multiply(self, volume, count):
         """As many rows and thin LVs as are needed to have so many."""
-        columns = [row[0] for row in look.sql(
+        columns = [row[0] for row in observe.sql(
             self.lab, "SELECT column_name FROM information_schema.columns "
             "WHERE table_schema = 'cinder' AND table_name = 'volumes'")]
         others = ', '.join('`%s`' % each for each in columns if each != 'id')
-        have = int(look.sql(self.lab, 'SELECT COUNT(*) FROM volumes WHERE '
-                            'deleted = 0')[0][0])
-        look.sql(self.lab, "INSERT INTO volumes (id, %s) WITH RECURSIVE n(i) "
-                 "AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
-                 "SELECT UUID(), %s FROM volumes, n WHERE id = '%s'" % (
-                     others, count - have, others, volume))
-        ids = [row[0] for row in look.sql(
+        have = int(observe.sql(self.lab, 'SELECT COUNT(*) FROM volumes WHERE '
+                               'deleted = 0')[0][0])
+        observe.sql(self.lab,
+                    "INSERT INTO volumes (id, %s) WITH RECURSIVE n(i) "
+                    "AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
+                    "SELECT UUID(), %s FROM volumes, n WHERE id = '%s'" % (
+                        others, count - have, others, volume))
+        ids = [row[0] for row in observe.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
         tags = self.n1.run(  # a boot leaves alone what is newborn
             'lvs --noheadings -o lv_tags cinder-volumes/volume-' + volume
-        ).stdout.strip().replace('localclone.newborn', '').split(',')
+        ).stdout.strip().replace('localclone.uncommitted', '').split(',')
         # By one process; it would write down all that there is before and
         # after each.
         self.n1.run('have=$(lvs --noheadings -o lv_name cinder-volumes); '

@@ -8,7 +8,7 @@ import time
 
 from lab.bench import base
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 
 #: GiB of the volume; MiB at its beginning that are copied before the guest
@@ -148,7 +148,7 @@ class Guests(base.Base):
 
     def _local(self):
         """MiB that have been copied."""
-        progress = look.clone_progress(self.n2)
+        progress = observe.clone_progress(self.n2)
         if progress is None or progress[0] == progress[1]:
             raise process.LabError('the copy ended before its guest did')
         return progress[0] * progress[2] / (1 << 20)
@@ -179,7 +179,7 @@ class Guests(base.Base):
         volume = self.prepared(1, mib=1024)
         attached = self.instance.attach(volume, self.n2)
         guest = work(self.n2, attached.path, _WRITE, 600)
-        look.wait_moved(self.lab, volume, 400)
+        observe.wait_moved(self.lab, volume, 400)
         self.n2.run('kill -INT $(pgrep -o -f "[f]io --name=x")')
         beside = figures(guest)
         alone = figures(work(self.n2, attached.path, _WRITE))

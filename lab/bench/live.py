@@ -6,7 +6,7 @@ import statistics
 
 from lab.bench import base
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.nova import server as servers
 from lab.nova import switch_over
@@ -48,7 +48,7 @@ class Live(base.Base):
         for volume in volumes:
             instances.wait_status(self.lab.cinder(), volume, 'available', 120)
             self.lab.cinder().delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab, 120)
+        observe.wait_deleted(self.lab, 120)
         return {key: statistics.median(each) for key, each in rounds.items()}
 
     def _guest(self, kind):
@@ -83,7 +83,7 @@ class Live(base.Base):
             process.wait_for(
                 'volume %s to follow' % volume, lambda volume=volume:
                 instances.home(self.lab, volume) == here, _PATIENCE, every=1)
-            look.wait_no_move(self.lab, volume, _PATIENCE)
+            observe.wait_no_move(self.lab, volume, _PATIENCE)
         self._check(server.wait_writing(*volumes))
 
     @staticmethod

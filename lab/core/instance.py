@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 
 #: Runs in a node: os-brick as the compute service uses it.
@@ -53,7 +53,7 @@ def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
     :returns: its id
     """
     if node:
-        look.take_volumes(cinder.lab, node)
+        observe.take_volumes(cinder.lab, node)
     try:
         volume = cinder.post('/volumes', json={'volume': {
             'size': size_gib, 'volume_type': volume_type,
@@ -61,7 +61,7 @@ def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
         wait_status(cinder, volume, 'available', timeout)
     finally:
         if node:
-            look.take_volumes(cinder.lab)
+            observe.take_volumes(cinder.lab)
     if node and home(cinder.lab, volume) != node:
         raise process.LabError('the scheduler did not choose %s' % node)
     return volume

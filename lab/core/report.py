@@ -13,7 +13,7 @@ import dataclasses
 import textwrap
 import time
 
-from lab.core import look
+from lab.core import observe
 
 OK, FAILED, NOT_RUN = 'ok', 'FAILED', 'not run'
 _COLOURS = {'': 'default', OK: 'green', FAILED: 'red', NOT_RUN: 'yellow'}
@@ -162,7 +162,7 @@ class Report:
                 bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
                 console=self.console) as bar:
             while time.monotonic() - began < seconds:
-                clones = look.clones(node)
+                clones = observe.clones(node)
                 if not clones:
                     break
                 for name, (hydrated, regions, size) in clones.items():

@@ -6,7 +6,7 @@ import time
 
 from lab import command as commands
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.nova import server as servers
 from lab.nova import switch_over
@@ -73,7 +73,7 @@ class LiveMigration:
             record = self.server.wait_migration(number, 'running')
             self.report.check(
                 'both volumes are on both nodes while the guest moves',
-                len(look.shadows(self.lab)) == 2)
+                len(observe.move_records(self.lab)) == 2)
             status = self.server.abort(record)
         finally:
             source.netem()
@@ -124,7 +124,7 @@ class LiveMigration:
     def copying(self, node):
         """How far the volumes' copies are, in words; '' if none runs."""
         return ', '.join('%d of %d regions local' % progress[:2]
-                         for progress in look.clones(node).values())
+                         for progress in observe.clones(node).values())
 
     def settle(self, here, there):
         """Wait until both volumes have followed and are local; prove it."""
@@ -133,7 +133,7 @@ class LiveMigration:
             300 + 120 * self.size, every=1)
         rates = self.report.watch_copies(here, 300 + 120 * self.size)
         for volume in self.volumes:
-            look.wait_moved(self.lab, volume, timeout=600)
+            observe.wait_moved(self.lab, volume, timeout=600)
         self.report.step('copied and cut over, from the arrival on',
                          time.monotonic() - self.arrived,
                          rates + ', both together, with the guest writing')
@@ -155,7 +155,7 @@ class LiveMigration:
         instances.wait_status(cinder, root, 'available')
         for volume in self.volumes:
             cinder.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         self.report.step('detached, server and volumes deleted',
                          time.monotonic() - began)
         self.report.check('no LV left on either node', True)
@@ -169,10 +169,10 @@ class LiveMigration:
     def gone(self, empty, other):
         """Whether nothing is left of moving volumes: (good, what is)."""
         def rest():
-            return (look.volume_lvs(empty) + look.leftovers(other, None)
+            return (observe.volume_lvs(empty) + observe.leftovers(other, None)
                     + [left for volume in self.volumes
-                       for left in look.leftovers(empty, volume)]
-                    + look.shadows(self.lab))
+                       for left in observe.leftovers(empty, volume)]
+                    + observe.move_records(self.lab))
         try:
             process.wait_for('all to go', lambda: not rest(), 60, every=1)
         except process.LabError:

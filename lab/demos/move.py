@@ -6,7 +6,7 @@ import time
 
 from lab import command as commands
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 
 
 class Demo:
@@ -36,7 +36,7 @@ class Demo:
         attached.detach()
         self.lab.cinder('demo').delete(
             '/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab, 60)
+        observe.wait_deleted(self.lab, 60)
         self.report.check('deleted, no LV left on either node', True)
 
     def create(self):
@@ -45,14 +45,14 @@ class Demo:
                  str(self.size), '-f', 'value', '-c', 'id', 'demo')
         self.report.say('$ openstack ' + ' '.join(words))
         began = time.monotonic()
-        look.take_volumes(self.lab, 'node1')
+        observe.take_volumes(self.lab, 'node1')
         try:
             volume = self.lab.openstack(*words, user='demo').stdout.strip()
             self.report.say(volume)
             instances.wait_status(self.lab.cinder('demo'), volume,
                                   'available')
         finally:
-            look.take_volumes(self.lab)
+            observe.take_volumes(self.lab)
         home = instances.home(self.lab, volume)
         self.report.step('openstack volume create: %d GiB' % self.size,
                          time.monotonic() - began, 'home: ' + home)
@@ -102,7 +102,7 @@ class Demo:
         attached = self.attach(instance, volume, new)
         began = time.monotonic()
         good = self.read_back(new, attached.path) == sums
-        progress = look.clone_progress(new)
+        progress = observe.clone_progress(new)
         self.report.check(
             'files right on %s before all is copied' % new.name,
             good and progress and progress[0] < progress[1],
@@ -110,7 +110,7 @@ class Demo:
             'copied already: use a larger SIZE')
         writer = attached.start_writing()
         rate = self.report.watch_copies(new, 120 + 60 * self.size)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.report.step('copied and cut over', time.monotonic() - began,
                          rate + ', under synchronous writes')
         time.sleep(2)
@@ -122,9 +122,9 @@ class Demo:
                           verdict.endswith(' 0 bad'), verdict)
         self.report.check('files right on %s, all local' % new.name,
                           self.read_back(new, attached.path) == sums)
-        rest = (look.leftovers(old, volume)
-                + look.leftovers(new, None) + look.volume_lvs(old)
-                + look.shadows(self.lab))
+        rest = (observe.leftovers(old, volume)
+                + observe.leftovers(new, None) + observe.volume_lvs(old)
+                + observe.move_records(self.lab))
         self.report.check('source gone on %s: LV, export, session, shadow'
                           % old.name, not rest, rest or '')
         self.report.check('home is %s' % new.name, instances.home(

@@ -7,7 +7,7 @@ import uuid
 
 from lab import command as commands
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.nova import server as servers
 
@@ -51,7 +51,8 @@ class Placement:
                          time.monotonic() - began)
         self.report.check('the server is where its volume is',
                           server.node.name == node == self.home(volume)
-                          and not look.shadows(self.lab), server.node.name)
+                          and not observe.move_records(self.lab),
+                          server.node.name)
         return server, volume
 
     def new_volumes(self, *booted):
@@ -88,7 +89,7 @@ class Placement:
                              time.monotonic() - began)
             self.report.check('the server is on node2',
                               server.node.name == 'node2')
-            look.wait_moved(self.lab, volume, COPIED)
+            observe.wait_moved(self.lab, volume, COPIED)
             console = server.wait_verified(volume)
             self.report.check(
                 'its volume has followed, every block is right',
@@ -114,7 +115,7 @@ class Placement:
                 'No valid host' in fault, fault)
             self.report.check('the volume is as it was',
                               self.home(volume) == 'node1'
-                              and not look.shadows(self.lab))
+                              and not observe.move_records(self.lab))
             self.remove((server, volume))
         finally:
             node2.run('lvchange -Zy ' + POOL)

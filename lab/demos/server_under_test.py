@@ -5,7 +5,7 @@ import re
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.guest import console as guest_console
 from lab.nova import compute
@@ -71,7 +71,7 @@ class ServerUnderTest:
             'Nova says so; volumes and server stay at ' + node.name,
             shown['OS-EXT-SRV-ATTR:host'] == node.name
             and self.homes() == {node.name}
-            and not look.shadows(self.lab),
+            and not observe.move_records(self.lab),
             shown.get('fault', {}).get('message', ''))
 
     def repaired(self, before):
@@ -192,7 +192,7 @@ class ServerUnderTest:
         for volume in self.volumes:
             process.wait_for(
                 'the copy of %s to end' % volume,
-                lambda v=volume: v not in dict(look.shadows(self.lab)),
+                lambda v=volume: v not in dict(observe.move_records(self.lab)),
                 COPY_TIMEOUT, every=1)
         copied = time.monotonic() - began
         console = self.server.wait_verified(*self.volumes)

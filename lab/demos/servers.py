@@ -12,7 +12,7 @@ import time
 
 from lab import command as commands
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.demos import server_under_test
 from lab.guest import console as guest_console
@@ -147,7 +147,7 @@ class Operations(server_under_test.ServerUnderTest):
             self.step('cold migration', self.server.cold_migrate(there))
             console = self.server.wait_found(before)
             before = self.written()
-            copying = look.clones(there)
+            copying = observe.clones(there)
             self.step('revert while %d are copied' % len(copying),
                       self.server.revert())
         finally:
@@ -159,7 +159,8 @@ class Operations(server_under_test.ServerUnderTest):
             self.server.node is here and self.homes() == {there.name}
             and len(self.sessions(here)) >= 2, console.bad[:3] or '')
         for volume in self.volumes:
-            look.wait_moved(self.lab, volume, server_under_test.COPY_TIMEOUT)
+            observe.wait_moved(self.lab, volume,
+                               server_under_test.COPY_TIMEOUT)
         self.report.check('their copies end meanwhile',
                           self.server.wait_writing(*self.volumes).clean)
         began = time.monotonic()
@@ -207,7 +208,7 @@ class Operations(server_under_test.ServerUnderTest):
             self.step('unshelve on the other node',
                       self.server.unshelve(node))
             before = self.written()
-            copying = look.clones(node)
+            copying = observe.clones(node)
             self.report.check('both volumes are being copied',
                               len(copying) == 2, copying)
             node.power_cut()
@@ -256,7 +257,7 @@ class Operations(server_under_test.ServerUnderTest):
         for volume in self.volumes:
             self.lab.cinder().delete(
                 '/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         self.report.check('volumes deleted, no LV left on either node', True)
 
 

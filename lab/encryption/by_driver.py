@@ -83,7 +83,7 @@ class Chapter(chapter.Chapter):
         self._operator('encryption', 'header-backup', self.data)
         node.run('dd if=/dev/zero of=%s bs=1M count=%d oflag=direct '
                  'conv=notrunc,fsync status=none' % (
-                     volumes.body_path(self.lab, self.data),
+                     volumes.backing_path(self.lab, self.data),
                      self.way.header_bytes // volumes.MIB))
         lost = self._header()
         self._given_back()
@@ -94,7 +94,7 @@ class Chapter(chapter.Chapter):
         self._found({serial: written})
 
     def _opens(self, key):
-        return volumes.opens(self._home(), volumes.body_path(
+        return volumes.opens(self._home(), volumes.backing_path(
             self.lab, self.data), key)
 
     def _operator(self, *words):

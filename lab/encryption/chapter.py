@@ -4,7 +4,7 @@
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.core import report as reports
 from lab.encryption import watching
@@ -129,7 +129,7 @@ class Chapter:
 
     def disks(self, row):
         readable = watching.readable_lvs(self.lab)
-        plain = 'node1', volumes.body(self.lab, self.plain)
+        plain = 'node1', volumes.backing(self.lab, self.plain)
         must(plain in readable, 'control: not even of a plain volume')
         must(readable == [plain], 'the mark can be read: %s' % readable)
         row.detail = 'found on the LV of the plain volume alone'
@@ -148,13 +148,13 @@ class Chapter:
             self._writes()
         self._same_header()
         row.detail += '; migrated in %.1f s, copied at %s' % (seconds, rate)
-        must(look.volume_lvs(self.n1) == [
-            volumes.body(self.lab, self.plain)], 'node1 still has an LV')
+        must(observe.volume_lvs(self.n1) == [
+            volumes.backing(self.lab, self.plain)], 'node1 still has an LV')
 
     def tap(self, row):
         with watching.tap(self.n1) as seen:
             self.server.attach(self.plain)
-            look.wait_no_move(self.lab, self.plain, COPY_TIMEOUT)
+            observe.wait_no_move(self.lab, self.plain, COPY_TIMEOUT)
         must(seen.found, 'nothing was found where it must be')
         row.detail = '%d times in %d MiB' % (
             seen.found, seen.seen // volumes.MIB)
@@ -224,7 +224,7 @@ class Chapter:
         finally:
             volumes.key_manager(self.lab, True)
         must(instances.home(self.lab, self.data) == 'node1'
-             and not look.shadows(self.lab), 'the volume has moved')
+             and not observe.move_records(self.lab), 'the volume has moved')
         self._same_header()
         self._attach_again()
         self._found({serial: written})
@@ -242,11 +242,12 @@ class Chapter:
             must(answer.status_code >= 400, 'it was not refused')
             must(not self._is_open(node, self.data), 'it was opened')
         instances.wait_status(self.cinder, self.data, 'available')
-        process.wait_for('the roll-back', lambda: not look.shadows(self.lab),
+        process.wait_for('the roll-back',
+                         lambda: not observe.move_records(self.lab),
                          60)
-        left = look.leftovers(self.n2, self.data) + [
-            lv for lv in look.volume_lvs(self.n2)
-            if lv != volumes.body(self.lab, self.plain)]
+        left = observe.leftovers(self.n2, self.data) + [
+            lv for lv in observe.volume_lvs(self.n2)
+            if lv != volumes.backing(self.lab, self.plain)]
         must(not left, 'left on node2: %s' % left)
         return 'refused on both nodes'
 
@@ -282,21 +283,21 @@ class Chapter:
         process.wait_for('the snapshot', lambda: self.cinder.get(
             '/snapshots/' + snapshot).json()['snapshot'][
                 'status'] == 'available', 90)
-        born = self._copy(snapshot_id=snapshot)
+        made = self._copy(snapshot_id=snapshot)
         self.cinder.delete('/snapshots/' + snapshot).raise_for_status()
         process.wait_for('the snapshot to go', lambda: not self.cinder.get(
             '/snapshots').json()['snapshots'], 60)
         self.server.detach(self.data)
         clone = self._copy(source_volid=self.data)
-        for volume in born, clone:
+        for volume in made, clone:
             self.server.attach(volume)
             console = self.server.wait_copied(volume, written)
             must(console.clean, 'wrong: %s' % console.bad[:3])
             self.server.detach(volume)
         must(not watching.readable_lvs(self.lab) or [
             lv for _node, lv in watching.readable_lvs(self.lab)] == [
-                volumes.body(self.lab, self.plain)], 'the mark can be read')
-        for volume in born, clone:
+                volumes.backing(self.lab, self.plain)], 'the mark can be read')
+        for volume in made, clone:
             self.cinder.delete('/volumes/' + volume).raise_for_status()
         row.detail = 'the guest found number %d in each' % written
         self.server.attach(self.data)
@@ -316,14 +317,15 @@ class Chapter:
             'lvcreate -q -y -T -V 32m -n stolen '
             'cinder-volumes/cinder-volumes-pool && '
             'dd if=%s of=%s bs=1M count=17 iflag=direct oflag=direct '
-            'status=none' % (volumes.body_path(self.lab, self.data), stolen))
+            'status=none' % (volumes.backing_path(self.lab, self.data),
+                             stolen))
         must(volumes.opens(node, stolen, key),
              'control: the copy of the header is not opened by the key')
         self.server.delete()
         for volume in self.data, self.root, self.plain:
             instances.wait_status(self.cinder, volume, 'available', 90)
             self.cinder.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         statuses = {self.way.secrets.read(reference)[0]
                     for reference in references}
         must(statuses == {404}, 'the secret can be read: %s' % statuses)
@@ -332,7 +334,7 @@ class Chapter:
         drop_stolen(node)
         left = [each for node in self.lab.nodes.values()
                 for volume in (self.data, self.root)
-                for each in look.leftovers(node, volume)]
+                for each in observe.leftovers(node, volume)]
         must(not left, 'left: %s' % left)
         row.detail = 'the secret, which opened it before, is gone (404)'
 
@@ -354,7 +356,7 @@ class Chapter:
     def _header(self):
         """The checksum of the header, where the volume is."""
         return volumes.header(
-            self._home(), volumes.body_path(self.lab, self.data),
+            self._home(), volumes.backing_path(self.lab, self.data),
             self.way.header_bytes // volumes.MIB)
 
     def _same_header(self):
@@ -387,5 +389,5 @@ class Chapter:
             for volume in (self.root, self.data)), 180, every=1)
         rate = self.report.watch_copies(node, COPY_TIMEOUT)
         for volume in self.root, self.data:
-            look.wait_no_move(self.lab, volume, COPY_TIMEOUT)
+            observe.wait_no_move(self.lab, volume, COPY_TIMEOUT)
         return rate

@@ -4,7 +4,7 @@
 import contextlib
 
 from lab.core import capture
-from lab.core import look
+from lab.core import observe
 from lab.keys import volumes
 from lab.scenarios.requests import must
 
@@ -35,5 +35,5 @@ def tap(node):
 def readable_lvs(lab):
     """The LVs of volumes that have the mark of a guest: (node, LV)."""
     return [(node.name, lv) for node in lab.nodes.values()
-            for lv in look.volume_lvs(node) if volumes.has_mark(
+            for lv in observe.volume_lvs(node) if volumes.has_mark(
                 node, '/dev/cinder-volumes/' + lv, volumes.GUESTS_MARK)]

@@ -63,10 +63,10 @@ def at_rest(scenario):
 def skipped(scenario):
     """Each LV of the move says so itself."""
     scenario.start_slow()
-    shadow, _token, _where = scenario.shadow()
+    record, _token, _where = scenario.record()
     lvs = {scenario.source: {'volume-' + scenario.disk.volume},
-           scenario.destination: {'volume-' + shadow,
-                                  'localclone-meta-' + shadow}}
+           scenario.destination: {'volume-' + record,
+                                  'localclone-meta-' + record}}
     for node, names in lvs.items():
         node.run('lvchange -q -ky %s && sync /dev/vda' % ' '.join(
             'cinder-volumes/' + name for name in sorted(names)))

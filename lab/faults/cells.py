@@ -51,7 +51,7 @@ BEFORE_ANSWER = ALONE | frozenset((
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((
     'destination set_recovery_timeout disk', 'destination attach',
-    'destination attach_passed', 'destination disable_discards clone'))
+    'destination attach_remote', 'destination disable_discards clone'))
 
 #: Volumes that are asked for at once, of each destination: the nodes are
 #: small, and a request has its limits.

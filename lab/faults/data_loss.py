@@ -66,14 +66,14 @@ def of_source(scenario):
     must(not (counts['wrong'] or counts['failed']),
          'what is local cannot be read: %s' % counts)
     _shown(scenario)
-    must(scenario.shadow(), 'the move has ended')
+    must(scenario.record(), 'the move has ended')
     disk.detach(node)
 
 
 @fault('the LV of the new home is lost during a copy', DELETED)
 def of_destination(scenario):
     scenario.operation.prepare()
-    _lose(scenario, scenario.destination, 'volume-' + scenario.shadow()[0])
+    _lose(scenario, scenario.destination, 'volume-' + scenario.record()[0])
     scenario.no_handle(scenario.destination)
     scenario.keeps_source()
     _shown(scenario)
@@ -83,7 +83,7 @@ def of_destination(scenario):
 def of_metadata(scenario):
     scenario.operation.prepare()
     _lose(scenario, scenario.destination,
-          'localclone-meta-' + scenario.shadow()[0])
+          'localclone-meta-' + scenario.record()[0])
     scenario.no_handle(scenario.destination)
     scenario.keeps_source()
     _shown(scenario)

@@ -4,7 +4,7 @@
 import json
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults import injectors
@@ -37,7 +37,7 @@ def group_full(scenario):
 
 
 def _metadata_path(scenario):
-    return '/dev/cinder-volumes/localclone-meta-' + scenario.shadow()[0]
+    return '/dev/cinder-volumes/localclone-meta-' + scenario.record()[0]
 
 
 def _broken_metadata(scenario, spoil, repair=None):
@@ -133,8 +133,8 @@ def metadata_read_only(scenario):
     """
     scenario.start_slow()
     disk, node = scenario.disk, scenario.destination
-    clone = 'localclone-clone-' + scenario.shadow()[0]
-    name = injectors.mapper('localclone-meta-' + scenario.shadow()[0])
+    clone = 'localclone-clone-' + scenario.record()[0]
+    name = injectors.mapper('localclone-meta-' + scenario.record()[0])
     user = node.popen('exec 9<%s; sleep 300' % disk.path)
     process.wait_for('the user', lambda: node.run(
         'dmsetup info -c --noheadings -o open ' + disk.path
@@ -164,7 +164,7 @@ def _mode(node, clone):
 def _under(scenario):
     """What is beneath the destination's LV."""
     return injectors.DeviceBelow(
-        scenario.destination, 'volume-' + scenario.shadow()[0])
+        scenario.destination, 'volume-' + scenario.record()[0])
 
 
 def _failing(scenario, table):
@@ -220,7 +220,7 @@ def destination_bad_block(scenario):
          'the guest can read the bad block')
     disk.check_running()
     scenario.go_on()
-    look.wait_moved(scenario.environment.lab, disk.volume, 120)
+    observe.wait_moved(scenario.environment.lab, disk.volume, 120)
     must(not injectors.block_fails(node, disk.path, to_come),
          'what was copied cannot be read')
     must(injectors.block_fails(node, disk.path, local),
@@ -343,9 +343,10 @@ def eight(scenario):
                 most=3)
     for move in moves:
         move.settle(())
-    if json.dumps(look.shadows(scenario.environment.lab)).count(
+    if json.dumps(observe.move_records(scenario.environment.lab)).count(
             scenario.disk.volume) != 1:
         raise process.LabError('the move of the broken one has ended: %s'
-                               % look.shadows(scenario.environment.lab))
+                               % observe.move_records(
+                                   scenario.environment.lab))
     under.repair()
     scenario.restart(scenario.destination)

@@ -88,7 +88,7 @@ def both_copies(scenario):
 @contextlib.contextmanager
 def _unreadable(scenario):
     """Reads of both copies fail, until something is written there."""
-    lv = volumes.body(scenario.environment.lab, scenario.disk.volume)
+    lv = volumes.backing(scenario.environment.lab, scenario.disk.volume)
     below = injectors.DeviceBelow(scenario.source, lv)
     blocks = [place // injectors.BLOCK + block for place in _COPIES
               for block in range(_COPY // injectors.BLOCK)]

@@ -11,7 +11,7 @@ import time
 from lab.core import api
 from lab.core import extras
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import answers
 from lab.faults import injectors
@@ -193,16 +193,16 @@ class Environment(environment.Environment):
 
         :returns: what it has printed
         """
-        look.take_volumes(self.lab, to.name)
+        observe.take_volumes(self.lab, to.name)
         try:
             done = to.operator(
                 'drain', node.service_host, '--to',
                 to.service_host, '--seconds', '240', timeout=300)
         finally:
-            look.take_volumes(self.lab)
+            observe.take_volumes(self.lab)
         return done.stdout + done.stderr
 
-    def depart(self, disk, source, destination):
+    def move_away(self, disk, source, destination):
         """Ask a node for one volume's part of a drain; see :meth:`drain`."""
         self.lab.host_run(
             self.lab.python, '-W', 'ignore', '-c',

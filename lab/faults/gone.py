@@ -8,7 +8,7 @@ machine takes its name.
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults import cells
@@ -51,7 +51,8 @@ class Batch(cells.Batch):
 
     def _phase(self, disk):
         """The phase of the move that is under way; '' if there is none."""
-        phases = [token.split(':')[1] for volume, token in look.shadows(
+        phases = [token.split(':')[1] for volume, token
+                  in observe.move_records(
             self.environment.lab) if volume == disk.volume]
         return next((phase for phase in phases if phase not in OVER), '')
 
@@ -97,7 +98,7 @@ class Batch(cells.Batch):
     def _nothing_is_left(self):
         lab = self.environment.lab
         wrong = ['the move of %s is left: %s' % each
-                 for each in look.shadows(lab)]
+                 for each in observe.move_records(lab)]
         # What is lost is nowhere; the bystander there is the only one left.
         rows = [row for row in checks._rows(lab) if row['status'] != 'error'
                 and not row['migration'].startswith('target:')]

@@ -3,7 +3,7 @@
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import injectors
 from lab.faults.scenario import fault
@@ -99,7 +99,7 @@ def no_record_at_roll_back(scenario):
     scenario.destination.service('start')
     scenario.destination.wait_service()
     scenario.disk.forget_failed()
-    process.wait_for('the move to go', lambda: not look.shadows(
+    process.wait_for('the move to go', lambda: not observe.move_records(
         scenario.environment.lab), 90, every=1)
 
 
@@ -121,7 +121,7 @@ def killed_when_mended(scenario):
     scenario.start_slow()
     scenario.disk.check_running()
     node = scenario.destination
-    scenario.environment.arm(scenario.disk, node, 'mend_path handle')
+    scenario.environment.arm(scenario.disk, node, 'ensure_devnode handle')
     node.run('ln -sfn ../dm-999 ' + scenario.disk.path)
     _killed_at_step(scenario, node)
     scenario.disk.check_running()
@@ -184,6 +184,6 @@ def odd_while_preparing(scenario):
         if scenario.operation.error is None:
             return
         scenario.disk.forget_failed()
-        process.wait_for('the move to go', lambda: not look.shadows(
+        process.wait_for('the move to go', lambda: not observe.move_records(
             scenario.environment.lab), 60, every=1)
         scenario.operation.error = None

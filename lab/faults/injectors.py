@@ -259,7 +259,7 @@ def make_stranger(node, mib):
              'cinder-volumes/cinder-volumes-pool' % mib)
 
 
-def offer_stranger(node, serial):
+def export_stranger(node, serial):
     """Put the stranger in the place of the source of a node's only move,
     under its name.
 

@@ -5,7 +5,7 @@ import contextlib
 import signal
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults.scenario import fault
 from lab.keys import volumes
@@ -38,7 +38,7 @@ def not_attached(scenario, *nodes):
             raise process.LabError('attached on ' + node.name)
         must(not disk.has_path(node), 'it was opened on ' + node.name)
         instances.wait_status(disk.cinder, disk.volume, 'available')
-    process.wait_for('the roll-back', lambda: not look.shadows(
+    process.wait_for('the roll-back', lambda: not observe.move_records(
         scenario.environment.lab), _REFUSED)
     must(disk.home() == scenario.source.name, 'the volume has moved')
 
@@ -136,7 +136,7 @@ def _secret(disk):
 
 
 def _sql(scenario, statement):
-    look.sql(scenario.environment.lab, statement, 'barbican')
+    observe.sql(scenario.environment.lab, statement, 'barbican')
 
 
 @fault('the secret is revoked', OPERATION)

@@ -7,7 +7,7 @@ back, or if all is local, the move ends by itself.
 
 import json
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import injectors
 from lab.faults.scenario import fault
@@ -61,7 +61,7 @@ def boots_whole(scenario):
     scenario.environment.release()
     process.wait_for('the handle', lambda: disk.has_path(node), 90, every=1)
     disk.verify(node)
-    process.wait_for('the clone to go', lambda: not look.clones(node), 60)
+    process.wait_for('the clone to go', lambda: not observe.clones(node), 60)
 
 
 @fault('the source is forgotten during a copy', 'delete during hydration')
@@ -78,7 +78,8 @@ def forgotten(scenario):
     disk.detach(node)
     disk.remove()
     scenario.environment.forget(scenario.source, node)
-    must(not look.shadows(scenario.environment.lab), 'the move is left')
+    must(not observe.move_records(scenario.environment.lab),
+         'the move is left')
     done = node.operator('doctor')
     must(not done.returncode and scenario.source.name not in done.stdout,
          'doctor: ' + done.stdout[-600:])

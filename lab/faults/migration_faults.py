@@ -4,7 +4,7 @@
 import contextlib
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults.scenario import fault
 from lab.scenarios.repeated import OPERATIONS
@@ -60,7 +60,7 @@ def _settled(scenario, *wanted):
 
 def _rows(scenario):
     """Of the volume, its shadow and what Cinder makes for a migration."""
-    return {row[0] for row in look.sql(
+    return {row[0] for row in observe.sql(
         scenario.environment.lab, "SELECT id FROM volumes WHERE deleted = 0 "
         "AND (id = '%s' OR migration_status = 'target:%s')" % (
             (scenario.disk.volume,) * 2))}

@@ -137,7 +137,7 @@ def _wrong_source(scenario, size, serial):
     scenario.cut(scenario.destination)
     scenario.source.service('stop')
     injectors.make_stranger(scenario.source, size)
-    injectors.offer_stranger(scenario.source, serial)
+    injectors.export_stranger(scenario.source, serial)
     mark = scenario.environment.log_marks()
     scenario.boot(scenario.destination)
     scenario.logged(scenario.destination, 'than the expected one',

@@ -8,7 +8,7 @@ fault and no proof: it is told apart, and soon.
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import environment as environments
 
@@ -76,7 +76,7 @@ class Way:
             return False
         volume = self.operation.disk.volume
         return not any(moving == volume for moving, _token
-                       in look.shadows(self.environment.lab))
+                       in observe.move_records(self.environment.lab))
 
     def _is_quiet(self):
         marks = self.environment.step_marks(self.operation.disk)

@@ -152,7 +152,7 @@ def _headers(smaller, larger):
     pinning = _module('core.pinning')
     _wrap(pinning, 'pin', lambda real, encryption, offset, *args: real(
         encryption, smaller(offset), *args))
-    _wrap(pinning, '_why_not_offered', lambda real, found: real(
+    _wrap(pinning, '_why_not_allowed', lambda real, found: real(
         dataclasses.replace(found, data_offset=larger(found.data_offset))))
 
 

@@ -3,7 +3,7 @@
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import reach
 from lab.scenarios import checks
@@ -58,7 +58,7 @@ class Scenario:
         self.operation.join()
         if self.operation.error:
             raise self.operation.error
-        if look.clone_progress(self.destination) is None:
+        if observe.clone_progress(self.destination) is None:
             raise process.LabError('the copy has ended already')
 
     def start_live(self):
@@ -67,9 +67,11 @@ class Scenario:
         self.disk.attach(self.destination, live=True)
         if not any(volume == self.disk.volume
                    and token.startswith('lc1:starting:')
-                   for volume, token in look.shadows(self.environment.lab)):
+                   for volume,
+                   token in observe.move_records(self.environment.lab)):
             raise process.LabError('the move is not starting: %s'
-                                   % look.shadows(self.environment.lab))
+                                   % observe.move_records(
+                                       self.environment.lab))
 
     def stop_at(self, end, label):
         """The request is sent and stays at a step; see lab.faults.stepping."""
@@ -93,9 +95,9 @@ class Scenario:
         if words and not any(word in text for word in words):
             raise process.LabError('refused, but not clearly: ' + text[:300])
 
-    def shadow(self):
+    def record(self):
         """The shadow's id, its token and its location."""
-        return look.sql(
+        return observe.sql(
             self.environment.lab, "SELECT id, replication_driver_data, "
             "provider_location FROM volumes WHERE deleted = 0 AND "
             "migration_status = 'target:%s'" % self.disk.volume)[0]
@@ -135,7 +137,7 @@ class Scenario:
 
     def keeps_source(self):
         """The copy cannot be complete: nothing of the source may go."""
-        if not look.volume_lvs(self.source) or not look.shadows(
+        if not observe.volume_lvs(self.source) or not observe.move_records(
                 self.environment.lab):
             raise process.LabError('the source is gone, but the copy cannot '
                                    'be complete')

@@ -3,7 +3,7 @@
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.core.process import in_parallel
 from lab.faults.scenario import fault
@@ -95,12 +95,12 @@ def _bus_away_at_cut_over(scenario, signals):
         each.operation.join()
         if each.operation.error:
             raise each.operation.error
-    must(len(look.clones(scenario.destination)) == 2, 'a copy has ended')
+    must(len(observe.clones(scenario.destination)) == 2, 'a copy has ended')
     with scenario.environment.away('rabbitmq', signals):
         scenario.go_on()
         process.wait_for(
             'a cut-over without message bus',
-            lambda: len(look.clones(scenario.destination)) < 2, 90, every=1)
+            lambda: len(observe.clones(scenario.destination)) < 2, 90, every=1)
         time.sleep(15)
         scenario.disk.check_running()
     other.operation.settle(())
@@ -138,11 +138,11 @@ except exceptions.StaleMove as exc:
 '''
 
 
-def _prepare_again(scenario, shadow, nonce):
+def _prepare_again(scenario, record, nonce):
     words = scenario.source.run(
         [scenario.environment.lab.python, '-W', 'ignore', '-c', _PREPARE,
          scenario.source.directory / 'localclone.conf',
-         scenario.destination.service_host, shadow, nonce],
+         scenario.destination.service_host, record, nonce],
         timeout=120).stdout.split()
     return words[-1:]
 
@@ -150,8 +150,8 @@ def _prepare_again(scenario, shadow, nonce):
 @fault('prepare delivered again after the commit')
 def prepare_late(scenario):
     scenario.start_slow()
-    shadow, token, _where = scenario.shadow()
-    if _prepare_again(scenario, shadow, token.split(':')[2]) != ['stale']:
+    record, token, _where = scenario.record()
+    if _prepare_again(scenario, record, token.split(':')[2]) != ['stale']:
         raise process.LabError('a late request was not refused as stale')
     scenario.go_on()
 
@@ -159,13 +159,13 @@ def prepare_late(scenario):
 @fault('prepare delivered again when it has failed')
 def prepare_after_failure(scenario):
     scenario.stop_at('destination', 'create_thin volume')
-    shadow, token, _where = scenario.shadow()
+    record, token, _where = scenario.record()
     scenario.destination.service('kill')
     scenario.environment.release()
     scenario.operation.join()
     scenario.destination.service('start')
     scenario.destination.wait_service()
-    if _prepare_again(scenario, shadow, token.split(':')[2]) != ['stale']:
+    if _prepare_again(scenario, record, token.split(':')[2]) != ['stale']:
         raise process.LabError('a late request was not refused as stale')
 
 

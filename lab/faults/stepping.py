@@ -48,7 +48,7 @@ DELIVERED = 20
 TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
 #: What an effect is done to, by the name of it.
 KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
-         ('localclone-source-', 'source'), ('pass-', 'pass'),
+         ('localclone-source-', 'source'), ('remote-', 'remote'),
          ('iqn.', 'export'), ('localclone-crypt-', 'crypt'),
          ('localclone-', 'handle'),
          ('_snapshot-', 'snapshot'), ('volume-', 'volume'),
@@ -69,7 +69,7 @@ EFFECTS = {
         'set_recovery_timeout', 'bring_back'),
     'storage.privsep.dmsetup': ('create', 'swap_table', 'swap_flushed',
                                 'remove', 'message', 'replace_suspended',
-                                'discard_beneath', 'mend_path'),
+                                'discard_beneath', 'ensure_devnode'),
     'storage.privsep.lio': ('export', 'unexport'),
     'storage.privsep.links': ('ensure', 'remove'),
     'storage.privsep.cryptsetup': ('close', 'remove_integrity', 'erase',
@@ -86,14 +86,16 @@ EFFECTS = {
 }
 METHODS = {
     'db.moves.Moves': ('begin', 'advance', 'commit', 'roll_back', 'finish'),
-    'db.volumes.Volumes': ('place', 'replace_body', 'set_encryption', 'keep'),
+    'db.volumes.Volumes': ('set_home', 'replace_backing', 'set_encryption',
+                           'keep'),
     'db.snapshots.Snapshots': ('locate',),
     'db.secrets.Secrets': ('record',),
     'db.queue.Queue': ('note_stalled',),
     'db.interrupted.Interrupted': ('end_dead',),
-    'db.attachments.Attachments': ('end_passing', 'drop_attachment'),
+    'db.attachments.Attachments': ('end_remote_attachments',
+                                   'drop_attachment'),
     'service.key_manager.Keys': ('create',),
-    'storage.iscsi_initiator.Sessions': ('attach', 'attach_passed'),
+    'storage.iscsi_initiator.Sessions': ('attach', 'attach_remote'),
 }
 #: By module and name: what looks at sysfs, and an odd answer of it.
 LOOKS = {
@@ -119,7 +121,7 @@ class Steps:
 
     def know(self, move):
         """Whose the shadow and the LVs of a move are."""
-        self._owners.learn((move.shadow_id, move.source_lv,
+        self._owners.learn((move.move_id, move.source_lv,
                             move.destination_lv), move.volume_id)
         return move
 
@@ -163,9 +165,9 @@ class Steps:
             time.sleep(0.1)
         return True
 
-    def is_still(self, shadow):
+    def is_still(self, record):
         """Whether the volume of a move is not to be copied (yet)."""
-        volume = self.volume([shadow])
+        volume = self.volume([record])
         return (self.directory / (volume + '.still')).exists()
 
     def is_odd(self, name):
@@ -241,9 +243,9 @@ def wrap(steps, name, function, method=False):
 
 def unless_still(steps, set_hydration):
     """Copies go on as they should, but for those that are held back."""
-    def set_hydration_unless(clones, shadow, enabled):
-        return set_hydration(clones, shadow,
-                             enabled and not steps.is_still(shadow))
+    def set_hydration_unless(clones, record, enabled):
+        return set_hydration(clones, record,
+                             enabled and not steps.is_still(record))
     return set_hydration_unless
 
 
@@ -312,10 +314,10 @@ def install(steps):
     clones = importlib.import_module(
         'cinder_localclone.storage.clones').Clones
     clones.set_hydration = unless_still(steps, clones.set_hydration)
-    for name, look in (('volumes.clone', 'look_at_images'),
-                       ('moves.remote_attachment', 'look')):
+    for name, observe in (('volumes.clone', 'sweep_images'),
+                          ('moves.remote_attachment', 'look')):
         module = importlib.import_module('cinder_localclone.' + name)
-        setattr(module, look, aside(steps, getattr(module, look)))
+        setattr(module, observe, aside(steps, getattr(module, observe)))
     # What is sent to a service here is delivered as soon as it is back.
     importlib.import_module(
         'cinder_localclone.volumes.interrupted').DELIVERED = DELIVERED
@@ -332,7 +334,7 @@ def side_by_side(steps, attempt):
     """
     under_way = set()
 
-    def look(reconciler, volume, *how):
+    def observe(reconciler, volume, *how):
         try:
             attempt(reconciler, volume, *how)
         finally:
@@ -343,12 +345,12 @@ def side_by_side(steps, attempt):
             attempt(reconciler, volume, *how)
         elif volume not in under_way:
             under_way.add(volume)
-            threading.Thread(target=look, args=(reconciler, volume, *how),
+            threading.Thread(target=observe, args=(reconciler, volume, *how),
                              daemon=True).start()
     return attempt_aside
 
 
-def aside(steps, look):
+def aside(steps, observe):
     """The same for a look at all of something: it may stay at one of them.
 
     What it finds out is told by the next one.
@@ -357,13 +359,13 @@ def aside(steps, look):
 
     def ended(args):
         try:
-            look(*args)
+            observe(*args)
         finally:
             under_way.release()
 
     def look_aside(*args):
         if not any(steps.directory.glob('*.stop')):
-            return look(*args)
+            return observe(*args)
         if under_way.acquire(blocking=False):
             threading.Thread(target=ended, args=(args,), daemon=True).start()
         return True

@@ -8,7 +8,7 @@ Only what is exported may notice.
 import contextlib
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import injectors
 from lab.faults.scenario import fault
@@ -117,7 +117,7 @@ def without_target(scenario):
     scenario.refused()
     scenario.disk.forget_failed()
     injectors.show_target(node)
-    process.wait_for('the move to go', lambda: not look.shadows(
+    process.wait_for('the move to go', lambda: not observe.move_records(
         scenario.environment.lab), 60, every=1)
 
 
@@ -132,7 +132,7 @@ def login_refused(scenario):
     scenario.environment.release()
     scenario.refused()
     scenario.disk.forget_failed()
-    process.wait_for('the move to go', lambda: not look.shadows(
+    process.wait_for('the move to go', lambda: not observe.move_records(
         scenario.environment.lab), 60, every=1)
     must(scenario.disk.home() == scenario.source.name, 'home has changed')
 

@@ -22,13 +22,13 @@ from lab.scenarios.repeated import third_party
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
            'move back': 2, 'delete during hydration': 1,
-           'served elsewhere': 2, 'live-move of what is served': 2,
+           'exported elsewhere': 2, 'live-move of an exported volume': 2,
            'encrypted type': 1, 'snapshot': 2,
            'delete a snapshot elsewhere': 1,
            'volume from a snapshot elsewhere': 2, 'clone': 2,
            'revert across nodes': 2, 'extend during hydration': 2,
            'completion of what was extended': 1, 'migrate': 2, 'drain': 1,
-           'follow': 2}
+           'deferred move': 2}
 KINDS = dict(OPERATIONS, **third_party.OPERATIONS)
 #: Those that leave the volume at the destination once they have begun.
 STAYING = ('move', 'live-move', 'move back')

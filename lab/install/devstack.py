@@ -7,7 +7,7 @@ import time
 from lab.core import config
 from lab.core import install
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.install import checkout
 from lab.install import scenario
 
@@ -127,7 +127,7 @@ class DevStack(scenario.Installation):
 
     def new_database(self):
         """stack.sh would begin with an empty one; this one is the lab's."""
-        look.sql(self.lab, 'UPDATE volumes SET deleted = 1')
+        observe.sql(self.lab, 'UPDATE volumes SET deleted = 1')
 
     # -- what is to be seen
 
@@ -169,7 +169,7 @@ class DevStack(scenario.Installation):
         attached.detach()
         instance.attach(volume, self.node)
         self.report.check('a volume is being copied here',
-                          bool(look.clones(self.node)))
+                          bool(observe.clones(self.node)))
 
     def nothing_of_volumes(self):
         """No export, session, device, group or loop."""

@@ -5,8 +5,8 @@ import time
 
 from lab.core import config
 from lab.core import instance as instances
-from lab.core import look
 from lab.core import node as nodes
+from lab.core import observe
 from lab.core import process
 
 
@@ -137,7 +137,7 @@ class Installation:
             verdict = attached.verify(writer.stdout)
             self.report.check('right on ' + each.name,
                               verdict.endswith(' 0 bad'), verdict)
-            look.wait_moved(self.lab, volume)
+            observe.wait_moved(self.lab, volume)
             self.report.step('moved to ' + each.name,
                              time.monotonic() - began)
             attached.detach()

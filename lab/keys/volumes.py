@@ -93,23 +93,23 @@ def row(lab, volume):
     return lab.cinder().get('/volumes/' + volume).json()['volume']
 
 
-def body(lab, volume):
+def backing(lab, volume):
     """The name of the LV of a volume at its home."""
     # Each move gives it another.
     return 'volume-' + (row(lab, volume)[
         'os-vol-mig-status-attr:name_id'] or volume)
 
 
-def body_path(lab, volume):
+def backing_path(lab, volume):
     """The path of that LV, which has the body whatever stands above it."""
-    return _GROUP + body(lab, volume)
+    return _GROUP + backing(lab, volume)
 
 
 def lv_bytes(lab, node, volume):
     """How long that LV is."""
     return int(node.run(
         'lvs --noheadings --units b --nosuffix -o lv_size '
-        'cinder-volumes/' + body(lab, volume)).stdout)
+        'cinder-volumes/' + backing(lab, volume)).stdout)
 
 
 def has_mark(node, path, mark):

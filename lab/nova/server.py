@@ -298,10 +298,10 @@ class Server:
 
     def wait_guest(self, what, check, timeout=120):
         """Wait until ``check`` is true of the console; the console."""
-        def look():
+        def observe():
             console = self.console()
             return console if check(console) else None
-        return process.wait_for('the guest to ' + what, look, timeout,
+        return process.wait_for('the guest to ' + what, observe, timeout,
                                 every=1)
 
     def wait_writing(self, *volumes, timeout=180):

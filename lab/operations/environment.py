@@ -5,7 +5,7 @@ import re
 
 from lab.core import extras
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.operations import stale
 from lab.scenarios import checks
@@ -84,7 +84,7 @@ class Environment(environments.Environment):
         admin = self.lab.cinder()
         for backup in admin.get('/backups?all_tenants=1').json()['backups']:
             admin.delete('/backups/' + backup['id'])
-        volumes = [row[0] for row in look.sql(
+        volumes = [row[0] for row in observe.sql(
             self.lab, "SELECT id FROM volumes WHERE deleted = 0 AND "
             "project_id != 'cinder-localclone'")]
         for user in ('demo', 'admin'):
@@ -122,12 +122,12 @@ class Environment(environments.Environment):
 
         Not how far it is copied, nor Cinder's own statuses.
         """
-        rows = look.sql(
+        rows = observe.sql(
             self.lab, "SELECT id, _name_id, host, size, project_id, "
             "volume_type_id, replication_driver_data FROM volumes WHERE "
             "deleted = 0 AND (id = '%s' OR migration_status = 'target:%s')"
             % (volume, volume))
-        snapshots = look.sql(
+        snapshots = observe.sql(
             self.lab, "SELECT id, provider_location FROM snapshots WHERE "
             "deleted = 0 AND volume_id = '%s' AND status != 'error'" % volume)
         ids = '|'.join({word for row in rows + snapshots for word in row
@@ -149,7 +149,7 @@ class Environment(environments.Environment):
 
     def told(self):
         """All that owners were told by the driver so far, by ids."""
-        return {row[0]: (row[1], row[2]) for row in look.sql(
+        return {row[0]: (row[1], row[2]) for row in observe.sql(
             self.lab, "SELECT id, detail_id, resource_uuid FROM messages "
             "WHERE detail_id LIKE 'LC%'")}
 
@@ -158,7 +158,7 @@ class Environment(environments.Environment):
 
         :param before: what :meth:`told` said then
         """
-        ids = {volume} | {row[0] for row in look.sql(
+        ids = {volume} | {row[0] for row in observe.sql(
             self.lab, "SELECT id FROM snapshots WHERE volume_id = '%s' "
             "UNION SELECT v.id FROM volumes v LEFT JOIN snapshots s ON "
             "s.id = v.snapshot_id WHERE v.source_volid = '%s' OR "

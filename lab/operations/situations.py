@@ -7,7 +7,7 @@ has to be down, or Cinder misled, that begins when all are there. When all was
 asked for, it ends, and everything comes to its own end.
 """
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.operations import stale
 from lab.scenarios import disk as disks
@@ -86,7 +86,7 @@ class Situation:
         if self.moves:
             self.attach(self.home)
             self.disk.detach(self.home)
-            look.wait_moved(self.lab, self.disk.volume, 120)
+            observe.wait_moved(self.lab, self.disk.volume, 120)
 
     def begin_use(self):
         """A guest has it at its home, and writes."""
@@ -170,7 +170,7 @@ class Starting(Situation):
     def check(self):
         if not any(volume == self.disk.volume
                    and token.startswith('lc1:starting:') for volume, token
-                   in look.shadows(self.lab)):
+                   in observe.move_records(self.lab)):
             raise process.LabError('no live migration of it is beginning')
 
     def go_over(self):
@@ -207,13 +207,13 @@ class Hydrating(Situation):
     def check(self):
         if not any(volume == self.disk.volume
                    and token.startswith('lc1:migrating:') for volume, token
-                   in look.shadows(self.lab)):
+                   in observe.move_records(self.lab)):
             raise process.LabError('it is not being copied (any more)')
         if self.disk.home() != self.home.name:
             raise process.LabError('its home is not ' + self.home.name)
 
 
-class PassedThrough(Hydrating):
+class RemotelyAttached(Hydrating):
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -267,7 +267,7 @@ class SnapshotDown(Situation):
 
 SITUATIONS = {
     'at rest': AtRest, 'after a move': AfterMove, 'starting': Starting,
-    'hydrating': Hydrating, 'passed through': PassedThrough,
+    'hydrating': Hydrating, 'passed through': RemotelyAttached,
     'unreachable': Unreachable, 'snapshot away': SnapshotAway,
     'snapshot down': SnapshotDown, 'stale home': StaleHome}
 

@@ -6,7 +6,7 @@ import pathlib
 import re
 
 PATH = pathlib.Path(__file__).with_name('table.txt')
-WORDS = ('works', 'waits', 'served', 'refused', 'n/a')
+WORDS = ('works', 'waits', 'remote', 'refused', 'n/a')
 _EXPECTED = re.compile(r'(%s)(?: (LC\d\d))?(?: ([a-z]))?' % '|'.join(WORDS))
 
 

@@ -9,7 +9,7 @@ under way, so all is checked again for a while.
 import collections
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.keys import leaks as leaking
 from lab.scenarios import disk as disks
@@ -19,7 +19,8 @@ from lab.scenarios import owners
 SETTLING = 75
 
 #: LVM tags that no volume keeps.
-_PASSING = {'localclone.newborn', 'localclone.follows', 'localclone.swapping',
+_PASSING = {'localclone.uncommitted', 'localclone.deferred',
+            'localclone.swapping',
             'localclone.away'}
 _LOOK = r'''
 echo "== lvs"
@@ -56,7 +57,7 @@ def _sections(text):
 def _rows(lab):
     names = ('id', 'backing', 'host', 'status', 'migration', 'size',
              'recorded', 'attached')
-    return [dict(zip(names, row)) for row in look.sql(
+    return [dict(zip(names, row)) for row in observe.sql(
         lab, "SELECT id, COALESCE(_name_id, id), SUBSTRING_INDEX(host, '@', "
         "1), status, COALESCE(migration_status, ''), size, "
         "COALESCE(provider_id, ''), attach_status FROM volumes WHERE "
@@ -71,7 +72,7 @@ def _header_sectors(row):
 
 def _snapshots(lab):
     """All snapshots; the one who made them has deleted them by now."""
-    return look.sql(
+    return observe.sql(
         lab, "SELECT id, volume_id, status, COALESCE(provider_location, '') "
         "FROM snapshots WHERE deleted = 0")
 
@@ -97,14 +98,14 @@ def node_problems(node, rows):
     devices = dict(line.split('|') for line in shown['devices']
                    if '|' in line)
     handles = {'localclone-' + volume: lv for volume, lv in here.items()}
-    tops = {'localclone-crypt-' + row['id'] for row in rows
-            if row['id'] in here and _header_sectors(row)
-            and row['attached'] == 'attached'}
-    for name in sorted(tops - set(devices)):
+    upper_devices = {'localclone-crypt-' + row['id'] for row in rows
+                     if row['id'] in here and _header_sectors(row)
+                     and row['attached'] == 'attached'}
+    for name in sorted(upper_devices - set(devices)):
         yield 'device %s is missing' % name
     for name, suspended in sorted(devices.items()):
         if name.startswith('localclone-') and (
-                name not in handles and name not in tops):
+                name not in handles and name not in upper_devices):
             yield 'device %s is left' % name
         if suspended != 'Active':
             yield 'device %s is suspended (%s)' % (name, suspended)
@@ -152,7 +153,7 @@ def problems(lab, attachments):
     for name, node in lab.nodes.items():
         if not node.serves:
             wrong.append('the service of %s has ended' % name)
-    there = {row[0] for row in look.sql(
+    there = {row[0] for row in observe.sql(
         lab, 'SELECT id FROM volume_attachment WHERE deleted = 0')}
     for each in sorted(there ^ set(attachments)):
         wrong.append('attachment %s is %s' % (
@@ -169,7 +170,7 @@ def blamed(lab, problem):
     if not ids:
         return ids
     named = "('%s')" % "', '".join(sorted(ids))
-    for row in look.sql(
+    for row in observe.sql(
             lab, "SELECT display_name FROM volumes WHERE id IN %s UNION "
             "SELECT id FROM volumes WHERE _name_id IN %s UNION "
             "SELECT volume_id FROM snapshots WHERE id IN %s" % (
@@ -232,9 +233,9 @@ def removed_too_early(lab, source, lvs):
     :param lvs: {volume id: name of its LV at the source}
     """
     # In this order: what ends between the looks is no false alarm.
-    there = look.volume_lvs(source)
+    there = observe.volume_lvs(source)
     phases = {volume: token.split(':')[1]
-              for volume, token in look.shadows(lab)}
+              for volume, token in observe.move_records(lab)}
     homes = {row['id']: row['host'] for row in _rows(lab)}
     removed = {}
     for volume, lv in lvs.items():
@@ -251,7 +252,7 @@ def home_has_lv(environment, disk):
     home, = [row['host'] for row in _rows(environment.lab)
              if row['id'] == disk.volume]
     lv = lvs_of(environment.lab, [disk])[disk.volume]
-    if lv not in look.volume_lvs(environment.nodes[home]):
+    if lv not in observe.volume_lvs(environment.nodes[home]):
         raise process.LabError('LV %s of %s is gone from its home %s' % (
             lv, disk.volume, home))
 

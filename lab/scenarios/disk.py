@@ -8,7 +8,7 @@ import threading
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios import payload
 from lab.scenarios.requests import ANSWERED
@@ -420,7 +420,7 @@ class Disk:
     def is_moving(self):
         """Whether the records have a move of it."""
         return any(volume == self.volume
-                   for volume, _token in look.shadows(self.lab))
+                   for volume, _token in observe.move_records(self.lab))
 
     def exists(self):
         """Whether Cinder still has it."""

@@ -70,7 +70,7 @@ class EncryptedDisk(disks.Disk):
 
     def lv_path(self):
         """Of its LV, at its home."""
-        return volumes.body_path(self.lab, self.volume)
+        return volumes.backing_path(self.lab, self.volume)
 
     def opened_by(self, node, key):
         """Whether a key opens it, where it is."""

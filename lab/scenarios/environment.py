@@ -4,8 +4,8 @@ link, and have everything run again.
 """
 
 from lab.core import instance as instances
-from lab.core import look
 from lab.core import node as nodes
+from lab.core import observe
 from lab.core import process
 from lab.keys import volumes
 from lab.scenarios import disk as disks
@@ -39,7 +39,7 @@ class Environment:
                volume_type='localclone'):
         """Volumes on a node: the other one takes none for the moment."""
         cinder = self.lab.cinder(user)
-        look.take_volumes(self.lab, node.name)
+        observe.take_volumes(self.lab, node.name)
         made = []
 
         def one():
@@ -54,7 +54,7 @@ class Environment:
                 disks.Disk(self.lab, volume, user).remove()
             raise
         finally:
-            look.take_volumes(self.lab)
+            observe.take_volumes(self.lab)
         return made
 
     def power_on(self, node):
@@ -64,8 +64,9 @@ class Environment:
 
     def expire(self, node):
         """A service that is gone counts as down at once."""
-        look.sql(self.lab, "UPDATE services SET updated_at = UTC_TIMESTAMP() "
-                 "- INTERVAL 1 HOUR WHERE host LIKE '%s@%%'" % node.name)
+        observe.sql(self.lab,
+                    "UPDATE services SET updated_at = UTC_TIMESTAMP() "
+                    "- INTERVAL 1 HOUR WHERE host LIKE '%s@%%'" % node.name)
 
     def brake(self, node, rate=None, to=None):
         """Slow what a node's targets send; None: no more.
@@ -98,7 +99,7 @@ class Environment:
             node.wait_service()
         process.in_parallel([lambda n=node: restore(n)
                              for node in self.nodes.values()])
-        look.take_volumes(self.lab)
+        observe.take_volumes(self.lab)
         self.lab.wait_for_services()
 
     def _undo(self, node):

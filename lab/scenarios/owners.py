@@ -81,7 +81,7 @@ def beside(name):
     return volume if word == BESIDE else None
 
 
-def moving_volume(shadow):
+def moving_volume(record):
     """The volume whose move a shadow records; None if that has ended."""
-    kind, _colon, volume = (shadow.migration_status or '').partition(':')
+    kind, _colon, volume = (record.migration_status or '').partition(':')
     return volume if kind == 'target' else None

@@ -122,7 +122,7 @@ class Snapshot(requests.Request):
             json={'os-reset_status': {'status': 'error'}}).raise_for_status()
 
 
-class Newborn(requests.Request):
+class Uncommitted(requests.Request):
     """A volume that is made of another, or of a snapshot.
 
     It has what that has when it is asked for; beyond its end are zeros.
@@ -178,5 +178,5 @@ def taken(node, volume):
     tags = [line for line in node.run(
         'lvs --noheadings -o lv_tags cinder-volumes').stdout.split()
         if 'localclone.volume=' + volume in line.split(',')]
-    return bool(tags) and not any('localclone.newborn' in each.split(',')
+    return bool(tags) and not any('localclone.uncommitted' in each.split(',')
                                   for each in tags)

@@ -72,14 +72,14 @@ class Bench:
         return self._volumes[-1]
 
     def move(self, volume_id, **values):
-        shadow_id = str(uuid.uuid4())
+        move_id = str(uuid.uuid4())
         self._moves.append(state.Move(**dict(dict(
-            volume_id=volume_id, shadow_id=shadow_id, token=state.Token(
+            volume_id=volume_id, move_id=move_id, token=state.Token(
                 state.Phase.MIGRATING, 'n', storage.GEOMETRY),
             committed=False, source=self.host, destination=self.host,
             source_lv=storage.lv_of(volume_id),
-            destination_lv=storage.lv_of(shadow_id), size_gib=1,
-            location=self.exports.source_location(shadow_id),
+            destination_lv=storage.lv_of(move_id), size_gib=1,
+            location=self.exports.source_location(move_id),
             auth=storage.AUTH, initiator=self.sessions.initiator(),
             volume_gib=1), **values)))
         return self._moves[-1]
@@ -126,10 +126,10 @@ class Bench:
 
     def copied(self, move):
         until = time.monotonic() + TIMEOUT
-        while not self.clones.clone_status(move.shadow_id).finished:
+        while not self.clones.clone_status(move.move_id).finished:
             if time.monotonic() > until:
                 raise AssertionError('copied in vain: %s' % (
-                    self.clones.clone_status(move.shadow_id),))
+                    self.clones.clone_status(move.move_id),))
             time.sleep(0.1)
 
     @contextlib.contextmanager
@@ -142,13 +142,13 @@ class Bench:
 
     def clean(self):
         """Remove all that a scenario has left, whatever it came to."""
-        ids = self._volumes + [each.shadow_id for each in self._moves]
+        ids = self._volumes + [each.move_id for each in self._moves]
         for act in (*(lambda each=each: self.exports.withdraw_volume(
                 each, None) for each in self._volumes),
                 *(lambda each=each: self.sessions.detach(each)
                   for each in self._moves),
                 *(lambda each=each: self.exports.withdraw_source(
-                    each.shadow_id) for each in self._moves)):
+                    each.move_id) for each in self._moves)):
             with contextlib.suppress(exceptions.LocalCloneError):
                 act()
         for _round in range(4):  # what is above goes first

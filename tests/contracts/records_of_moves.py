@@ -32,7 +32,7 @@ class Contract(records_bench.Contract):
         self.rows.attach(self.volume, 'a', ONE, PASSED)
         before = self.row()
         self.put(status='error')
-        self.attachments.end_passing(self.volume, A)
+        self.attachments.end_remote_attachments(self.volume, A)
         self.rows.attach(self.volume, 'b', ONE, PASSED)
         self.assertEqual('in-use', before.status)
         attachment, = before.volume_attachment
@@ -58,8 +58,8 @@ class Contract(records_bench.Contract):
         move = self.begin()
         self.assertEqual(
             (self.volume, False, Phase.MIGRATING, A, B, before.name,
-             'volume-' + move.shadow_id, 1, 1, 'CHAP u s', 'i', GEOMETRY,
-             'portal,1 iqn:%s 0' % move.shadow_id, Asked.ATTACH, 0),
+             'volume-' + move.move_id, 1, 1, 'CHAP u s', 'i', GEOMETRY,
+             'portal,1 iqn:%s 0' % move.move_id, Asked.ATTACH, 0),
             (move.volume_id, move.committed, move.phase, move.source,
              move.destination, move.source_lv, move.destination_lv,
              move.size_gib, move.volume_gib, move.auth, move.initiator,
@@ -72,7 +72,7 @@ class Contract(records_bench.Contract):
         self.put(provider_id=str(KEY))
         self.assertEqual(16 << 20, self.begin().extra_bytes)
 
-    @ddt.data(('in-use', 'attached', None, Asked.FOLLOW, 'in-use', None),
+    @ddt.data(('in-use', 'attached', None, Asked.DEFERRED, 'in-use', None),
               ('available', 'detached', 'success', Asked.ATTACH,
                'available', None),
               ('available', 'detached', 'error', Asked.DRAIN,
@@ -90,8 +90,8 @@ class Contract(records_bench.Contract):
         self.assertEqual((after, migration_after), self.told(
             'status', 'migration_status'))
 
-    @ddt.data(('available', 'detached', None, Asked.FOLLOW),
-              ('in-use', 'attached', 'migrating', Asked.FOLLOW),
+    @ddt.data(('available', 'detached', None, Asked.DEFERRED),
+              ('in-use', 'attached', 'migrating', Asked.DEFERRED),
               ('in-use', 'attached', 'migrating', Asked.ATTACH),
               ('in-use', 'attached', 'starting', Asked.ATTACH),
               ('in-use', 'attached', 'target:' + NONE, Asked.ATTACH),
@@ -132,7 +132,7 @@ class Contract(records_bench.Contract):
                          volume, B + '#p', Event.HYDRATED, GEOMETRY, str, 'a',
                          'i')
 
-    def test_begin__beside_remains(self):
+    def test_begin__beside_leftovers(self):
         failed = self.end(self.begin(), Event.FAILED)
         drained = self.end(self.moves.commit(self.begin()))
         current = self.begin(C)
@@ -145,17 +145,17 @@ class Contract(records_bench.Contract):
     def test_get_move__until_it_is_finished(self):
         self.assertIsNone(self.moves.get_move(NONE))
         move = self.begin()
-        self.assertEqual(move, self.moves.get_move(move.shadow_id))
+        self.assertEqual(move, self.moves.get_move(move.move_id))
         self.assertIsNone(self.moves.get_move(self.volume))
         move = self.end(move, Event.FAILED)
-        self.assertEqual(move, self.moves.get_move(move.shadow_id))
+        self.assertEqual(move, self.moves.get_move(move.move_id))
         self.moves.finish(move, Event.DESTINATION_REMOVED)
-        self.assertIsNone(self.moves.get_move(move.shadow_id))
+        self.assertIsNone(self.moves.get_move(move.move_id))
 
     def test_get_move__of_a_volume_that_was_extended(self):
         move = self.begin()
         self.put(size=3)
-        found = self.moves.get_move(move.shadow_id)
+        found = self.moves.get_move(move.move_id)
         self.assertEqual((1, 3), (found.size_gib, found.volume_gib))
 
     @ddt.data(False, True)
@@ -164,7 +164,7 @@ class Contract(records_bench.Contract):
         if committed:
             move = self.moves.commit(move)
         self.rows.destroy(self.volume)
-        found = self.moves.get_move(move.shadow_id)
+        found = self.moves.get_move(move.move_id)
         self.assertEqual(
             (A, '', move.source_lv, 0) if committed else ('', B, '', 0),
             (found.source, found.destination, found.source_lv,
@@ -174,9 +174,9 @@ class Contract(records_bench.Contract):
     def test_is_move__until_it_is_finished(self):
         self.assertFalse(self.moves.is_move(self.volume))
         move = self.end(self.begin(), Event.FAILED)
-        self.assertTrue(self.moves.is_move(move.shadow_id))
+        self.assertTrue(self.moves.is_move(move.move_id))
         self.moves.finish(move, Event.DESTINATION_REMOVED)
-        self.assertFalse(self.moves.is_move(move.shadow_id))
+        self.assertFalse(self.moves.is_move(move.move_id))
 
     def test_move_of__one_that_is_not_over(self):
         self.assertIsNone(self.moves.move_of(self.volume))
@@ -214,8 +214,8 @@ class Contract(records_bench.Contract):
         last = self.moves.commit(self.begin(C))
         for host, ids in ((A, {drained}), (B, {last}), (C, {drained, last})):
             self.assertEqual(
-                {each.shadow_id for each in ids},
-                {each.shadow_id for each in self.moves.moves_of(host)})
+                {each.move_id for each in ids},
+                {each.move_id for each in self.moves.moves_of(host)})
 
     def test_readable__all(self):
         self.assertEqual([], self.moves.readable())
@@ -233,7 +233,7 @@ class Contract(records_bench.Contract):
             move = self.moves.advance(move, event)
             self.assertEqual((phase, True, A, B), (
                 move.phase, move.committed, move.source, move.destination))
-            self.assertEqual(move, self.moves.get_move(move.shadow_id))
+            self.assertEqual(move, self.moves.get_move(move.move_id))
 
     def test_advance__failed_gives_the_volume_back(self):
         move = self.hold()
@@ -266,7 +266,7 @@ class Contract(records_bench.Contract):
         other = self.begin()
         self.moves.finish(move, Event.DESTINATION_REMOVED)
         self.moves.advance(other, Event.FAILED)
-        self.moves.finish(self.moves.get_move(other.shadow_id),
+        self.moves.finish(self.moves.get_move(other.move_id),
                           Event.DESTINATION_REMOVED)
         self.refused(exceptions.StaleMove, self.moves.advance, other,
                      Event.FAILED)
@@ -294,7 +294,7 @@ class Contract(records_bench.Contract):
     def test_relocate__only_that(self):
         move = self.moves.commit(self.begin())
         self.assertIsNone(self.moves.relocate(move, 'new,1 iqn:x 0'))
-        found = self.moves.get_move(move.shadow_id)
+        found = self.moves.get_move(move.move_id)
         self.assertEqual(
             dataclasses.replace(move, location='new,1 iqn:x 0'), found)
 
@@ -303,10 +303,10 @@ class Contract(records_bench.Contract):
         move = self.moves.commit(first)
         self.refused(exceptions.StaleMove, self.moves.relocate, first, 'x')
         self.moves.relocate(move, 'new,1 iqn:x 0')
-        for each in (move, dataclasses.replace(move, shadow_id=NONE)):
+        for each in (move, dataclasses.replace(move, move_id=NONE)):
             self.refused(exceptions.StaleMove, self.moves.relocate, each,
                          'other')
-        moved = self.moves.get_move(move.shadow_id)
+        moved = self.moves.get_move(move.move_id)
         self.moves.advance(moved, Event.HYDRATED)
         self.refused(exceptions.StaleMove, self.moves.relocate, moved, 'other')
 
@@ -314,10 +314,10 @@ class Contract(records_bench.Contract):
         before, move = self.row(), self.begin()
         after = self.moves.commit(move)
         self.assertEqual(dataclasses.replace(move, committed=True), after)
-        self.assertEqual(after, self.moves.get_move(move.shadow_id))
+        self.assertEqual(after, self.moves.get_move(move.move_id))
         row = self.row()
         self.assertEqual(
-            (B + '#p', move.shadow_id, move.destination_lv, 'there',
+            (B + '#p', move.move_id, move.destination_lv, 'there',
              self.rows.services[B]),
             (row.host, row.name_id, row.name, row.availability_zone,
              row.service_uuid))
@@ -391,7 +391,7 @@ class Contract(records_bench.Contract):
         self.assertEqual((Phase.ROLLING_BACK, False, A, B, before.name), (
             after.phase, after.committed, after.source, after.destination,
             after.source_lv))
-        self.assertEqual(after, self.moves.get_move(move.shadow_id))
+        self.assertEqual(after, self.moves.get_move(move.move_id))
         row = self.row()
         for column in COLUMNS:
             self.assertEqual(getattr(before, column), getattr(row, column))
@@ -404,7 +404,7 @@ class Contract(records_bench.Contract):
         self.moves.advance(move, Event.SOURCE_DETACHED)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
         self.refused(exceptions.InvalidTransition, self.moves.roll_back,
-                     self.moves.get_move(move.shadow_id))
+                     self.moves.get_move(move.move_id))
 
     def test_roll_back__stale(self):
         move = self.live()
@@ -435,7 +435,7 @@ class Contract(records_bench.Contract):
                  Event.DESTINATION_REMOVED)):
             self.moves.finish(move, event)
             self.assertIsNone(self.told('migration_status'))
-            self.assertFalse(self.moves.is_move(move.shadow_id))
+            self.assertFalse(self.moves.is_move(move.move_id))
 
     @ddt.data('migrating', 'starting', 'completing', 'target:' + NONE)
     def test_finish__what_cinder_migrates_is_left_alone(self, status):

@@ -39,8 +39,8 @@ class Contract(records_bench.Contract):
         move = self.moves.commit(move)
         found = self.entry()
         self.assertEqual(
-            (move.shadow_id, self.volume, A, B, False, False, 0, '', False),
-            (found.shadow_id, found.volume_id, found.source,
+            (move.move_id, self.volume, A, B, False, False, 0, '', False),
+            (found.move_id, found.volume_id, found.source,
              found.destination, found.attached, found.awaited, found.stalled,
              found.pace, found.migrating))
         self.assertEqual(found, self.queue.copies('x@l')[0])
@@ -95,7 +95,7 @@ class Contract(records_bench.Contract):
         for stalled in (True, True, False, False):
             self.assertIsNone(self.queue.note_stalled(move, stalled))
             self.assertEqual(stalled, self.entry().stalled > 0)
-            self.assertEqual(move, self.moves.get_move(move.shadow_id))
+            self.assertEqual(move, self.moves.get_move(move.move_id))
 
     def test_note_stalled__stale(self):
         move = self.moves.commit(self.begin())
@@ -282,34 +282,34 @@ class Contract(records_bench.Contract):
         self.assertEqual(('available', 'detached'),
                          self.told('status', 'attach_status'))
 
-    def passed(self, host):
-        return [each.id for each in self.attachments.passed_to(host)]
+    def remotes(self, host):
+        return [each.id for each in self.attachments.remote_to(host)]
 
-    def test_passed_to__by_attachments(self):
+    def test_remote_to__by_attachments(self):
         others = sorted([self.create(), self.create()])
         for volume in others:
             self.rows.attach(volume, 'b', ONE, dict(
-                PASSED, target_iqn='iqn:pass-x'))
+                PASSED, target_iqn='iqn:remote-x'))
         self.rows.attach(self.volume, 'c', ONE, dict(
-            PASSED, target_iqn='iqn:pass-x', driver_volume_type='iscsi'))
+            PASSED, target_iqn='iqn:remote-x', driver_volume_type='iscsi'))
         self.rows.attach(self.volume, 'a', ONE, {
-            'driver_volume_type': 'local', 'device_path': '/dev/pass-x'})
+            'driver_volume_type': 'local', 'device_path': '/dev/remote-x'})
         self.rows.attach(self.volume, None, ONE, None)
         for host, found in ((A, []), (B, others), (C, [])):
-            self.assertEqual(found, self.passed(host))
+            self.assertEqual(found, self.remotes(host))
         self.rows.destroy(others[0])
-        self.assertEqual(others[1:], self.passed(B))
+        self.assertEqual(others[1:], self.remotes(B))
 
-    def test_end_passing__of_one_node(self):
-        told = dict(PASSED, target_iqn='iqn:pass-x')
+    def test_end_remote_attachments__of_one_node(self):
+        told = dict(PASSED, target_iqn='iqn:remote-x')
         self.rows.attach(self.volume, 'b', ONE, told)
         self.rows.attach(self.volume, 'c', ONE, told)
-        self.nothing(self.attachments.end_passing, self.volume, A)
-        self.nothing(self.attachments.end_passing, NONE, B)
-        self.attachments.end_passing(self.volume, B)
-        self.nothing(self.attachments.end_passing, self.volume, B)
+        self.nothing(self.attachments.end_remote_attachments, self.volume, A)
+        self.nothing(self.attachments.end_remote_attachments, NONE, B)
+        self.attachments.end_remote_attachments(self.volume, B)
+        self.nothing(self.attachments.end_remote_attachments, self.volume, B)
         self.assertEqual(([], [self.volume]),
-                         (self.passed(B), self.passed(C)))
+                         (self.remotes(B), self.remotes(C)))
         self.assertEqual(
             {'b': {'driver_volume_type': 'local',
                    'device_path': '/dev/mapper/x'}, 'c': told},
@@ -507,30 +507,30 @@ class Contract(records_bench.Contract):
 
     # -- newborn volumes
 
-    def test_place__at_another_home(self):
+    def test_set_home__at_another_home(self):
         self.put(status='creating')
-        self.assertIsNone(self.volumes.place(
+        self.assertIsNone(self.volumes.set_home(
             self.volume, A + '#p', B + '#p'))
         self.assertEqual(
             (B + '#p', 'there', self.rows.services[B], 'creating'),
             self.told('host', 'availability_zone', 'service_uuid', 'status'))
-        self.volumes.place(self.volume, B + '#p', 'x@l#p')
+        self.volumes.set_home(self.volume, B + '#p', 'x@l#p')
         self.assertEqual(('x@l#p', 'there', self.rows.services[B]), self.told(
             'host', 'availability_zone', 'service_uuid'))
 
-    def test_place__too_late(self):
-        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+    def test_set_home__too_late(self):
+        self.refused(exceptions.TooLate, self.volumes.set_home, self.volume,
                      A + '#p', B + '#p')
         self.put(status='creating')
-        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+        self.refused(exceptions.TooLate, self.volumes.set_home, self.volume,
                      B + '#p', C + '#p')
-        self.refused(exceptions.TooLate, self.volumes.place, NONE, A + '#p',
+        self.refused(exceptions.TooLate, self.volumes.set_home, NONE, A + '#p',
                      B + '#p')
 
-    def test_place__what_moves(self):
+    def test_set_home__what_moves(self):
         self.begin()
         self.put(status='creating')
-        self.refused(exceptions.TooLate, self.volumes.place, self.volume,
+        self.refused(exceptions.TooLate, self.volumes.set_home, self.volume,
                      A + '#p', C + '#p')
 
     def test_wanted_encryption__by_its_type(self):
@@ -576,27 +576,27 @@ class Contract(records_bench.Contract):
 
     # -- reverting
 
-    def test_replace_body__here(self):
+    def test_replace_backing__here(self):
         self.put(status='reverting')
         before = self.row()
-        found = self.volumes.replace_body(before, NEW, A, KEY)
+        found = self.volumes.replace_backing(before, NEW, A, KEY)
         self.assertEqual(
             (A + '#p', NEW, 'volume-' + NEW, 'reverting', str(KEY), 'here'),
             (found.host, found.name_id, found.name, found.status,
              found.provider_id, found.availability_zone))
         self.assertEqual('volume-' + NEW, self.told('name'))
 
-    def test_replace_body__elsewhere(self):
+    def test_replace_backing__elsewhere(self):
         self.put(status='reverting', provider_id=str(KEY))
-        found = self.volumes.replace_body(self.row(), NEW, B)
+        found = self.volumes.replace_backing(self.row(), NEW, B)
         self.assertEqual(
             (B + '#p', NEW, None, 'there', self.rows.services[B]),
             (found.host, found.name_id, found.provider_id,
              found.availability_zone, found.service_uuid))
 
-    def test_replace_body__stale(self):
+    def test_replace_backing__stale(self):
         def refused(volume):
-            self.refused(exceptions.StaleMove, self.volumes.replace_body,
+            self.refused(exceptions.StaleMove, self.volumes.replace_backing,
                          volume, NEW, B)
         refused(self.row())
         self.put(status='reverting')
@@ -606,15 +606,15 @@ class Contract(records_bench.Contract):
         self.put(host=A + '#p')
         refused(before)  # given up, and asked for again, maybe
         before = self.row()
-        self.volumes.replace_body(before, NEW, A)
+        self.volumes.replace_backing(before, NEW, A)
         refused(before)
         self.rows.destroy(self.volume)
         refused(before)
 
-    def test_replace_body__what_moves(self):
+    def test_replace_backing__what_moves(self):
         self.begin()
         self.put(status='reverting')
-        self.refused(exceptions.StaleMove, self.volumes.replace_body,
+        self.refused(exceptions.StaleMove, self.volumes.replace_backing,
                      self.row(), NEW, B)
 
     def test_keep__what_was_not_reverted(self):
@@ -631,7 +631,7 @@ class Contract(records_bench.Contract):
         self.assertIsNone(self.volumes.last_known(NONE))
         self.put(status='creating')
         name = self.told('name')
-        self.assertEqual(rows.Newborn('creating', A, name),
+        self.assertEqual(rows.Uncommitted('creating', A, name),
                          self.volumes.last_known(self.volume))
         self.put(host=None)
         self.assertEqual('', self.volumes.last_known(self.volume).home)

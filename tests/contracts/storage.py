@@ -186,12 +186,12 @@ def lv_that_is_absent(bench: Bench) -> None:
     with refused(exceptions.MissingData):
         bench.handles.ensure_source(bench.move(volume))
     with refused(exceptions.MissingData):
-        bench.handles.ensure_served(volume)
+        bench.handles.ensure_export_device(volume)
     for act in (lambda: bench.lvm.extend_lv(lv, GIB),
                 lambda: bench.lvm.mark(lv, names.AWAY),
                 lambda: bench.lvm.unmark(lv, names.AWAY),
                 lambda: bench.lvm.accept(lv),
-                lambda: bench.lvm.mark_newborn(lv),
+                lambda: bench.lvm.mark_uncommitted(lv),
                 lambda: bench.lvm.create_snapshot(bench.volume(), lv, volume),
                 lambda: bench.lvm.adopt(
                     lv, lv + '-new', names.tags(volume='x')),
@@ -212,7 +212,7 @@ def lv_that_is_absent(bench: Bench) -> None:
     same(0, bench.handles.shown_bytes(volume, lv, GIB))
     same(False, bench.lvm.reads_zeros(lv))
     same(False, bench.handles.remove_handle(volume))
-    same(False, bench.handles.remove_served(volume))
+    same(False, bench.handles.remove_export_device(volume))
     same(False, bench.clones.remove_clone(volume))
     same(False, bench.handles.remove_source(volume))
     same({}, {name: lv for name in bench.lvm.lvs() if volume in name})
@@ -221,10 +221,10 @@ def lv_that_is_absent(bench: Bench) -> None:
 
 @scenario
 def lv_is_newborn(bench: Bench) -> None:
-    _volume, lv = created(bench, newborn=True)
-    marks = set(names.newborn(bench.host))
+    _volume, lv = created(bench, uncommitted=True)
+    marks = set(names.uncommitted(bench.host))
     for act in (lambda _lv: None, bench.lvm.accept, bench.lvm.accept,
-                bench.lvm.mark_newborn, bench.lvm.mark_newborn):
+                bench.lvm.mark_uncommitted, bench.lvm.mark_uncommitted):
         act(lv)
         found = bench.lvm.lvs()[lv].tags & marks
         same(set() if act == bench.lvm.accept else marks, set(found))
@@ -372,7 +372,7 @@ def copy_outlives_its_origin(bench: Bench) -> None:
     found = bench.lvm.lvs()[name]
     same((2 * GIB, 2 * GIB, False, True), (
         found.size, found.shown, found.readonly, bool(found.number)))
-    same(True, found.tags >= {*names.newborn(bench.host),
+    same(True, found.tags >= {*names.uncommitted(bench.host),
                               *names.volume_tags(copy, 0)})
     same(True, bench.handles.ensure_handle_on_lv(copy, name, 2 * GIB))
     bench.write(names.handle(copy), 0, 'own')
@@ -487,26 +487,26 @@ def handle_counts_what_is_written(bench: Bench) -> None:
 @scenario
 def served_is_what_the_handle_is(bench: Bench) -> None:
     volume, lv, handle = handled(bench, 'data')
-    served = names.served(volume)
-    same(True, bench.handles.ensure_served(volume))
-    same(False, bench.handles.ensure_served(volume))
-    same(GIB, length(bench, served))
+    exported = names.export_device(volume)
+    same(True, bench.handles.ensure_export_device(volume))
+    same(False, bench.handles.ensure_export_device(volume))
+    same(GIB, length(bench, exported))
     same(1, bench.handles.devices()[handle].opened)
-    with bench.opened(served):
-        same(False, bench.handles.remove_served(volume))
+    with bench.opened(exported):
+        same(False, bench.handles.remove_export_device(volume))
         with bench.impossible():
             bench.handles.remove_handle(volume)
     same(True, bench.lvm.extend_lv(lv, 2 * GIB))
     same(0, bench.lvm.zero_part(lv))
     bench.lvm.show_lv(lv, 2 * GIB)
     same(True, bench.handles.ensure_handle_on_lv(volume, lv, 2 * GIB))
-    same(2 * GIB, length(bench, served))
-    same(True, bench.handles.remove_served(volume))
-    same(False, bench.handles.remove_served(volume))
-    same(True, bench.handles.ensure_served(volume))
+    same(2 * GIB, length(bench, exported))
+    same(True, bench.handles.remove_export_device(volume))
+    same(False, bench.handles.remove_export_device(volume))
+    same(True, bench.handles.ensure_export_device(volume))
     # It goes with its handle.
     same(True, bench.handles.remove_handle(volume))
-    same({}, bench.handles.devices([served, handle]))
+    same({}, bench.handles.devices([exported, handle]))
 
 
 # -- the source of a move, and the clone
@@ -515,17 +515,17 @@ def served_is_what_the_handle_is(bench: Bench) -> None:
 def source_of_a_move(bench: Bench) -> None:
     volume, lv, _handle = handled(bench, 'data')
     move = bench.move(volume)
-    source = names.source(move.shadow_id)
+    source = names.source(move.move_id)
     same(True, bench.handles.ensure_source(move))
     same(False, bench.handles.ensure_source(move))
     same(('data', GIB), (bench.read(source, 0), length(bench, source)))
     with bench.opened(source):
         with bench.impossible():
-            bench.handles.remove_source(move.shadow_id)
+            bench.handles.remove_source(move.move_id)
         with bench.impossible():
             bench.lvm.remove_lv(lv)
-    same(True, bench.handles.remove_source(move.shadow_id))
-    same(False, bench.handles.remove_source(move.shadow_id))
+    same(True, bench.handles.remove_source(move.move_id))
+    same(False, bench.handles.remove_source(move.move_id))
 
 
 class Cloned(typing.NamedTuple):
@@ -552,8 +552,8 @@ def cloned(bench: Bench, left_out: bool = True, **values: typing.Any
     move = bench.move(volume, **values)
     holes = bench.lvm.holes(lv, GIB, GEOMETRY)
     same(True, bench.handles.ensure_source(move))
-    with bench.locked(volume, move.shadow_id):
-        same(True, bench.exports.offer_source(move))
+    with bench.locked(volume, move.move_id):
+        same(True, bench.exports.export_source(move))
         disk = bench.sessions.attach(move)
         same(disk, bench.sessions.attach(move))
         same(disk, bench.sessions.disk(move))
@@ -569,38 +569,38 @@ def cloned(bench: Bench, left_out: bool = True, **values: typing.Any
         same(True, bench.handles.ensure_handle_on_clone(move))
         same(False, bench.handles.ensure_handle_on_clone(move))
         yield Cloned(move, disk, names.handle(volume),
-                     names.clone(move.shadow_id), holes)
+                     names.clone(move.move_id), holes)
         bench.handles.remove_handle(volume)
-        bench.clones.remove_clone(move.shadow_id)
+        bench.clones.remove_clone(move.move_id)
         bench.sessions.detach(move)
-        bench.exports.withdraw_source(move.shadow_id)
-        bench.handles.remove_source(move.shadow_id)
+        bench.exports.withdraw_source(move.move_id)
+        bench.handles.remove_source(move.move_id)
 
 
 @scenario
 def clone_reads_its_source_and_keeps_what_is_written(bench: Bench) -> None:
     with cloned(bench) as found:
         move = found.move
-        status = bench.clones.clone_status(move.shadow_id)
+        status = bench.clones.clone_status(move.move_id)
         same(('rw', False, False), (
             status.mode, status.enabled, status.finished))
         same(['first', 'one', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
         same(status.hydrated,
-             bench.clones.clone_status(move.shadow_id).hydrated)
+             bench.clones.clone_status(move.move_id).hydrated)
         bench.write(found.handle, 1, 'new')
         same(['first', 'new'], [
             bench.read(found.handle, each) for each in range(2)])
         same('one', bench.read(move.source_lv, 1))
-        same(True, bench.clones.clone_status(move.shadow_id).hydrated
+        same(True, bench.clones.clone_status(move.move_id).hydrated
              > status.hydrated)
         same(['', 'new'], [
             bench.read(move.destination_lv, each) for each in range(2)])
-        same(None, bench.clones.read_clone(move.shadow_id))
+        same(None, bench.clones.read_clone(move.move_id))
         # What uses it keeps it.
         with bench.impossible():
-            bench.clones.remove_clone(move.shadow_id)
-        for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
+            bench.clones.remove_clone(move.move_id)
+        for lv in (move.destination_lv, names.metadata_lv(move.move_id)):
             with bench.impossible():
                 bench.lvm.remove_lv(lv)
         same('first', bench.read(found.handle, 0))
@@ -611,23 +611,23 @@ def clone_is_copied_to_its_end(bench: Bench) -> None:
     with cloned(bench) as found:
         move = found.move
         bench.write(found.handle, 1, 'new')
-        same(False, bench.clones.set_hydration(move.shadow_id, False))
-        same(True, bench.clones.set_hydration(move.shadow_id, True))
-        same(False, bench.clones.set_hydration(move.shadow_id, True))
+        same(False, bench.clones.set_hydration(move.move_id, False))
+        same(True, bench.clones.set_hydration(move.move_id, True))
+        same(False, bench.clones.set_hydration(move.move_id, True))
         bench.copied(move)
-        status = bench.clones.clone_status(move.shadow_id)
+        status = bench.clones.clone_status(move.move_id)
         same((True, status.regions), (status.finished, status.hydrated))
         same(None, bench.handles.flush_handle(move.volume_id))
-        same(True, bench.clones.set_hydration(move.shadow_id, False))
+        same(True, bench.clones.set_hydration(move.move_id, False))
         # All is there without the source.
         same(True, bench.handles.ensure_handle_on_lv(
             move.volume_id, move.destination_lv, GIB))
-        same(True, bench.clones.remove_clone(move.shadow_id))
-        same(False, bench.clones.remove_clone(move.shadow_id))
+        same(True, bench.clones.remove_clone(move.move_id))
+        same(False, bench.clones.remove_clone(move.move_id))
         same(['first', 'new', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
-        same(True, bench.lvm.remove_lv(names.metadata_lv(move.shadow_id)))
-        same(False, bench.lvm.remove_lv(names.metadata_lv(move.shadow_id)))
+        same(True, bench.lvm.remove_lv(names.metadata_lv(move.move_id)))
+        same(False, bench.lvm.remove_lv(names.metadata_lv(move.move_id)))
 
 
 @scenario
@@ -635,12 +635,12 @@ def clone_is_the_same_when_it_is_made_again(bench: Bench) -> None:
     with cloned(bench) as found:
         move = found.move
         bench.write(found.handle, 1, 'new')
-        before = bench.clones.clone_status(move.shadow_id).hydrated
+        before = bench.clones.clone_status(move.move_id).hydrated
         same(True, bench.handles.remove_handle(move.volume_id))
-        same(True, bench.clones.remove_clone(move.shadow_id))
+        same(True, bench.clones.remove_clone(move.move_id))
         same(False, bench.clones.create_metadata(move, bench.lvm.lvs()))
         same(True, bench.clones.ensure_clone(move, found.disk))
-        same(before, bench.clones.clone_status(move.shadow_id).hydrated)
+        same(before, bench.clones.clone_status(move.move_id).hydrated)
         same(True, bench.handles.ensure_handle_on_clone(move))
         same(['first', 'new', '', ''], [
             bench.read(found.handle, each) for each in range(4)])
@@ -652,7 +652,7 @@ def clone_without_its_source(bench: Bench) -> None:
         move = found.move
         bench.write(found.handle, 1, 'new')
         same(True, bench.handles.remove_handle(move.volume_id))
-        same(True, bench.clones.remove_clone(move.shadow_id))
+        same(True, bench.clones.remove_clone(move.move_id))
         bench.sessions.detach(move)
         same(None, bench.sessions.disk(move))
         same(True, bench.clones.ensure_clone_alone(move))
@@ -663,7 +663,7 @@ def clone_without_its_source(bench: Bench) -> None:
         with refused(OSError):
             bench.read(found.handle, 0)
         with refused(exceptions.CommandFailed):
-            bench.clones.read_clone(move.shadow_id)
+            bench.clones.read_clone(move.move_id)
         with refused(exceptions.CommandFailed):
             bench.handles.read_head(move.volume_id)
 
@@ -695,8 +695,8 @@ def clone_says_what_is_left_to_be_done(bench: Bench) -> None:
         move = found.move
         same((False, False), (bench.clones.is_unmapped(move),
                               bench.clones.begin_swap(move)))
-        for tag in (names.FOLLOWS, names.UNMAPPED):
-            bench.lvm.mark(names.metadata_lv(move.shadow_id), tag)
+        for tag in (names.DEFERRED, names.UNMAPPED):
+            bench.lvm.mark(names.metadata_lv(move.move_id), tag)
         same((True, True), (bench.clones.is_unmapped(move),
                             bench.clones.begin_swap(move)))
         bench.clones.note_mapped(move)
@@ -712,21 +712,21 @@ def clone_says_what_is_left_to_be_done(bench: Bench) -> None:
 def source_is_served(bench: Bench) -> None:
     volume, _lv = created(bench)
     move = bench.move(volume)
-    same((False, False), (bench.exports.serves_source(move.shadow_id),
-                          bench.exports.offers_source(move)))
+    same((False, False), (bench.exports.is_source_exported(move.move_id),
+                          bench.exports.is_source_exported_as_recorded(move)))
     same(None, bench.sessions.disk(move))
     same(True, bench.handles.ensure_source(move))
-    for offered in (True, False):
-        same(offered, bench.exports.offer_source(move))
-    same((True, True), (bench.exports.serves_source(move.shadow_id),
-                        bench.exports.offers_source(move)))
-    same(1, bench.handles.devices()[names.source(move.shadow_id)].opened)
+    for exported in (True, False):
+        same(exported, bench.exports.export_source(move))
+    same((True, True), (bench.exports.is_source_exported(move.move_id),
+                        bench.exports.is_source_exported_as_recorded(move)))
+    same(1, bench.handles.devices()[names.source(move.move_id)].opened)
     with bench.impossible():
-        bench.handles.remove_source(move.shadow_id)
-    same(True, bench.exports.withdraw_source(move.shadow_id))
-    same(False, bench.exports.withdraw_source(move.shadow_id))
-    same(False, bench.exports.serves_source(move.shadow_id))
-    same(True, bench.handles.remove_source(move.shadow_id))
+        bench.handles.remove_source(move.move_id)
+    same(True, bench.exports.withdraw_source(move.move_id))
+    same(False, bench.exports.withdraw_source(move.move_id))
+    same(False, bench.exports.is_source_exported(move.move_id))
+    same(True, bench.handles.remove_source(move.move_id))
 
 
 @scenario
@@ -735,10 +735,10 @@ def strays_are_withdrawn(bench: Bench) -> None:
     kept, gone = bench.move(volume), bench.move(volume)
     for move in (kept, gone):
         same(True, bench.handles.ensure_source(move))
-        bench.exports.offer_source(move)
-    bench.exports.withdraw_strays(lambda shadow_id: (
-        shadow_id == kept.shadow_id))
-    same((True, False), tuple(bench.exports.serves_source(each.shadow_id)
+        bench.exports.export_source(move)
+    bench.exports.withdraw_strays(lambda move_id: (
+        move_id == kept.move_id))
+    same((True, False), tuple(bench.exports.is_source_exported(each.move_id)
                               for each in (kept, gone)))
 
 
@@ -746,15 +746,15 @@ def strays_are_withdrawn(bench: Bench) -> None:
 def volume_is_served(bench: Bench) -> None:
     volume, _lv, handle = handled(bench)
     exports = bench.exports
-    same((False, False), (exports.serves(volume),
+    same((False, False), (exports.is_exported(volume),
                           exports.is_last(volume, None)))
-    told = [exports.offer_volume(volume, who, AUTH)
+    told = [exports.export_volume(volume, who, AUTH)
             for who in (OTHER, OTHER + '2')]
     same({each['target_iqn'] for each in told}, exports.remote()[volume])
     same(2, len(exports.remote()[volume]))
     same('contractsecret', told[0]['auth_password'])
     same((True, False, True), (
-        exports.serves(volume), exports.is_last(volume, OTHER),
+        exports.is_exported(volume), exports.is_last(volume, OTHER),
         exports.is_last(volume, None)))
     same(1, bench.handles.devices()[handle].opened)
     with bench.impossible():
@@ -764,7 +764,7 @@ def volume_is_served(bench: Bench) -> None:
     same(True, exports.is_last(volume, OTHER + '2'))
     same(True, exports.withdraw_volume(volume, None))
     same(False, exports.withdraw_volume(volume, None))
-    same((False, False), (exports.serves(volume),
+    same((False, False), (exports.is_exported(volume),
                           volume in exports.remote()))
     same(0, bench.handles.devices()[handle].opened)
 
@@ -773,16 +773,16 @@ def volume_is_served(bench: Bench) -> None:
 def volume_is_served_again(bench: Bench) -> None:
     volume, _lv, _handle = handled(bench)
     exports = bench.exports
-    told = exports.offer_volume(volume, OTHER, AUTH)
+    told = exports.export_volume(volume, OTHER, AUTH)
     iqn = told['target_iqn']
     # An attachment may not name yet what was offered a moment ago.
     same(False, exports.withdraw_unnamed(volume, {iqn}))
     same(True, exports.withdraw_unnamed(volume, {iqn}, at_once=True))
     same(False, exports.withdraw_unnamed(volume, {iqn}, at_once=True))
-    same(True, exports.offer_again(volume, OTHER, told))
-    same(False, exports.offer_again(volume, OTHER, told))
+    same(True, exports.export_again(volume, OTHER, told))
+    same(False, exports.export_again(volume, OTHER, told))
     same({iqn}, exports.remote()[volume])
     same(True, exports.withdraw_volume(volume, OTHER))
     # That connection was ended here: no attachment makes it again.
-    same(False, exports.offer_again(volume, OTHER, told))
-    same(False, exports.serves(volume))
+    same(False, exports.export_again(volume, OTHER, told))
+    same(False, exports.is_exported(volume))

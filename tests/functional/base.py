@@ -9,8 +9,8 @@ import uuid
 import testtools
 
 from lab.core import instance as instances
-from lab.core import look
 from lab.core import node as nodes
+from lab.core import observe
 from lab.core import process
 from lab import Lab
 from lab.scenarios import checks
@@ -221,7 +221,7 @@ class LabTest(testtools.TestCase):
             if volume['status'] not in ('available', 'deleting'):
                 instances.reset(self.lab, volume['id'])
             self.demo.delete('/volumes/' + volume['id'])
-        process.wait_for('the volumes to go', lambda: not look.sql(
+        process.wait_for('the volumes to go', lambda: not observe.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0'), GONE,
             self.lab.logs / 'node2.cinder-localclone.log')
         left = checks.settled_with(self.lab, [], GONE, every=0.5)
@@ -241,7 +241,7 @@ class LabTest(testtools.TestCase):
             check=False).stdout
         if 'netem' in found or 'cake' in found:
             node.netem()
-        if 'serves' not in found:
+        if 'is_exported' not in found:
             node.service('start')
 
     def volume(self, size=1, node='node1', volume_type='localclone'):
@@ -250,30 +250,32 @@ class LabTest(testtools.TestCase):
 
     def created_in_vain(self, node):
         """A volume that only one node may have, which fails; its id."""
-        look.take_volumes(self.lab, node)
+        observe.take_volumes(self.lab, node)
         try:
             volume = self.demo.post('/volumes', json={'volume': {
                 'size': 1, 'volume_type': 'localclone'}},
             ).raise_for_status().json()['volume']['id']
             instances.wait_status(self.demo, volume, 'error')
         finally:
-            look.take_volumes(self.lab)
+            observe.take_volumes(self.lab)
         return volume
 
     def put_in_group(self, volume):
         """As Cinder does; a volume stays where its group is."""
         group = str(uuid.uuid4())
-        look.sql(self.lab, "INSERT INTO `groups` (id, deleted, status, host) "
-                 "VALUES ('%s', 0, 'available', 'node1@localclone')" % group)
+        observe.sql(self.lab,
+                    "INSERT INTO `groups` (id, deleted, status, host) "
+                    "VALUES ('%s', 0, 'available', 'node1@localclone')"
+                    % group)
         # These before the volume is deleted.
-        self.addCleanup(look.sql, self.lab, "DELETE FROM `groups`")
+        self.addCleanup(observe.sql, self.lab, "DELETE FROM `groups`")
         self.addCleanup(self.take_out_of_group, volume)
-        look.sql(self.lab, "UPDATE volumes SET group_id = '%s' WHERE "
-                 "id = '%s'" % (group, volume))
+        observe.sql(self.lab, "UPDATE volumes SET group_id = '%s' WHERE "
+                    "id = '%s'" % (group, volume))
 
     def take_out_of_group(self, volume):
-        look.sql(self.lab, "UPDATE volumes SET group_id = NULL WHERE "
-                 "id = '%s'" % volume)
+        observe.sql(self.lab, "UPDATE volumes SET group_id = NULL WHERE "
+                    "id = '%s'" % volume)
 
     def act(self, volume, action, client=None, **how):
         """Ask for an action on a volume; the answer, unchecked.
@@ -329,7 +331,7 @@ class LabTest(testtools.TestCase):
         self.brake(BRAKE)
         self.addCleanup(self.brake)
         attached = self.instance.attach(volume, self.n2)
-        self.assertEqual(1, len(look.shadows(self.lab)))
+        self.assertEqual(1, len(observe.move_records(self.lab)))
         return volume, attached, expected
 
     def brake(self, rate=None):
@@ -344,14 +346,14 @@ class LabTest(testtools.TestCase):
     def assert_moved(self, volume, attached, expected, mib=CHECKED):
         """The move ends; the data is right; the source is gone."""
         self.brake()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached, mib))
         if volume in self.late:
             self.assertEqual(self.late[volume], self.late_part(attached))
-        self.assertEqual([], look.leftovers(self.n1, volume))
-        self.assertEqual([], look.leftovers(self.n2, None))
-        self.assertEqual([], look.volume_lvs(self.n1))
-        self.assertEqual(1, len(look.volume_lvs(self.n2)))
+        self.assertEqual([], observe.leftovers(self.n1, volume))
+        self.assertEqual([], observe.leftovers(self.n2, None))
+        self.assertEqual([], observe.volume_lvs(self.n1))
+        self.assertEqual(1, len(observe.volume_lvs(self.n2)))
         self.assertEqual('node2', instances.home(self.lab, volume))
 
     def refused(self, volume, node=None, connector=None):
@@ -372,10 +374,10 @@ class LabTest(testtools.TestCase):
     def assert_untouched(self, volume, expected=None):
         """After a refusal nothing is left, and the volume can be used."""
         process.wait_for('the shadow to go',
-                         lambda: not look.shadows(self.lab), 60)
-        self.assertEqual([], look.leftovers(self.n1, None))
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+                         lambda: not observe.move_records(self.lab), 60)
+        self.assertEqual([], observe.leftovers(self.n1, None))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
         self.assertEqual('node1', instances.home(self.lab, volume))
         attached = self.instance.attach(volume, self.n1)
         if expected:

@@ -5,7 +5,7 @@ import json
 
 from lab.core import capture
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.keys import secrets
 from lab.keys import types
 from lab.keys import volumes
@@ -56,9 +56,9 @@ class DriverTest(base.LabTest):
 
     # -- what is on the nodes
 
-    def body(self, volume):
+    def backing(self, volume):
         """The LV of a volume at its home."""
-        return volumes.body(self.lab, volume)
+        return volumes.backing(self.lab, volume)
 
     def lv_bytes(self, node, volume):
         return volumes.lv_bytes(self.lab, node, volume)
@@ -70,7 +70,7 @@ class DriverTest(base.LabTest):
 
     def lv_tags(self, node, volume):
         return node.run('lvs --noheadings -o lv_tags cinder-volumes/'
-                        + self.body(volume)).stdout.strip().split(',')
+                        + self.backing(volume)).stdout.strip().split(',')
 
     def encryption(self, node, *words, code=0):
         """What a command of the operator's says."""
@@ -95,7 +95,7 @@ class DriverTest(base.LabTest):
     def assert_ciphertext(self, *nodes):
         """No LV of a node has the mark."""
         for node in nodes:
-            for lv in look.volume_lvs(node):
+            for lv in observe.volume_lvs(node):
                 self.assertFalse(self.has_mark(
                     node, '/dev/cinder-volumes/' + lv), (node.name, lv))
 
@@ -126,7 +126,7 @@ class DriverTest(base.LabTest):
 
     def wait_moved(self, volume):
         """Wait until nothing of a move of this volume is left to be done."""
-        look.wait_no_move(self.lab, volume)
+        observe.wait_no_move(self.lab, volume)
 
     def write_end(self, attached, gib):
         attached.node.run(

@@ -4,7 +4,7 @@
 import json
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
@@ -79,13 +79,13 @@ class EncryptedTest(base.LabTest):
 
     # -- what is seen of a volume
 
-    def body(self, volume):
+    def backing(self, volume):
         """The path of a volume's body at its home, whatever is above it."""
-        return volumes.body_path(self.lab, volume)
+        return volumes.backing_path(self.lab, volume)
 
     def header(self, node, volume):
         """The bytes of a volume's header, as the disk has them."""
-        return volumes.header(node, self.body(volume), 2)
+        return volumes.header(node, self.backing(volume), 2)
 
     def key(self, volume):
         """What opens a volume, as Nova makes it of the owner's secret."""
@@ -148,7 +148,7 @@ class ServerTest(EncryptedTest):
 
     def has_mark(self, node, volume):
         """Whether anything that a guest has written is to be read there."""
-        return volumes.has_mark(node, self.body(volume), MARK)
+        return volumes.has_mark(node, self.backing(volume), MARK)
 
     def guest_bytes(self, server, volume):
         """The size of a volume, as QEMU gives it to its guest."""
@@ -156,4 +156,4 @@ class ServerTest(EncryptedTest):
 
     def wait_moved(self, volume):
         """Wait until nothing of a move of this volume is left to be done."""
-        look.wait_no_move(self.lab, volume)
+        observe.wait_no_move(self.lab, volume)

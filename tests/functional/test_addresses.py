@@ -3,7 +3,7 @@
 
 import re
 
-from lab.core import look
+from lab.core import observe
 from tests.functional import base
 
 #: Addresses of node1 and node2 on their storage network.
@@ -53,7 +53,7 @@ class IPv6Test(base.LabTest):
         """In the three forms: long, in brackets, short."""
         volume, expected = self.move()
         attached = self.instance.attach(volume, self.n1)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
         self.use(SHORT[0])

@@ -5,7 +5,7 @@ import json
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.keys import types
 from tests.functional import base
@@ -43,7 +43,7 @@ class AuthenticatedTest(encrypted.DriverTest):
             'dmsetup ls').stdout.splitlines()
             if line.startswith('localclone-crypt-')}
 
-    def tops(self, volume):
+    def upper_devices(self, volume):
         name = 'localclone-crypt-' + volume
         return {name, name + '_dif'}
 
@@ -62,7 +62,7 @@ class AuthenticatedTest(encrypted.DriverTest):
             volume = self.authenticated(name)
             attached = self.instance.attach(volume, self.n1)
             self.assertEqual(GIB, self.bytes_of(attached), name)
-            self.assertEqual(self.tops(volume), self.devices(self.n1))
+            self.assertEqual(self.upper_devices(volume), self.devices(self.n1))
             self.assertRegex(self.integrity_uuid(self.n1, volume),
                              '^CRYPT-(INTEGRITY|SUBDEV)-[0-9a-f]{32}-')
             self.assertEqual(instances.checksum_of_zeros(1024),
@@ -70,7 +70,7 @@ class AuthenticatedTest(encrypted.DriverTest):
             attached.detach()
             self.assertEqual(set(), self.devices(self.n1))
             self.demo.delete('/volumes/' + volume).raise_for_status()
-            look.wait_deleted(self.lab)
+            observe.wait_deleted(self.lab)
 
     def test_two_gib_at_length(self):
         """A journal of another length."""
@@ -120,7 +120,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(GIB, self.bytes_of(attached))
         self.assertEqual(set(), self.devices(self.n1))
-        self.assertEqual(self.tops(volume), self.devices(self.n2))
+        self.assertEqual(self.upper_devices(volume), self.devices(self.n2))
         expected_end = self.fill_behind(attached)
         self.brake()
         self.assert_moved(volume, attached, expected_end, encrypted.FILLED)

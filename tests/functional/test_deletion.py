@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can't be deleted now is not lost, and can be deleted later."""
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -19,8 +19,8 @@ class GroupTest(base.LabTest):
             'group_type': kind, 'volume_types': [row['volume_type']]}}).json()[
                 'group']['id']
         self.wait_group(group, 'available')
-        look.sql(self.lab, "UPDATE `groups` SET host = '%s' WHERE id = '%s'"
-                 % (row['os-vol-host-attr:host'], group))
+        observe.sql(self.lab, "UPDATE `groups` SET host = '%s' WHERE id = '%s'"
+                    % (row['os-vol-host-attr:host'], group))
         self.demo.put('/groups/' + group, json={'group': {
             'add_volumes': ','.join(volumes)}}).raise_for_status()
         self.wait_group(group, 'available')
@@ -47,14 +47,14 @@ class GroupTest(base.LabTest):
         self.wait_group(group, 'error')
         self.assertEqual('available', self.row(used)['status'])
         self.assertIn('None of its data was removed', self.told(used))
-        self.assertIn('volume-' + used, look.volume_lvs(self.n1))
+        self.assertIn('volume-' + used, observe.volume_lvs(self.n1))
         holder.kill()
         process.wait_for('the holder to end',
                          lambda: not self.open_count(path), 60)
         self.delete(group)
         self.wait_group(group, None)
-        look.wait_deleted(self.lab, 60)
-        self.assertEqual([], look.volume_lvs(self.n1))
+        observe.wait_deleted(self.lab, 60)
+        self.assertEqual([], observe.volume_lvs(self.n1))
 
     def open_count(self, path):
         return int(self.n1.run('dmsetup info -c --noheadings -o open ' + path

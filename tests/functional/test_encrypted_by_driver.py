@@ -4,7 +4,7 @@
 import signal
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import driver_encrypted as encrypted
 
@@ -34,9 +34,9 @@ class LifeTest(encrypted.DriverTest):
         self.assertEqual(expected, self.checksum(attached, encrypted.MARKED))
         attached.detach()
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         self.assertEqual([], self.secret_names(volume))
-        self.assertEqual([], look.leftovers(self.n1, volume))
+        self.assertEqual([], observe.leftovers(self.n1, volume))
 
 
 class KeyManagerTest(encrypted.DriverTest):
@@ -103,11 +103,11 @@ class KeyManagerTest(encrypted.DriverTest):
         self.assertGreaterEqual(status, 400)
         self.assertIn('The key manager does not answer', told)
         process.wait_for('the shadow to go',
-                         lambda: not look.shadows(self.lab), 60)
+                         lambda: not observe.move_records(self.lab), 60)
         self.assertEqual('node1', instances.home(self.lab, volume))
-        self.assertEqual([], look.leftovers(self.n1, None))
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.leftovers(self.n1, None))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
 
     def drop_others(self, attached):
         for each in self.instance.nova.get('/attachments').json()[
@@ -230,16 +230,16 @@ class CopiesTest(encrypted.DriverTest):
         snapshot = self.snapshot(volume)
         self.fill(attached, 16)
         after = self.checksum(attached, encrypted.MARKED)
-        born = self.encrypted(snapshot_id=snapshot)
+        made = self.encrypted(snapshot_id=snapshot)
         larger = self.encrypted(2, snapshot_id=snapshot)
         clone = self.encrypted(source_volid=volume)
         attached.detach()
-        self.assertEqual('node1', instances.home(self.lab, born))
+        self.assertEqual('node1', instances.home(self.lab, made))
         self.assert_ciphertext(self.n1, self.n2)
-        self.assertEqual(before, self.read(born, self.n1))
+        self.assertEqual(before, self.read(made, self.n1))
         self.assertEqual(before, self.read(larger, self.n2, 2))
         self.assertEqual(after, self.read(clone, self.n1))
-        self.assertEqual(before, self.read(born, self.n2))
+        self.assertEqual(before, self.read(made, self.n2))
         self.assertEqual(after, self.read(volume, self.n1))
         self.act(volume, 'revert', self.demo,
                  snapshot_id=snapshot).raise_for_status()
@@ -251,12 +251,12 @@ class CopiesTest(encrypted.DriverTest):
         process.wait_for('the volume to go', lambda: volume not in (
             self.demo.get('/volumes').text), 60, every=0.5)
         for each, expected, node, gib in (
-                (born, before, self.n1, 1), (clone, after, self.n2, 1),
+                (made, before, self.n1, 1), (clone, after, self.n2, 1),
                 (larger, before, self.n1, 2)):
             self.assertEqual(expected, self.read(each, node, gib))
             self.demo.delete('/volumes/' + each).raise_for_status()
-        look.wait_deleted(self.lab)
-        for each in (volume, born, clone, larger):
+        observe.wait_deleted(self.lab)
+        for each in (volume, made, clone, larger):
             self.assertEqual([], self.secret_names(each))
 
     def test_grows_at_length(self):
@@ -282,7 +282,7 @@ class CopiesTest(encrypted.DriverTest):
         self.brake('12mbit')
         attached = self.instance.attach(volume, self.n2)
         self.extend(volume, 4, 'in-use')
-        self.assertEqual(1, len(look.shadows(self.lab)))
+        self.assertEqual(1, len(observe.move_records(self.lab)))
         self.assertEqual(4 * GIB, self.bytes_of(attached))
         last = self.write_end(attached, 4)
         self.assert_moved(volume, attached, expected, encrypted.MARKED)

@@ -2,7 +2,7 @@
 """Volumes that the driver encrypts, on their way to where they are used."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
@@ -27,11 +27,11 @@ class Base(encrypted.DriverTest):
 
 class MoveTest(Base):
 
-    def test_follows_its_instance(self):
+    def test_is_deferred_its_instance(self):
         volume, marked, expected = self.moved_from()
         with self.tap(self.n1) as tap:
             attached = self.instance.attach(volume, self.n2)
-            self.assertEqual(1, len(look.shadows(self.lab)))
+            self.assertEqual(1, len(observe.move_records(self.lab)))
             self.assertEqual(GIB, self.bytes_of(attached))
             self.assertFalse(self.is_open(self.n1, volume))
             self.assertEqual(marked, self.checksum(
@@ -56,7 +56,7 @@ class MoveTest(Base):
         self.assertEqual(0, self.n2.operator('restore').returncode)
         self.assertEqual(0, self.n2.operator('unlock').returncode)
         self.assertTrue(self.is_open(self.n2, volume))
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.assertEqual(marked, self.checksum(attached, encrypted.MARKED))
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.restart(self.n2, 'start')
@@ -75,7 +75,7 @@ class MoveTest(Base):
             self.wait_moved(volume)
         self.assertGreater(tap.found, 0)
         self.assertTrue(self.has_mark(
-            self.n2, '/dev/cinder-volumes/' + self.body(volume)))
+            self.n2, '/dev/cinder-volumes/' + self.backing(volume)))
         attached.detach()
 
 
@@ -100,7 +100,7 @@ class LiveMoveTest(encrypted.DriverTest):
         return volume, source, destination, writer, expected
 
     def hydrated(self):
-        return look.clone_progress(self.n2)[0]
+        return observe.clone_progress(self.n2)[0]
 
     def test_forward_at_length(self):
         with self.tap(self.n1) as tap:
@@ -164,17 +164,17 @@ class LiveMoveTest(encrypted.DriverTest):
 
     def assert_at_source(self, volume):
         process.wait_for('the shadow to go',
-                         lambda: not look.shadows(self.lab), 60)
+                         lambda: not observe.move_records(self.lab), 60)
         self.assertEqual('node1', instances.home(self.lab, volume))
         self.assertTrue(self.is_open(self.n1, volume))
-        process.wait_for('the export to go', lambda: not look.leftovers(
+        process.wait_for('the export to go', lambda: not observe.leftovers(
             self.n1, None), 90)
         self.assertFalse(self.is_open(self.n2, volume))
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
 
 
-class FollowTest(Base):
+class DeferredMoveTest(Base):
     """Wanted on node1 while it is copied to node2."""
 
     def test_attached_where_it_came_from_at_length(self):
@@ -183,9 +183,9 @@ class FollowTest(Base):
             self.instance.attach(volume, self.n2).detach()
             self.assertFalse(self.is_open(self.n2, volume))
             back = self.instance.attach(volume, self.n1)
-            self.assert_passed_through(volume, back, marked)
+            self.assert_remote(volume, back, marked)
             writer = back.start_writing()
-            self.follows(volume, back, expected, writer)
+            self.is_deferred(volume, back, expected, writer)
         self.assertEqual(0, tap.found)
         self.assertGreater(tap.seen, encrypted.MARKED << 20)
         back.detach()
@@ -198,12 +198,12 @@ class FollowTest(Base):
         back = self.instance.attach(volume, self.n1, live=True)
         self.assertTrue(before.running)
         there.stop_writing(before)
-        self.assert_passed_through(volume, back, marked)
+        self.assert_remote(volume, back, marked)
         self.assertIn(' 0 bad', back.verify(before.stdout))
         writer = back.start_writing()
         there.detach('in-use')
         self.assertFalse(self.is_open(self.n2, volume))
-        self.follows(volume, back, expected, before, writer)
+        self.is_deferred(volume, back, expected, before, writer)
         back.detach()
 
     def test_both_nodes_lose_power_at_length(self):
@@ -220,30 +220,30 @@ class FollowTest(Base):
         process.wait_for('the volume to be decrypted', lambda: self.is_open(
             self.n1, volume), 120, every=1)
         self.assertIn(' 0 bad', back.verify(writer.stdout))
-        self.follows(volume, back, expected, writer)
+        self.is_deferred(volume, back, expected, writer)
         back.detach()
 
-    def assert_passed_through(self, volume, back, marked):
+    def assert_remote(self, volume, back, marked):
         self.assertEqual('node2', instances.home(self.lab, volume))
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.assertTrue(self.is_open(self.n1, volume))
         self.assertEqual(GIB, self.bytes_of(back))
         self.assertEqual(marked, self.checksum(back, encrypted.MARKED))
 
-    def follows(self, volume, back, expected, *writers):
+    def is_deferred(self, volume, back, expected, *writers):
         """It does, under whoever writes, and nothing is lost or left."""
         self.brake()
         process.wait_for(
             'the volume to follow', lambda: instances.home(
                 self.lab, volume) == back.node.name, 180)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         for writer in writers:
             if writer.running:
                 back.stop_writing(writer)
             self.assertIn(' 0 bad', back.verify(writer.stdout))
         self.assertEqual(expected, self.checksum(back, encrypted.FILLED))
         self.assertFalse(self.is_open(self.n2, volume))
-        self.assertEqual([], look.leftovers(self.n1, None))
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.leftovers(self.n1, None))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
         self.assert_ciphertext(self.n1)

@@ -7,7 +7,7 @@ that is written anew is a volume that is lost.
 
 from lab.core import capture
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import encrypted
 
@@ -25,7 +25,7 @@ class GuestTest(encrypted.ServerTest):
         plain = self.volume()
         before = self.header(self.n1, volume)
         self.n1.run('cryptsetup isLuks --type luks1 --disable-locks '
-                    + self.body(volume))
+                    + self.backing(volume))
         server, root = self.boot(self.n1, volume, plain)
         for each in (volume, root):
             self.assertFalse(self.has_mark(self.n1, each))
@@ -47,7 +47,7 @@ class GuestTest(encrypted.ServerTest):
         server.wait_found(written)
         self.assertTrue(server.console().clean)
 
-    def test_follows_its_guest_at_length(self):
+    def test_is_deferred_its_guest_at_length(self):
         volume = self.encrypted(self.n1)
         before = self.header(self.n1, volume)
         server, root = self.boot(self.n1, volume)
@@ -111,13 +111,13 @@ class GuestTest(encrypted.ServerTest):
         process.wait_for('the snapshot', lambda: self.owner.get(
             '/snapshots/' + snapshot).json()['snapshot'][
                 'status'] == 'available', 60)
-        born = self.encrypted(snapshot_id=snapshot)
+        made = self.encrypted(snapshot_id=snapshot)
         self.owner.delete('/snapshots/' + snapshot).raise_for_status()
         server.detach(volume)
         clone = self.encrypted(source_volid=volume)
         last = server.wait_guest('have let the disk go', lambda console: (
             volume[:20] in console.gone)).gone[volume[:20]]['sum']
-        for each, least in ((born, written), (clone, 0)):
+        for each, least in ((made, written), (clone, 0)):
             self.assertNotEqual(self.row(volume)['encryption_key_id'],
                                 self.row(each)['encryption_key_id'])
             server.attach(each)
@@ -140,9 +140,9 @@ class GuestTest(encrypted.ServerTest):
         self.assertEqual(before, self.header(self.n1, volume))
         self.assertFalse(self.has_mark(self.n1, volume))
         server.delete()
-        for each in (volume, born, clone, root):
+        for each in (volume, made, clone, root):
             self.owner.delete('/volumes/' + each).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
 
 
 class HeaderTest(encrypted.EncryptedTest):

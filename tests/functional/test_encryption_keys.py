@@ -4,8 +4,8 @@
 from testtools import matchers
 
 from lab.core import instance as instances
-from lab.core import look
 from lab.core import node as nodes
+from lab.core import observe
 from lab.core import process
 from tests.functional import driver_encrypted as encrypted
 
@@ -95,7 +95,7 @@ class KeysTest(encrypted.DriverTest):
         self.assert_sound(volume)
         self.assertEqual(expected, self.read(volume, self.n1))
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         self.assertEqual([], self.secret_names(volume))
 
     def test_not_while_it_moves_at_length(self):

@@ -2,7 +2,7 @@
 """Volumes that are extended: at rest, while they are copied, in use."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from tests.functional import base
 
 GIB = 1 << 30
@@ -78,7 +78,8 @@ class ExtendTest(base.LabTest):
         self.n2.power_on()
         self.restart(self.n2, 'start')
         attached = self.instance.attach(volume, self.n2)
-        self.assertEqual(1, len(look.shadows(self.lab)), 'copied already')
+        self.assertEqual(1, len(observe.move_records(self.lab)),
+                         'copied already')
         self.assertEqual(seam, self.seam(attached))
         self.assert_moved(volume, attached, expected)
         self.assertEqual(['linear'], self.segments(self.n2, volume))

@@ -7,7 +7,7 @@ import threading
 
 import testtools
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import cells
 from lab.faults import environment as environments
@@ -111,7 +111,7 @@ class FaultTest(testtools.TestCase):
             asking.start()
             process.wait_for(
                 'the export', lambda: self.environment.reached(disk), 60)
-            injectors.offer_stranger(source, serial)
+            injectors.export_stranger(source, serial)
             self.environment.release(disk)
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
@@ -120,11 +120,12 @@ class FaultTest(testtools.TestCase):
             self.assertIn('is not that of this volume',
                           base.told(self.lab, disk.volume))
             disk.instance.nova.delete('/attachments/' + attachment)
-            process.wait_for('the move to go', lambda: not look.shadows(
-                self.lab), 60)
+            process.wait_for(
+                'the move to go',
+                lambda: not observe.move_records(self.lab), 60)
             injectors.remove_stranger(source)
-            self.assertEqual([], look.leftovers(source, None))
-            self.assertEqual([], look.leftovers(destination, disk.volume))
+            self.assertEqual([], observe.leftovers(source, None))
+            self.assertEqual([], observe.leftovers(destination, disk.volume))
             self.assertEqual(source.name, disk.home())
             disk.verify(source)
         disk.remove()

@@ -2,7 +2,7 @@
 """Live migration as Cinder sees it: two attachments of one instance."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 from tests.functional.live import Base
@@ -27,7 +27,7 @@ class LiveMoveTest(Base):
         ).stdout.split())))
 
     def hydrated(self):
-        return look.clone_progress(self.n2)[0]
+        return observe.clone_progress(self.n2)[0]
 
     def test_forward(self):
         volume, source, destination, writer, _expected = (
@@ -89,7 +89,7 @@ class LiveMoveTest(Base):
         self.assertEqual('node2', instances.home(self.lab, volume))
         self.wait_two_checks()
         self.assertEqual(0, self.hydrated())
-        self.assertEqual(1, len(look.shadows(self.lab)))
+        self.assertEqual(1, len(observe.move_records(self.lab)))
         self.instance.nova.delete('/attachments/' + late).raise_for_status()
         self.assert_at_source(volume)
         self.assertTrue(writer.running)
@@ -99,19 +99,19 @@ class LiveMoveTest(Base):
 
     def assert_at_source(self, volume):
         process.wait_for('the shadow to go',
-                         lambda: not look.shadows(self.lab), 60)
+                         lambda: not observe.move_records(self.lab), 60)
         self.assertEqual('node1', instances.home(self.lab, volume))
-        process.wait_for('the export to go', lambda: not look.leftovers(
+        process.wait_for('the export to go', lambda: not observe.leftovers(
             self.n1, None), 90)
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
 
     def test_a_dropped_attachment_is_rolled_back_at_length(self):
         """The detach of the destination never reached the driver."""
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
-        look.sql(self.lab, "UPDATE volume_attachment SET deleted = 1 "
-                 "WHERE id = '%s'" % destination.id)
+        observe.sql(self.lab, "UPDATE volume_attachment SET deleted = 1 "
+                    "WHERE id = '%s'" % destination.id)
         self.assert_at_source(volume)
         destination = self.instance.attach(volume, self.n2, live=True)
         self.force_detach(destination)
@@ -155,13 +155,13 @@ class LiveMoveTest(Base):
         """Each is refused, and nothing changes by it; then a lost signal."""
         volume, source, _destination, writer, expected = (
             self.migrating_volume())
-        shadows = look.shadows(self.lab)
+        move_records = observe.move_records(self.lab)
 
         def unchanged():
             row = self.row(volume)
             return (row['status'], row['size'], len(row['attachments']),
-                    look.shadows(self.lab), self.hydrated()) == (
-                        'in-use', 1, 2, shadows, 0) and row
+                    observe.move_records(self.lab), self.hydrated()) == (
+                        'in-use', 1, 2, move_records, 0) and row
         attached = 'must not be migrating, attached'
         for reason, ask in (
                 (attached, lambda: self.demo.delete('/volumes/' + volume)),
@@ -215,20 +215,20 @@ class LiveMoveTest(Base):
         # All attachments are dropped, and nothing is told of it. At once:
         # Cinder's os-reset_status drops them one after the other, and a look
         # in between finds a migration that was given up.
-        look.sql(self.lab, "START TRANSACTION; "
-                 "UPDATE volume_attachment SET deleted = 1, "
-                 "attach_status = 'detached' WHERE volume_id = '%s'; "
-                 "UPDATE volumes SET status = 'available', "
-                 "attach_status = 'detached' WHERE id = '%s'; COMMIT"
-                 % (volume, volume))
+        observe.sql(self.lab, "START TRANSACTION; "
+                    "UPDATE volume_attachment SET deleted = 1, "
+                    "attach_status = 'detached' WHERE volume_id = '%s'; "
+                    "UPDATE volumes SET status = 'available', "
+                    "attach_status = 'detached' WHERE id = '%s'; COMMIT"
+                    % (volume, volume))
         self.demo.delete('/volumes/' + volume).raise_for_status()
         self.wait_two_checks()
         instances.wait_status(self.demo, volume, 'available')
-        self.assertEqual(shadows, look.shadows(self.lab))
+        self.assertEqual(move_records, observe.move_records(self.lab))
         self.assertEqual(0, self.hydrated())
         self.assertTrue(writer.running)
         source.stop_writing(writer)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         attached = self.instance.attach(volume, self.n2)
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assert_moved(volume, attached, expected)

@@ -3,7 +3,7 @@
 
 import json
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -69,7 +69,7 @@ class ChangesTest(base.LabTest):
         self.assertIn('not able to do so at present', told)
         self.demo.delete('/volumes/' + self.created_in_vain(
             'node1')).raise_for_status()
-        self.assertEqual(['volume-' + self.home], look.volume_lvs(self.n1))
+        self.assertEqual(['volume-' + self.home], observe.volume_lvs(self.n1))
         attached = self.instance.attach(self.home, self.n1)
         self.assertEqual(self.expected, self.checksum(attached))
         attached.detach()
@@ -90,7 +90,7 @@ class ChangesTest(base.LabTest):
         self.n1.run('vgreduce -q --removemissing cinder-volumes')
         self.assert_whole()
         attached = self.instance.attach(self.elsewhere, self.n1)
-        look.wait_moved(self.lab, self.elsewhere)
+        observe.wait_moved(self.lab, self.elsewhere)
         attached.detach()
 
     def test_archive_without_room_at_length(self):

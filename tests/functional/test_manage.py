@@ -2,7 +2,7 @@
 """LVs that are made by hand, and LVs of volumes that are managed no more."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -133,7 +133,7 @@ class ManageTest(base.LabTest):
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(expected, self.checksum(attached, MIB))
         attached.detach()
-        lv, = look.volume_lvs(self.n2)
+        lv, = observe.volume_lvs(self.n2)
         for node in (self.n1, self.n2):
             for entry in self.listed(node).values():
                 self.assertFalse(entry['safe_to_manage'])
@@ -142,10 +142,10 @@ class ManageTest(base.LabTest):
         self.assertIn('in use, being moved', str(
             self.admin.get('/messages').json()))
         self.brake()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
 
         self.unmanage(volume)
-        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
         self.assertRegex(self.lvs(self.n2),
                          r'(?m)%s +1073741824B +writeable *$' % lv)
         self.wait_two_checks()
@@ -172,16 +172,16 @@ class ManageTest(base.LabTest):
         self.assertTrue(found['safe_to_manage'], found)
         again = self.manage_snapshot(volume, found['reference'])
         self.assertIn('_snapshot-%s ' % again, self.lvs(self.n2))
-        newborn = self.admin.post('/volumes', json={'volume': {
+        uncommitted = self.admin.post('/volumes', json={'volume': {
             'size': 1, 'snapshot_id': again}}).raise_for_status().json()[
                 'volume']['id']
-        instances.wait_status(self.admin, newborn, 'available')
+        instances.wait_status(self.admin, uncommitted, 'available')
         self.assertEqual(expected,
-                         self.bytes_of(self.n2, 'volume-' + newborn))
+                         self.bytes_of(self.n2, 'volume-' + uncommitted))
         # It stays when its volume leaves, and so does its LV.
         instances.Instance(self.lab, user='admin').attach(
             volume, self.n1).detach()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.unmanage_snapshot(again)
         last = self.manage_snapshot(volume, {
             'source-name': '_snapshot-' + again})

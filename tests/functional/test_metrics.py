@@ -73,7 +73,7 @@ class MetricsTest(base.LabTest):
         self.assertTrue(found['localclone_events_total', 'move_completed'])
         self.assertEqual(1, found['localclone_volumes',])
 
-    def test_served_and_written_at_length(self):
+    def test_exported_and_written_at_length(self):
         self.volume()
         path = '/run/localclone.prom'
         done = self.n1.operator(

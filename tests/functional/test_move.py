@@ -4,7 +4,7 @@
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -14,7 +14,7 @@ class MoveTest(base.LabTest):
     def test_there_and_back_with_a_guest_writing(self):
         volume, attached, expected = self.moving_volume()
         self.assertEqual('node2', attached.node.name)
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         # Not all is local yet, and all of it is right.
         self.assertEqual(expected, self.checksum(attached))
         queue = '/sys/block/$(basename $(readlink -f %s))/queue/' % (
@@ -31,10 +31,10 @@ class MoveTest(base.LabTest):
             'cat %sdiscard_max_bytes' % queue).stdout.strip())
         attached.detach()
         attached = self.instance.attach(volume, self.n1)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.volume_lvs(self.n2))
 
     def assert_udev_leaves_alone(self):
         """Nothing probes the handle, the clone, and what both are made of."""
@@ -52,7 +52,7 @@ class MoveTest(base.LabTest):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         for node in (self.n2, self.n1):
-            self.assertIsNotNone(look.clone_progress(self.n2))
+            self.assertIsNotNone(observe.clone_progress(self.n2))
             self.restart(node, 'kill')
             self.assertTrue(writer.running)
         attached.stop_writing(writer)
@@ -63,7 +63,7 @@ class MoveTest(base.LabTest):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         time.sleep(5)
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.n2.power_cut()
         self.brake()
         self.n2.power_on()
@@ -78,7 +78,7 @@ class MoveTest(base.LabTest):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         time.sleep(3)
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.n1.power_cut()
         time.sleep(5)
         self.n1.power_on()
@@ -90,17 +90,17 @@ class MoveTest(base.LabTest):
 
     def test_deleted_while_moving(self):
         volume, attached, _expected = self.moving_volume()
-        shadow, = look.shadows(self.lab)
+        record, = observe.move_records(self.lab)
         self.force_detach(attached)
         instances.wait_status(self.demo, volume, 'available')
-        self.assertEqual([shadow], look.shadows(self.lab))
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertEqual([record], observe.move_records(self.lab))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.demo.delete('/volumes/' + volume).raise_for_status()
         process.wait_for('both nodes to be clean', lambda: not (
-            look.shadows(self.lab) or look.volume_lvs(self.n1)
-            or look.volume_lvs(self.n2)), 90)
+            observe.move_records(self.lab) or observe.volume_lvs(self.n1)
+            or observe.volume_lvs(self.n2)), 90)
         for node in (self.n1, self.n2):
-            self.assertEqual([], look.leftovers(node, volume))
+            self.assertEqual([], observe.leftovers(node, volume))
 
     def test_host_without_the_backend_gets_it_remotely(self):
         volume = self.volume()
@@ -112,8 +112,8 @@ class MoveTest(base.LabTest):
         attached = self.instance.attach(volume, self.n2, connector)
         self.assertEqual('iscsi', attached.data['driver_volume_type'])
         self.assertEqual(expected, self.checksum(attached))
-        self.assertEqual([], look.shadows(self.lab))
+        self.assertEqual([], observe.move_records(self.lab))
         attached.detach()
-        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
         self.assertNotIn(volume, self.n1.run(
             'ls /sys/kernel/config/target/iscsi').stdout)

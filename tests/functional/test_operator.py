@@ -5,7 +5,7 @@ import json
 
 from lab.core import config
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import live
 
@@ -94,7 +94,7 @@ class OperatorTest(live.Base):
             'test -b /dev/mapper/localclone-' + other).returncode)
         self.restart(self.n2, 'start')
         self.brake()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
 
     def test_drain(self):
@@ -106,8 +106,8 @@ class OperatorTest(live.Base):
         drain = 'drain', 'node1@localclone', '--json'
         self.assertIn('is not disabled', self.command(
             self.n2, *drain[:2], code=1))
-        look.take_volumes(self.lab, 'node2')
-        self.addCleanup(look.take_volumes, self.lab)
+        observe.take_volumes(self.lab, 'node2')
+        self.addCleanup(observe.take_volumes, self.lab)
         self.assertEqual(
             {(volume, 'departs', 'to node2@localclone.'),
              (other, 'attached')}, {
@@ -120,9 +120,9 @@ class OperatorTest(live.Base):
         self.assertEqual('node2', instances.home(self.lab, volume))
         held.detach()
         self.assertEqual([], self.command(self.n2, *drain))
-        self.assertEqual([], look.volume_lvs(self.n1))
-        self.assertEqual([], look.leftovers(self.n1, volume))
-        self.assertEqual([], look.shadows(self.lab))
+        self.assertEqual([], observe.volume_lvs(self.n1))
+        self.assertEqual([], observe.leftovers(self.n1, volume))
+        self.assertEqual([], observe.move_records(self.lab))
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
@@ -148,8 +148,8 @@ class OperatorTest(live.Base):
         destination.stop_writing(holder)
         self.assertIn('was already written on node2', self.command(
             self.n1, 'abort', volume, code=1))
-        process.wait_for('the phase to stand', lambda: look.shadows(
+        process.wait_for('the phase to stand', lambda: observe.move_records(
             self.lab)[0][1].startswith('lc1:starting'), 60)
         source.stop_writing(writer)
         self.command(self.n1, 'resume', volume)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)

@@ -2,7 +2,7 @@
 """Cinder's own ways: migration, retype, and out of its management."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -45,19 +45,19 @@ class OtherBackendsTest(base.LabTest):
         """
         node, other = ((self.n1, self.n2) if home == NODE1
                        else (self.n2, self.n1))
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         process.wait_for('what was copied to go',
                          lambda: self.rows() == [[volume]], 60)
         process.wait_for('its old place to be free',
-                         lambda: not look.volume_lvs(other), 60)
-        self.assertEqual([], look.leftovers(other, volume))
-        self.assertEqual([], look.leftovers(node, None))
-        self.assertEqual(1, len(look.volume_lvs(node)))
+                         lambda: not observe.volume_lvs(other), 60)
+        self.assertEqual([], observe.leftovers(other, volume))
+        self.assertEqual([], observe.leftovers(node, None))
+        self.assertEqual(1, len(observe.volume_lvs(node)))
         attached = self.instance.attach(volume, node)
         self.assertEqual('/dev/mapper/localclone-' + volume, attached.path)
         if expected:
             self.assertEqual(expected, self.checksum(attached))
-        self.assertEqual([], look.shadows(self.lab))
+        self.assertEqual([], observe.move_records(self.lab))
         return attached
 
     def test_out_and_in_again(self):
@@ -70,8 +70,8 @@ class OtherBackendsTest(base.LabTest):
             row['migration_status'], row['os-vol-host-attr:host']))
         process.wait_for('what was copied to go',
                          lambda: self.rows() == [[volume]], 60)
-        self.assertEqual([], look.leftovers(self.n1, volume))
-        self.assertEqual([], look.volume_lvs(self.n1))
+        self.assertEqual([], observe.leftovers(self.n1, volume))
+        self.assertEqual([], observe.volume_lvs(self.n1))
         row = self.migrate(volume, NODE1)
         self.assertEqual(('success', NODE1), (
             row['migration_status'], row['os-vol-host-attr:host']))
@@ -107,7 +107,7 @@ class OtherBackendsTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         attached.detach()
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
 
     def test_migration_of_a_volume_that_moves_at_length(self):
         volume, attached, expected = self.moving_volume(
@@ -120,22 +120,23 @@ class OtherBackendsTest(base.LabTest):
             # The move goes on; what Cinder had begun goes.
             process.wait_for('Cinder\'s new volume to go',
                              lambda: len(self.rows()) == 2, 60)
-            self.assertEqual(1, len(look.shadows(self.lab)))
+            self.assertEqual(1, len(observe.move_records(self.lab)))
         self.brake()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual([[volume]], self.rows())
-        self.assertEqual([], look.volume_lvs(self.n1))
+        self.assertEqual([], observe.volume_lvs(self.n1))
         row = self.migrate(volume, STOCK)
         self.assertEqual('success', row['migration_status'])
         process.wait_for('what was copied to go',
                          lambda: self.rows() == [[volume]], 60)
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual([], observe.volume_lvs(self.n2))
         attached = self.instance.attach(volume, self.n1)
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
 
     def rows(self):
-        return look.sql(self.lab, 'SELECT id FROM volumes WHERE deleted = 0')
+        return observe.sql(self.lab,
+                           'SELECT id FROM volumes WHERE deleted = 0')

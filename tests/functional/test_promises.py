@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is promised of exports, handles and disks, and only a kernel shows."""
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -74,7 +74,7 @@ class PromisesTest(base.LabTest):
         iqn, = [line for line in self.n1.run(
             'ls /sys/kernel/config/target/iscsi').stdout.split()
             if 'localclone-' in line]
-        (auth,), = look.sql(
+        (auth,), = observe.sql(
             self.lab, "SELECT provider_auth FROM volumes WHERE deleted = 0 "
             "AND migration_status LIKE 'target:%'")
         _method, user, password = auth.split()
@@ -101,7 +101,7 @@ class PromisesTest(base.LabTest):
 
         # Its disk is set offline by the kernel, which never undoes it.
         state = '/sys/block/%s/device/state' % disk
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.n2.run('echo offline >' + state)
         process.wait_for('the disk to come back', lambda: self.n2.run(
             'cat ' + state).stdout.strip() == 'running', 60)
@@ -111,7 +111,7 @@ class PromisesTest(base.LabTest):
         connector = dict(self.instance.connector(self.n1),
                          host='elsewhere', ip='192.0.2.99')
         remote = self.instance.attach(volume, self.n1, connector)
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.assertEqual(expected, self.checksum(remote))
         remote.detach()
         attached = self.instance.attach(volume, self.n2)

@@ -5,7 +5,7 @@ import json
 import re
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -25,7 +25,7 @@ class QueueTest(base.LabTest):
         found = re.findall(
             r'(?m)^localclone-clone-(\S+): (\d+ \d+ clone .*)$', self.n2.run(
                 'dmsetup status --noflush', check=False).stdout)
-        return [shadow for shadow, status in found
+        return [record for record, status in found
                 if 'no_hydration' not in status]
 
     def remarks(self):
@@ -46,14 +46,15 @@ class QueueTest(base.LabTest):
         self.brake('4mbit')
         at = {volume: self.instance.attach(volume, self.n2)
               for volume in expected}
-        shadows = dict(look.sql(
+        move_records = dict(observe.sql(
             self.lab, "SELECT id, REPLACE(migration_status, 'target:', '') "
             "FROM volumes WHERE deleted = 0 AND migration_status LIKE "
             "'target:%'"))
-        self.assertEqual(set(expected), set(shadows.values()))
+        self.assertEqual(set(expected), set(move_records.values()))
         self.wait_two_checks()
         first, second, third = expected
-        self.assertEqual([first], [shadows[each] for each in self.copied()])
+        self.assertEqual([first],
+                         [move_records[each] for each in self.copied()])
         remarks = self.remarks()
         self.assertEqual(
             ['waiting for its turn (1st)', 'waiting for its turn (2nd)'],
@@ -69,24 +70,25 @@ class QueueTest(base.LabTest):
             'volume_id': third, 'force': True}}).raise_for_status()
         process.wait_for(
             'the one that a snapshot waits for to be copied',
-            lambda: [shadows[each] for each in self.copied()] == [third], 60)
+            lambda: [move_records[each] for each in self.copied()] == [third],
+            60)
         self.brake()
-        order = self.order(shadows)
+        order = self.order(move_records)
         self.assertEqual([third, first, second], order)
         for volume, attached in at.items():
-            look.wait_moved(self.lab, volume)
+            observe.wait_moved(self.lab, volume)
             self.assertEqual(expected[volume], self.checksum(attached, DATA))
             attached.detach()
-        self.assertEqual([], look.leftovers(self.n1, None))
-        self.assertEqual([], look.leftovers(self.n2, None))
+        self.assertEqual([], observe.leftovers(self.n1, None))
+        self.assertEqual([], observe.leftovers(self.n2, None))
 
-    def order(self, shadows):
+    def order(self, move_records):
         """In which order they are copied from now on; never two at once."""
         order = []
         deadline = time.monotonic() + 400
-        while look.shadows(self.lab):
+        while observe.move_records(self.lab):
             self.assertLess(time.monotonic(), deadline, order)
-            copied = [shadows[each] for each in self.copied()]
+            copied = [move_records[each] for each in self.copied()]
             self.assertLessEqual(len(copied), 1, copied)
             order += [each for each in copied if each not in order]
             time.sleep(0.3)

@@ -5,7 +5,7 @@ import json
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.keys import volumes
 from tests.functional import base
@@ -294,10 +294,10 @@ class AtHomeTest(Base):
         before = self.done()
         self.wait_done(before + 50)
         self.demo.delete('/volumes/' + self.volume_id).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
         self.assertFalse(self.runs(self.n1))
         self.assertEqual([], self.secret_names(self.volume_id))
-        self.assertEqual([], look.leftovers(self.n1, self.volume_id))
+        self.assertEqual([], observe.leftovers(self.n1, self.volume_id))
 
 
 class MoveTest(Base):
@@ -320,7 +320,7 @@ class MoveTest(Base):
         self.assertFalse(self.runs(self.n2))
         self.assertEqual(before, self.done(self.n2))
         self.brake()
-        look.wait_moved(self.lab, self.volume_id)
+        observe.wait_moved(self.lab, self.volume_id)
         self.wait_runs(self.n2)
         self.wait_end(self.n2)
         self.assert_data(attached)
@@ -336,13 +336,13 @@ class MoveTest(Base):
         self.assertTrue(writer.running)
         self.wait_two_checks()
         time.sleep(6)
-        self.assertEqual(0, look.clone_progress(self.n2)[0])
+        self.assertEqual(0, observe.clone_progress(self.n2)[0])
         self.assertFalse(self.runs(self.n1) or self.runs(self.n2))
         self.attached.stop_writing(writer)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
         resumed = destination.start_writing(first_mib=400)
         self.attached.detach('in-use')
-        look.wait_moved(self.lab, self.volume_id)
+        observe.wait_moved(self.lab, self.volume_id)
         self.assertGreaterEqual(self.done(self.n2), before)
         self.wait_runs(self.n2)
         self.wait_end(self.n2, SERPENT)
@@ -358,7 +358,7 @@ class MoveTest(Base):
         self.wait_two_checks()
         destination.detach('in-use')
         process.wait_for('the shadow to go',
-                         lambda: not look.shadows(self.lab), 60)
+                         lambda: not observe.move_records(self.lab), 60)
         self.assertEqual('node1', instances.home(self.lab, self.volume_id))
         self.wait_runs(self.n1)
         self.wait_end(self.n1)

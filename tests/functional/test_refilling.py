@@ -5,7 +5,7 @@ A pool forgets when it can't write its metadata (``make faults``, "thin pool
 full: metadata"); here it is told to, which it does at once and for certain.
 """
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -61,7 +61,7 @@ class RefillingTest(base.LabTest):
 
     def lv(self, node):
         """The path of the only volume's LV on a node."""
-        name, = look.volume_lvs(node)
+        name, = observe.volume_lvs(node)
         return '/dev/cinder-volumes/' + name
 
     def forget(self, node, lv, first, blocks):
@@ -81,7 +81,7 @@ class RefillingTest(base.LabTest):
         self.restart(self.n2, 'start')
         process.wait_for('it to be copied again', lambda: self.sum_at(
             self.n2, attached.path, 1) == whole, 90)
-        self.assertEqual(1, len(look.shadows(self.lab)))
+        self.assertEqual(1, len(observe.move_records(self.lab)))
         writer = attached.start_writing()
         self.forget(self.n2, lv, 2, 4)
         # The clone takes it for local.

@@ -4,7 +4,7 @@
 import time
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.faults import injectors
 from tests.functional import base
@@ -85,7 +85,7 @@ class RefusalTest(base.LabTest):
         self.demo.delete('/volumes/' + created).raise_for_status()
         self.assert_untouched(volume)
         self.instance.attach(volume, self.n2).detach()
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
 
     def test_host_without_backend_and_initiator(self):
         volume = self.volume()
@@ -113,10 +113,10 @@ class RefusalTest(base.LabTest):
         self.assertTrue([text for _, text in base.messages(self.lab, volume)
                          if 'cannot encrypt volumes as' in text])
         for node in (self.n1, self.n2):
-            self.assertEqual([], look.volume_lvs(node))
-            self.assertEqual([], look.leftovers(node, volume))
+            self.assertEqual([], observe.volume_lvs(node))
+            self.assertEqual([], observe.leftovers(node, volume))
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
 
     def test_wrong_source_after_a_power_cut_at_length(self):
         volume, attached, expected = self.moving_volume()
@@ -124,7 +124,7 @@ class RefusalTest(base.LabTest):
         self.n1.service('stop')
         # Another disk of the same size under the export's name.
         injectors.make_stranger(self.n1, 1024)
-        injectors.offer_stranger(self.n1, 'new')
+        injectors.export_stranger(self.n1, 'new')
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')

@@ -8,7 +8,7 @@ import shlex
 from testtools import matchers
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.install import page_steps as page
 from tests.functional import base
@@ -148,7 +148,7 @@ class RenamingTest(base.LabTest):
         self.take_out_of_group(volume)
         attached.detach()
         attached = self.instance.attach(volume, self.n2)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
 
@@ -165,5 +165,5 @@ class RenamingTest(base.LabTest):
 
     def remove_snapshot(self, snapshot):
         self.demo.delete('/snapshots/' + snapshot)
-        process.wait_for('the snapshot to go', lambda: not look.sql(
+        process.wait_for('the snapshot to go', lambda: not observe.sql(
             self.lab, 'SELECT id FROM snapshots WHERE deleted = 0'), 60)

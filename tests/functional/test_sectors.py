@@ -2,7 +2,7 @@
 """Nodes whose disks have sectors of 4,096 bytes."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -81,7 +81,7 @@ class SectorsTest(base.LabTest):
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assertEqual(expected, self.checksum(attached))
         self.assertEqual(SMALL, self.sectors(attached))
-        self.assertEqual([], look.shadows(self.lab))
+        self.assertEqual([], observe.move_records(self.lab))
         self.assertEqual('node1', instances.home(self.lab, volume))
         attached.detach()
 
@@ -101,7 +101,7 @@ class SectorsTest(base.LabTest):
     def test_moves_between_large_ones_at_length(self):
         self.enlarge_sectors(self.n1, self.n2)
         volume, attached, expected = self.moving_volume()
-        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertIsNotNone(observe.clone_progress(self.n2))
         self.assertEqual(LARGE, self.sectors(attached))
         self.assertEqual(expected, self.checksum(attached))
         self.assert_moved(volume, attached, expected)

@@ -4,7 +4,7 @@
 import json
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -85,7 +85,7 @@ class SnapshotTest(base.LabTest):
             return status == 'available'
         process.wait_for('the snapshot', taken, 60, every=0.5)
 
-    def born(self, size=1, **image):
+    def made(self, size=1, **image):
         """A volume that is made of an image; its id."""
         volume = self.demo.post('/volumes', json={'volume': dict({
             'size': size}, **image)}).raise_for_status().json()[
@@ -127,27 +127,27 @@ class SnapshotTest(base.LabTest):
         attached.detach()
         attached = self.instance.attach(volume, self.n2)
         # A volume is born beside its snapshot while that one's volume moves.
-        newborn = self.born(2, snapshot_id=snapshot)
-        self.assertEqual('node1', instances.home(self.lab, newborn))
-        look.wait_moved(self.lab, volume)
+        uncommitted = self.made(2, snapshot_id=snapshot)
+        self.assertEqual('node1', instances.home(self.lab, uncommitted))
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(after, self.checksum(attached, MIB))
-        self.assertEqual([], look.leftovers(self.n1, volume))
+        self.assertEqual([], observe.leftovers(self.n1, volume))
         self.assertEqual(['_snapshot-' + snapshot],
                          self.snapshot_lvs(self.n1))
-        other = instances.Instance(self.lab).attach(newborn, self.n2)
+        other = instances.Instance(self.lab).attach(uncommitted, self.n2)
         self.assertEqual(before, self.checksum(other, MIB))
         self.assertTrue(self.tail(other))
         other.detach()
         # A clone of a volume in use, at its home.
-        clone = self.born(1, source_volid=volume)
+        clone = self.made(1, source_volid=volume)
         self.assertEqual('node2', instances.home(self.lab, clone))
         self.assertEqual(after, self.sum_of(clone, self.n2, MIB))
         attached.detach()
         self.assertEqual(['iscsi', before.split()[0], False],
                          self.read(self.n2, snapshot))
-        look.wait_moved(self.lab, newborn)
+        observe.wait_moved(self.lab, uncommitted)
         for node in (self.n1, self.n2):
-            self.assertEqual([], look.leftovers(node, snapshot))
+            self.assertEqual([], observe.leftovers(node, snapshot))
         # Reverted, the volume is where the snapshot is, and like it.
         self.act(volume, 'revert', self.demo,
                  snapshot_id=snapshot).raise_for_status()
@@ -157,10 +157,10 @@ class SnapshotTest(base.LabTest):
             'test -b /dev/mapper/localclone-' + volume,
             check=False).returncode, 90)
         self.assertEqual(before, self.sum_of(volume, self.n1, MIB))
-        self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertEqual(1, len(look.volume_lvs(self.n1)))
+        self.assertEqual([], observe.leftovers(self.n2, volume))
+        self.assertEqual(1, len(observe.volume_lvs(self.n1)))
         attached = self.instance.attach(volume, self.n2)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(before, self.checksum(attached, MIB))
         attached.detach()
         # Its node is down: it holds up nobody.
@@ -175,9 +175,9 @@ class SnapshotTest(base.LabTest):
         self.restart(self.n1, 'start')
         process.wait_for('its LV to go',
                          lambda: not self.snapshot_lvs(self.n1), 90)
-        for each in (newborn, clone):
+        for each in (uncommitted, clone):
             self.demo.delete('/volumes/' + each).raise_for_status()
-        look.wait_deleted(self.lab)
+        observe.wait_deleted(self.lab)
 
     def test_volume_that_is_being_copied_at_length(self):
         volume, attached, expected = self.moving_volume()
@@ -189,9 +189,9 @@ class SnapshotTest(base.LabTest):
         self.assertEqual('creating', self.status(snapshot))
         self.brake()
         self.wait_snapshot(snapshot)
-        self.assertEqual([], look.shadows(self.lab))
+        self.assertEqual([], observe.move_records(self.lab))
         instances.wait_status(self.demo, clone, 'available')
-        for each in (clone, self.born(1, snapshot_id=snapshot)):
+        for each in (clone, self.made(1, snapshot_id=snapshot)):
             self.assertEqual('node2', instances.home(self.lab, each))
             self.assertEqual(expected, self.sum_of(
                 each, self.n2, base.CHECKED))

@@ -2,7 +2,7 @@
 """Thin volumes stay thin: what was never written is neither sent nor kept."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -15,7 +15,7 @@ class SparseTest(base.LabTest):
 
     def lv(self, node):
         """The only LV of a volume on a node."""
-        lv, = look.volume_lvs(node)
+        lv, = observe.volume_lvs(node)
         return lv
 
     def written(self, node):
@@ -43,8 +43,8 @@ class SparseTest(base.LabTest):
         """
         before, percent = self.sum_of(old), self.written(old)
         attached = self.instance.attach(volume, new)
-        look.wait_moved(self.lab, volume)
-        self.assertEqual([], look.volume_lvs(old))
+        observe.wait_moved(self.lab, volume)
+        self.assertEqual([], observe.volume_lvs(old))
         self.assertEqual(before, self.sum_of(new))
         # A region that is written in part is copied as a whole.
         self.assertLess(abs(self.written(new) - percent), 1)
@@ -87,7 +87,7 @@ class SparseTest(base.LabTest):
 
     def test_a_guest_writes_while_it_is_copied_at_length(self):
         volume, attached, expected = self.moving_volume()
-        hydrated, regions, _size = look.clone_progress(self.n2)
+        hydrated, regions, _size = observe.clone_progress(self.n2)
         self.assertGreater(hydrated, regions // 5)
         self.assertLess(hydrated, regions)
         writer = attached.start_writing(first_mib=base.OCCUPIED - 20,
@@ -106,7 +106,7 @@ class SparseTest(base.LabTest):
         ).stdout))
         attached.detach()
 
-    def test_born_of_another_at_length(self):
+    def test_cloned_of_another_at_length(self):
         """What it shares with the other is its own, as far as it goes."""
         first = self.volume()
         attached = self.instance.attach(first, self.n1)
@@ -118,7 +118,7 @@ class SparseTest(base.LabTest):
         instances.wait_status(self.demo, volume, 'available')
         self.demo.delete('/volumes/' + first).raise_for_status()
         process.wait_for('the first volume to go', lambda: len(
-            look.volume_lvs(self.n1)) == 1, 60)
+            observe.volume_lvs(self.n1)) == 1, 60)
         attached = self.instance.attach(volume, self.n1)
         self.write(attached, 1500, 8)
         attached.detach()
@@ -181,7 +181,7 @@ class SparseTest(base.LabTest):
         process.wait_for(
             'the volume to follow',
             lambda: instances.home(self.lab, volume) == 'node1', 180)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         back.stop_writing(writers[2])
         for each in writers:
             self.assertIn(' 0 bad', back.verify(each.stdout))
@@ -194,7 +194,7 @@ class SparseTest(base.LabTest):
     def assert_left_out(self):
         """Most of a copy to node2 was local when it had hardly begun."""
         def most():
-            found = look.clone_progress(self.n2)
+            found = observe.clone_progress(self.n2)
             return found and found[0] > 0.8 * found[1]
         process.wait_for('what was never written to be left out', most, 60)
         self.assertIn('no_discard_passdown', self.n2.run(

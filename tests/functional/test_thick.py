@@ -2,7 +2,7 @@
 """Volumes that have all of their space from the beginning."""
 
 from lab.core import instance as instances
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from tests.functional import base
 
@@ -72,7 +72,7 @@ class ThickTest(base.LabTest):
         attached.detach()
         self.assertEqual(expected, self.raw(self.n2, place))
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab, 150)
+        observe.wait_deleted(self.lab, 150)
         self.assertEqual([], self.placed(self.n2))
         self.assertEqual(self.zeros(), self.raw(self.n2, place))
 
@@ -156,7 +156,7 @@ class StripedTest(base.LabTest):
             'blockdev --getsize64 ' + attached.path).stdout))
         attached.detach()
         attached = self.instance.attach(volume, self.n2)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached, 64))
         self.assertEqual({('striped', '2')}, self.segments(self.n2))
         self.assertEqual(set(), self.segments(self.n1))

@@ -42,11 +42,11 @@ class Base(testtools.TestCase):
         self.volume.status = status
         self.volume.volume_attachment = [attachment(host) for host in hosts]
 
-    def serve(self, connector, node=None):
-        return (node or self.a).serve(self.volume, connector)
+    def connect(self, connector, node=None):
+        return (node or self.a).connect(self.volume, connector)
 
-    def unserve(self, node, connector):
-        node.unserve(self.volume, connector)
+    def disconnect(self, node, connector):
+        node.disconnect(self.volume, connector)
 
     def move(self):
         return self.a.node.moves.move_of(self.volume.id)

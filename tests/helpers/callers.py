@@ -54,7 +54,7 @@ class Calls(rpc.Calls):
 
     def __init__(self):
         self.mocks = mock.MagicMock(
-            spec=[*rpc.METHODS, 'converge_soon'])
+            spec=[*rpc.METHODS, 'reconcile_soon'])
 
     def __getattr__(self, name):
         return getattr(self.mocks, name)

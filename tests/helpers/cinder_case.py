@@ -89,7 +89,7 @@ class Base(database.TestCase):
             if move is None:
                 move = self.moves.begin(
                     self.volume(), B + '#p', event, GEOMETRY,
-                    lambda shadow: 'portal,1 iqn:%s 0' % shadow,
+                    lambda record: 'portal,1 iqn:%s 0' % record,
                     'CHAP u s', 'i')
             elif event is None:
                 move = self.moves.commit(move)

@@ -92,7 +92,7 @@ class Guest:
 
     def _connect(self, host, new):
         connector = {'host': host[0], 'initiator': 'iqn.' + host[0]}
-        properties = self.world.home(self.volume).serve(
+        properties = self.world.home(self.volume).connect(
             self.volume, connector)
         assert properties['driver_volume_type'] == 'local'
         assert properties['data']['device_path'] == (
@@ -125,7 +125,7 @@ class Guest:
         self.revive()
         if self.signal:
             try:
-                self.world.home(self.volume).unserve(
+                self.world.home(self.volume).disconnect(
                     self.volume, leaving.connector)
             except (exceptions.LocalCloneError, worlds.Stopped):
                 pass
@@ -177,13 +177,13 @@ class Guest:
         for _round in range(2):
             self.revive()
             for node in self.nodes.values():
-                node.offered.clear()  # ten minutes later
+                node.exported.clear()  # ten minutes later
             self.world.settle()
         self.revive()
         here = self.nodes[host]
         test.assertIs(here, self.world.home(self.volume))
         test.assertEqual(self.expected, here.lvs[self.volume.name])
-        size = rows.body_bytes(self.volume)
+        size = rows.backing_bytes(self.volume)
         devices = {self.handle: disks.sized(
             {'below': self.volume.name}, size)}
         links = {}
@@ -198,11 +198,11 @@ class Guest:
             bool(self.decrypted and self.volume.volume_attachment),
             names.OPENED in here.disk.tags[self.volume.name])
         test.assertEqual(links, here.links)
-        test.assertEqual({}, self.world.shadows)
+        test.assertEqual({}, self.world.move_records)
         for node in self.nodes.values():
             test.assertEqual([{}, {}, {}, set(), {}], [
-                node.exports, node.sessions, node.passed, node.remote,
-                node.disk.passed])
+                node.exports, node.sessions, node.remotes, node.remote,
+                node.disk.remotes])
             test.assertLessEqual(
                 {*(node.disk.sealed or ())}, {self.id} if (
                     node is here and self.volume.volume_attachment)
@@ -223,7 +223,7 @@ class Case(move_case.Base):
                                                  'DEFERRED_RETRY', -1))
         self.useFixture(fixtures.MockPatchObject(connect, 'CLOSING', -1))
 
-    def cut_while_it_follows(self, guest, at, last):
+    def cut_while_deferred(self, guest, at, last):
         """The volume follows from B to A, and the power of A fails.
 
         :param at: the name of a method of A's storage, in which it fails
@@ -240,8 +240,8 @@ class Case(move_case.Base):
         with mock.patch.object(storage_parts.simulated(at), at, fail):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
-                    before.reconciler.converge_node()
-                    here.reconciler.converge_node()
+                    before.reconciler.reconcile_node()
+                    here.reconciler.reconcile_node()
                     before.hydrate()
                 if here.dead:
                     break
@@ -260,7 +260,7 @@ class Case(move_case.Base):
         with mock.patch.object(room, name, fail):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
-                    node.reconciler.converge_node()
+                    node.reconciler.reconcile_node()
                     node.hydrate()
                 if node.dead:
                     break
@@ -330,7 +330,7 @@ def unreachable(act=lambda: None):
     return mock.patch.object(destination, 'rebuild', rebuild)
 
 
-class Following(Case):
+class Deferred(Case):
     """A volume follows its instance."""
 
     def follow(self, **more):
@@ -341,7 +341,7 @@ class Following(Case):
         guest.write()
         home = guest.nodes[B]
         for _look in range(12):
-            home.reconciler.converge_node()
+            home.reconciler.reconcile_node()
             home.hydrate()
             move = home.node.moves.move_of(guest.id)
             if move and move.source == B and move.committed:

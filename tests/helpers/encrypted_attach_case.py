@@ -20,15 +20,15 @@ def boot_of_old_home(test, guest, old, new):
     """
     old.dead = True
     for _look in range(3):
-        new.reconciler.converge_node()
+        new.reconciler.reconcile_node()
         new.hydrate()
-    left, = guest.world.shadows.values()
+    left, = guest.world.move_records.values()
     test.assertIs(state.Phase.RELEASING, left.phase)
     old.stop(power=True)
     guest.node = None
     guest.world.secrets.state = crypt.AWAY
     old.dead = False
-    old.reconciler.converge_node()
+    old.reconciler.reconcile_node()
     test.assertIn(names.crypt(guest.id), old.devices)
 
 
@@ -49,11 +49,11 @@ class Case(attach_case.Base):
     def tags(self, node=None):
         return (node or self.a).disk.tags[self.volume.name]
 
-    def pass_through(self, status='in-use'):
+    def attach_remotely(self, status='in-use'):
         """A guest on B has it, which stays at home at A."""
         self.volume.group_id = 'g'
         connector = dict(attach_case.ON_B, initiator='iqn.x')
-        found = self.serve(connector)
+        found = self.connect(connector)
         self.attach(status, 'b')
         self.volume.volume_attachment[0].connector = connector
         self.volume.volume_attachment[0].connection_info = dict(

@@ -54,9 +54,9 @@ class Base(move_case.Base):
         """A move to its end, but for its source, which is gone."""
         world.nodes[source].move(volume, target)
         node = world.nodes[target]
-        node.reconciler.converge(volume.id)
+        node.reconciler.reconcile(volume.id)
         node.hydrate()
-        node.reconciler.converge(volume.id)
+        node.reconciler.reconcile(volume.id)
         self.lose(world.nodes[source])
 
     @staticmethod
@@ -64,7 +64,7 @@ class Base(move_case.Base):
         return world.nodes[A].node.moves._inner.move_of(volume.id)
 
     @staticmethod
-    def remains(world, volume):
+    def pending(world, volume):
         return world.nodes[A].node.moves._inner.pending_cleanups(volume.id)
 
     def attach(self, world, volume, host, live=False):
@@ -78,7 +78,7 @@ class Base(move_case.Base):
             if live:
                 volume.volume_attachment.append(attachment(home.host))
             try:
-                home.serve(
+                home.connect(
                     volume, {'host': host[0], 'initiator': 'i'})
             except (exceptions.LocalCloneError, worlds.Stopped):
                 world.recover()

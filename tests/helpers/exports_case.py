@@ -12,10 +12,10 @@ A, B = reconcile_case.A, reconcile_case.B
 class Base(reconcile_case.Base):
 
     def fail_once(self):
-        self.served('in-use')
-        with mock.patch.object(iscsi.SimExports, 'offer_again',
+        self.exported('in-use')
+        with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=OSError('no such address')):
-            self.converge()
+            self.reconcile()
         self.assertEqual(set(), self.a.remote)
 
     def cut(self):

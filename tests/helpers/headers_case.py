@@ -43,7 +43,7 @@ class Case(rotate_case.Case):
         """The service, or the node, is there again."""
         self.a.dead = False
         if names.handle(self.volume.id) not in self.a.devices:
-            self.a.reconciler.converge_node()
+            self.a.reconciler.reconcile_node()
 
     def away(self, name):
         """The key manager answers until a step of cryptsetup is taken."""

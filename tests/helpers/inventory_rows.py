@@ -15,10 +15,10 @@ GEOMETRY = state.Geometry(128, 32, 8)
 
 
 def moving(volume=V1, phase=Phase.MIGRATING, committed=True, source=A,
-           destination=B, shadow=SHADOW):
+           destination=B, record=SHADOW):
     return state.Move(
-        volume, shadow, state.Token(phase, 'n', GEOMETRY), committed, source,
-        destination, 'volume-' + volume, 'volume-' + shadow, 1)
+        volume, record, state.Token(phase, 'n', GEOMETRY), committed, source,
+        destination, 'volume-' + volume, 'volume-' + record, 1)
 
 
 def lv(name, *tags, size=GIB, number='253:1', **more):
@@ -35,11 +35,11 @@ def row(volume, host=B, **more):
         'encryption_key_id': None, **more})
 
 
-def database(moves=(), volumes=(), turns=None, **more):
+def database(moves=(), volumes=(), positions=None, **more):
     return sources.Database(
         {A: True, B: False}, [inventory.Under(each, 1000.0)
                               for each in moves],
-        0, list(volumes), turns or {}, **more)
+        0, list(volumes), positions or {}, **more)
 
 
 def answers(**values):

@@ -30,7 +30,7 @@ class Base(testtools.TestCase):
         home = world.home(volume)
         for region, value in enumerate(expected):
             self.assertEqual(value, home.read(volume.id, region))
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         for node in world.nodes.values():
             self.assertEqual({}, node.exports, node.host)
             self.assertEqual({}, node.sessions, node.host)

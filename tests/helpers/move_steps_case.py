@@ -30,9 +30,9 @@ class Base(ended_move_case.Base):
         with self.a.lock(self.volume.id):
             move = node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i')
+                lambda record: record, 'CHAP u s', 'i')
             node.handles.ensure_source(move)
-            node.exports.offer_source(move)
+            node.exports.export_source(move)
         return move
 
     def started(self):
@@ -41,7 +41,7 @@ class Base(ended_move_case.Base):
         return self.a.move(self.volume, B, live=True)
 
     def recorded(self):
-        move, = self.world.shadows.values()
+        move, = self.world.move_records.values()
         return move
 
     def locked(self, node, act, *args):

@@ -25,11 +25,11 @@ def moving(phase, committed=True):
         'volume-' + V1, 'volume-' + SHADOW, 1)
 
 
-def standing(host, on=None, lvs=(), clone=None, served=False, **more):
-    found = {'host': host, 'served': False, 'session': None,
-             'source': {'opened': 1, 'exported': served},
+def standing(host, on=None, lvs=(), clone=None, exported=False, **more):
+    found = {'host': host, 'exported': False, 'session': None,
+             'source': {'opened': 1, 'exported': exported},
              'lvs': [{'name': name} for name in lvs], 'clone': clone,
              'handle': on and {'on': [on], 'opened': 0, 'suspended': False},
-             'progress': None, 'passed': False, 'tops': []}
+             'progress': None, 'remote': False, 'upper_devices': []}
     found.update(more)
     return found

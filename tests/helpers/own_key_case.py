@@ -31,34 +31,36 @@ class Case(rotate_case.Case):
         self.world.set_snapshot(snapshot_id, status='available')
         return snapshot_id
 
-    def bear(self, newborn, snapshot_id=None):
+    def bear(self, uncommitted, snapshot_id=None):
         node = self.a.node
         if snapshot_id:
-            clone.from_snapshot(node, newborn.id, snapshot_id)
+            clone.from_snapshot(node, uncommitted.id, snapshot_id)
         else:
-            clone.from_volume(self.a.reconciler, newborn.id, self.volume.id,
+            clone.from_volume(self.a.reconciler, uncommitted.id,
+                              self.volume.id,
                               0)
 
     def born(self, of=VOLUME, **specs):
-        newborn = self.row(**specs)
-        self.bear(newborn, self.snapshot() if of == SNAPSHOT else None)
-        return newborn
+        uncommitted = self.row(**specs)
+        self.bear(uncommitted, self.snapshot() if of == SNAPSHOT else None)
+        return uncommitted
 
-    def assert_own(self, newborn, key=None):
+    def assert_own(self, uncommitted, key=None):
         """Its one secret is its own, or that of its type."""
-        recorded = rows.recorded(newborn).key
-        header = self.world.headers[newborn.id]
+        recorded = rows.recorded(uncommitted).key
+        header = self.world.headers[uncommitted.id]
         token, = header.tokens.values()
         self.assertEqual(key or recorded, recorded)
         self.assertEqual((recorded, bool(key)), (token.key, token.shared))
         name, secret = self.world.secrets.kept[recorded]
         self.assertEqual(
-            'for all' if key else names.secret(newborn.id), name)
+            'for all' if key else names.secret(uncommitted.id), name)
         self.assertEqual({slot: secret for slot in token.keyslots},
                          header.slots)
-        self.assertEqual(newborn.id, header.uuid)
-        tags = names.facts(self.a.disk.tags[newborn.name])
-        self.assertEqual((recorded, newborn.id), (tags['key'], tags['luks']))
-        self.assertIn((recorded, 'volumes', newborn.id),
+        self.assertEqual(uncommitted.id, header.uuid)
+        tags = names.facts(self.a.disk.tags[uncommitted.name])
+        self.assertEqual((recorded, uncommitted.id),
+                         (tags['key'], tags['luks']))
+        self.assertIn((recorded, 'volumes', uncommitted.id),
                       self.world.secrets.consumers)
         self.assertEqual([], self.world.wrongs)

@@ -21,13 +21,13 @@ class Base(testtools.TestCase):
         self.volume_id = self.volume.id
         self.handle = names.handle(self.volume_id)
 
-    def converge(self, node=None):
-        (node or self.a).reconciler.converge_node()
+    def reconcile(self, node=None):
+        (node or self.a).reconciler.reconcile_node()
 
     def move(self):
         return self.a.node.moves.move_of(self.volume_id)
 
-    def served(self, status, initiator='iqn.x', **more):
+    def exported(self, status, initiator='iqn.x', **more):
         """Cinder has a volume attached to a host over iSCSI."""
         self.volume.status = status
         self.volume.volume_attachment = [types.SimpleNamespace(

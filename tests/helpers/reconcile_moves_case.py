@@ -18,16 +18,16 @@ class Base(reconcile_case.Base):
         super().setUp()
         self.told = []
         self.useFixture(fixtures.MockPatchObject(
-            worlds.SimPeers, 'converge_soon',
+            worlds.SimPeers, 'reconcile_soon',
             lambda peers, host, volume_id: self.told.append(
                 (peers.node.host, host, volume_id))))
 
-    def converge(self, node):
+    def reconcile(self, node):
         """By itself, so that no error is only logged."""
-        node.reconciler.converge(self.volume_id)
+        node.reconciler.reconcile(self.volume_id)
 
     def clone(self):
-        return self.b.devices[names.clone(self.move().shadow_id)]
+        return self.b.devices[names.clone(self.move().move_id)]
 
     def live(self):
         """A live move; the guest still is at the source."""

@@ -241,7 +241,7 @@ class Contract:
               volume=None):
         return self.moves.begin(
             volume or self.row(), host + '#p', event, GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i',
             asked_by)
 
     def hold(self):
@@ -264,7 +264,7 @@ class Contract:
         db = types.SimpleNamespace(**self.plain)
         volumes = [db.volumes.volume(each) for each in self.ids]
         return ([each and self._columns(each) for each in volumes],
-                sorted(db.moves.readable(), key=lambda each: each.shadow_id),
+                sorted(db.moves.readable(), key=lambda each: each.move_id),
                 db.snapshots.snapshots(self.snapshot_ids),
                 [(each.volume_id, bool(each.stalled))
                  for each in db.queue.copies(A)],

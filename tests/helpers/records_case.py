@@ -39,7 +39,7 @@ class Base(database.TestCase):
     def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
         return self.moves.begin(
             self.volumes.volume(self.volume.id), host + '#p', event, GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
+            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i')
 
     def reload(self):
         return self.volumes.volume(self.volume.id)

@@ -27,7 +27,7 @@ class Case(encrypted_attach_case.Case):
 
     def use(self, node=None, host='a'):
         """A guest has it."""
-        self.serve(getattr(attach_case, 'ON_' + host.upper()))
+        self.connect(getattr(attach_case, 'ON_' + host.upper()))
         self.attach('in-use', host)
         (node or self.a).opened.add(self.crypt)
 
@@ -40,8 +40,8 @@ class Case(encrypted_attach_case.Case):
         return reencrypt.state(
             node, node.volumes.volume(self.volume.id))
 
-    def look(self, node=None):
-        (node or self.a).reconciler.converge_node()
+    def sweep(self, node=None):
+        (node or self.a).reconciler.reconcile_node()
 
     def end(self, node=None):
         sim.end(node or self.a, self.volume.id)

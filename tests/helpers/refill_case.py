@@ -31,7 +31,7 @@ class Begun(move_steps_case.Base):
             self, (HOLE,))
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
 
     def lose(self, *regions):
         """The pool has forgotten them, and the clone does not know."""
@@ -45,16 +45,16 @@ class Begun(move_steps_case.Base):
             self.volume.name, frozenset()) | {tag}
 
     def phase(self):
-        return next((move.phase for move in self.world.shadows.values()),
+        return next((move.phase for move in self.world.move_records.values()),
                     None)
 
-    def converge(self):
-        self.b.reconciler.converge(self.volume.id)
+    def reconcile(self):
+        self.b.reconciler.reconcile(self.volume.id)
 
     def restart(self):
         self.b.stop(power=False)
         self.b.dead = False
-        self.b.reconciler.converge_node(moves=False)
+        self.b.reconciler.reconcile_node(moves=False)
 
     def settled(self):
         self.world.settle()
@@ -64,13 +64,13 @@ class Begun(move_steps_case.Base):
         return mock.patch.object(getattr(self.b.node, room), name,
                                  side_effect=error)
 
-    def not_seen_again(self, error, looks=1):
+    def not_seen_again(self, error, sweeps=1):
         """What is copied again can't be seen just then."""
         inner, seen = worlds.SimClones.unmapped, []
 
         def some(stack, *args):
             seen.append(True)
-            if len(seen) > looks:
+            if len(seen) > sweeps:
                 raise error
             return inner(stack, *args)
         return mock.patch.object(worlds.SimClones, 'unmapped', some)
@@ -80,7 +80,7 @@ class Begun(move_steps_case.Base):
         self.b.lvs[self.volume.name][region] = 'hidden'
 
     def lacking(self):
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
 

@@ -8,7 +8,7 @@ from tests.helpers import sessions_case
 
 A = 'a@l'
 V1, GIB = sessions_case.V1, sessions_case.GIB
-IQN = iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
+IQN = iscsi_names.attachment_iqn('iqn.x:', V1, 'iqn.b', A)
 #: As Cinder's database has them.
 PROPERTIES = {
     'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
@@ -24,7 +24,7 @@ class Passed(attach_case.Base):
         super().setUp()
         self.volume.group_id = 'g'
         self.connector = {'host': 'b', 'initiator': 'iqn.b'}
-        properties = self.serve(self.connector)
+        properties = self.connect(self.connector)
         self.attach('in-use', 'b')
         self.attached, = self.volume.volume_attachment
         self.attached.connector = self.connector

@@ -28,22 +28,22 @@ class Case(move_case.Base):
         self.volume.group_id = 'g'  # it stays, for now
         self.guest.live_on()
         self.assertIs(self.home, self.world.home(self.volume))
-        self.assertEqual({}, self.world.shadows)
-        self.assertEqual({self.guest.id: B}, self.there.passed)
+        self.assertEqual({}, self.world.move_records)
+        self.assertEqual({self.guest.id: B}, self.there.remotes)
 
     def commit(self):
         """It follows, but its handle is not on the clone yet."""
         self.volume.group_id = None
-        self.home.reconciler.converge(self.guest.id)
+        self.home.reconciler.reconcile(self.guest.id)
         move = self.home.node.moves.move_of(self.guest.id)
-        self.assertTrue(move.committed and move.follows)
-        self.assertIn(self.guest.id, self.there.passed_handles())
+        self.assertTrue(move.committed and move.is_deferred)
+        self.assertIn(self.guest.id, self.there.remote_handles())
         return move
 
     def swap(self):
         move = self.commit()
-        self.there.reconciler.converge(self.guest.id)
-        self.assertNotIn(self.guest.id, self.there.passed_handles())
+        self.there.reconciler.reconcile(self.guest.id)
+        self.assertNotIn(self.guest.id, self.there.remote_handles())
         return move
 
     def handle(self, node):
@@ -66,7 +66,7 @@ class Kernel(fixtures.Fixture):
 
     def waits(self):
         home = self.node.world.nodes.get(
-            self.node.passed.get(self.volume_id))
+            self.node.remotes.get(self.volume_id))
         return self.handle in self.node.opened and home and (
             home.dead or self.volume_id not in {
                 each for each, _who in home.remote})
@@ -74,18 +74,18 @@ class Kernel(fixtures.Fixture):
     def _setUp(self):
         sessions, handles = (self.node.node.sessions._inner,
                              self.node.sim_handles._inner)
-        end_passed, follow = sessions.end_passed, handles.follow_onto_clone
+        end_remote, follow = sessions.end_remote, handles.switch_to_clone
 
         def ended(volume_id):
             if not self.waits():
-                return end_passed(volume_id)
+                return end_remote(volume_id)
             # What waited has failed: whoever was to be killed is.
             self.node.opened.discard(self.handle)
-            return self.node.passed.pop(volume_id) is not None
+            return self.node.remotes.pop(volume_id) is not None
 
         def suspended(*args):
             if self.waits():
                 raise exceptions.CommandTimeout(command='dmsetup suspend',
                                                 seconds=30)
             return follow(*args)
-        sessions.end_passed, handles.follow_onto_clone = ended, suspended
+        sessions.end_remote, handles.switch_to_clone = ended, suspended

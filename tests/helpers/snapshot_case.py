@@ -55,7 +55,7 @@ class Base(move_case.Base):
 
     def check_all(self, world):
         """Every LV has its row, every row its LV; nothing else is left."""
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         wanted = {(volume.host.partition('#')[0], volume.name)
                   for volume in world.volumes.values()}
         wanted |= {(each.node, each.lv) for each in world.snapshots.values()
@@ -72,4 +72,4 @@ class Base(move_case.Base):
                 name: device['below']
                 for name, device in node.devices.items()})
             self.assertFalse([lv for lv, tags in node.disk.tags.items()
-                              if names.NEWBORN in tags])
+                              if names.UNCOMMITTED in tags])

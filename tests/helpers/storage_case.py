@@ -53,7 +53,7 @@ class Case(testtools.TestCase):
         self.make('g-pool')
         self.lvm._extent = 4 << 20
         self.ran.lvm.extent_size.return_value = 4 << 20
-        self.ran.dmsetup.mend_path.return_value = False
+        self.ran.dmsetup.ensure_devnode.return_value = False
         self.ran.block.number.return_value = ''
         self.ran.block.lv_number.return_value = ''
 
@@ -70,13 +70,13 @@ class Case(testtools.TestCase):
     def called(self):
         return [name for name in (
             call[0].partition('.')[2] for call in self.ran.mock_calls)
-            if name not in ('mend_path', 'lv_number')]
+            if name not in ('ensure_devnode', 'lv_number')]
 
     def assertRan(self, *calls):
         """These, besides looks at the handle's path and at LVs."""
         self.assertEqual(list(calls), [
             call for call in self.ran.mock_calls
-            if call[0] not in ('dmsetup.mend_path', 'block.lv_number')])
+            if call[0] not in ('dmsetup.ensure_devnode', 'block.lv_number')])
 
     def without_lvm(self, lv, number):
         """The kernel has an LV, and LVM is not to be asked."""

@@ -35,7 +35,7 @@ class Case(testtools.TestCase):
     def sweep(self):
         """As the service does it, each after a look at the node."""
         uncommitted.sweep(self.a.node, self.a.node.handles.survey())
-        cleanup.remove_doomed(self.a.node, self.a.node.handles.survey())
+        cleanup.wipe_marked(self.a.node, self.a.node.handles.survey())
 
     def assert_data(self):
         self.assertIn(self.volume.name, self.a.lvs)

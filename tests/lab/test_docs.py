@@ -69,14 +69,14 @@ class PeerMethodsTest(testtools.TestCase):
 
     def test_row(self):
         text = '\n'.join(peer_table.rst(
-            {name: rpc.METHODS[name] for name in ('converge', 'revert')}))
+            {name: rpc.METHODS[name] for name in ('reconcile', 'revert')}))
         self.assertIn(
-            '''   * - ``converge``
+            '''   * - ``reconcile``
      - volume_id
      - call, cast
      - 8 s
      - any node
-     - volumes.reconcile.Reconciler.converge
+     - volumes.reconcile.Reconciler.reconcile
      - Busy, LocalCloneError
 ''', text)
         self.assertIn(

@@ -37,8 +37,8 @@ from lab.scenarios import snapshot as snapshots
 from tests.helpers import records_case
 
 ROOT = pathlib.Path(__file__).parents[2]
-V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
-                                          + '0' * 12) for letter in 'abcd']
+V, SNAPSHOT, UNCOMMITTED, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
+                                              + '0' * 12) for letter in 'abcd']
 #: Of the privileged functions, those that only look.
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
@@ -51,7 +51,7 @@ READERS = {
                  'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'extent_size', 'free_of_disks', 'physical_volumes',
-            'archive_room'},
+            'archive_space'},
     'lio': {'is_exported'},
     'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
     'links': {'targets'},
@@ -108,8 +108,8 @@ class LabelTest(testtools.TestCase):
          'remove snapshot'),
         ('retag', ('g', 'localclone-meta-' + SHADOW, ['x'], []),
          'retag metadata'),
-        ('end_session', ('iqn.2026-11.org.example:pass-%s-1-2-3' % V, 30),
-         'end_session pass'),
+        ('end_session', ('iqn.2026-11.org.example:remote-%s-1-2-3' % V, 30),
+         'end_session remote'),
         ('end_session', ('iqn.2026-11.org.example:localclone-' + SHADOW, 30),
          'end_session export'),
         ('swap_flushed', ('localclone-' + V, '0 8 linear 8:0 0', '/dev/sda'),
@@ -119,8 +119,8 @@ class LabelTest(testtools.TestCase):
         self.assertEqual(label, stepping.label_of(name, args, False))
 
     def test_record(self):
-        self.assertEqual('place', stepping.label_of(
-            'place', (NEWBORN, 'node1', 'node2'), True))
+        self.assertEqual('set_home', stepping.label_of(
+            'set_home', (UNCOMMITTED, 'node1', 'node2'), True))
 
 
 class OwnersTest(testtools.TestCase):
@@ -128,15 +128,15 @@ class OwnersTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.rows = {V: V, SNAPSHOT: V, NEWBORN: SNAPSHOT}
+        self.rows = {V: V, SNAPSHOT: V, UNCOMMITTED: SNAPSHOT}
         self.steps = stepping.Steps(
             pathlib.Path('/none'), 'node1', lambda key: self.rows.get(key))
 
     def test_of_what_is_made_of_it(self):
-        for args in (('g', 'volume-' + V), (NEWBORN, 'node1', 'node2'),
+        for args in (('g', 'volume-' + V), (UNCOMMITTED, 'node1', 'node2'),
                      ('g', '_snapshot-' + SNAPSHOT),
                      (types.SimpleNamespace(volume_id=V),),
-                     (types.SimpleNamespace(_name_id=None, id=NEWBORN),)):
+                     (types.SimpleNamespace(_name_id=None, id=UNCOMMITTED),)):
             self.assertEqual(V, self.steps.volume(args))
         self.assertIsNone(self.steps.volume(('cinder-volumes', 30)))
 
@@ -152,11 +152,11 @@ class OwnersTest(testtools.TestCase):
     def test_database_is_away(self):
         find = mock.Mock(side_effect=OSError('away'))
         known = owners.Owners(find)
-        self.assertIsNone(known.of(NEWBORN))
+        self.assertIsNone(known.of(UNCOMMITTED))
         find.side_effect = self.rows.get
-        self.assertEqual(V, known.of(NEWBORN))
+        self.assertEqual(V, known.of(UNCOMMITTED))
 
-    def test_shadow(self):
+    def test_record(self):
         for status, volume in (('target:' + V, V), ('deleting', None),
                                (None, None)):
             self.assertEqual(volume, owners.moving_volume(
@@ -171,12 +171,12 @@ class OwnersInDatabaseTest(records_case.Base):
     def test_of_a_move(self):
         for moved in (self.begin, self.begin):
             move = self.moves.commit(moved())
-            for each in (move.shadow_id, self.volume.id, move.source_lv[-36:],
+            for each in (move.move_id, self.volume.id, move.source_lv[-36:],
                          move.destination_lv[-36:]):
                 self.assertEqual(self.volume.id, self.owner(each))
             self.moves.finish(self.drain(move), Event.SOURCE_REMOVED)
             # Its LV is named after the shadow, which is gone.
-            self.assertEqual(self.volume.id, self.owner(move.shadow_id))
+            self.assertEqual(self.volume.id, self.owner(move.move_id))
             self.volume = self.reload()
             self.volume.host = records_case.A + '#p'
             self.volume.save()
@@ -191,7 +191,7 @@ class OwnersInDatabaseTest(records_case.Base):
         self.assertEqual(
             [self.volume.id] * 4 + [made[3].id, made[4].id],
             [self.owner(each.id) for each in (snapshot, *made)])
-        self.assertIsNone(self.owner(NEWBORN))
+        self.assertIsNone(self.owner(UNCOMMITTED))
 
 
 class StillTest(testtools.TestCase):
@@ -203,7 +203,7 @@ class StillTest(testtools.TestCase):
                                {SHADOW: V, V: V}.get)
         asked = []
         set_hydration = stepping.unless_still(
-            steps, lambda _stack, shadow, enabled: asked.append(enabled))
+            steps, lambda _stack, record, enabled: asked.append(enabled))
         still = pathlib.Path(directory.name, V + '.still')
         for change in (lambda: None, still.touch, still.unlink):
             change()
@@ -219,17 +219,17 @@ class AsideTest(testtools.TestCase):
         self.addCleanup(directory.cleanup)
         steps = stepping.Steps(pathlib.Path(directory.name), 'node1')
         stays, seen = mock.Mock(), []
-        look = stepping.aside(steps, lambda node: (
+        observe = stepping.aside(steps, lambda node: (
             seen.append(node), stays(), 'seen')[-1])
-        self.assertEqual('seen', look('a'))
+        self.assertEqual('seen', observe('a'))
         stop = pathlib.Path(directory.name, V + '.stop')
         stop.touch()
         waits = importlib.import_module('threading').Event()
         self.addCleanup(waits.set)
         stays.side_effect = lambda: waits.wait(10)
-        self.assertTrue(look('b'))
+        self.assertTrue(observe('b'))
         process.wait_for('the look', lambda: seen == ['a', 'b'], 5, every=.01)
-        self.assertTrue(look('c'))
+        self.assertTrue(observe('c'))
         self.assertEqual(['a', 'b'], seen)
 
 
@@ -256,7 +256,7 @@ class ScalingTest(testtools.TestCase):
         self.real('storage.privsep.cryptsetup', 'payload_sectors', 4096)
         self.real('storage.privsep.cryptsetup_keys', 'format_luks2')
         self.real('core.pinning', 'pin')
-        self.real('core.pinning', '_why_not_offered')
+        self.real('core.pinning', '_why_not_allowed')
         self.patch(volume_types, 'HEADER_BYTES',
                    volume_types.HEADER_BYTES)
         before = self.functions()
@@ -369,7 +369,7 @@ class ScalingTest(testtools.TestCase):
         self.pin(encryption, 256 << 20, 'digest')
         self.assertEqual([(encryption, 16 << 20, 'digest')], self.out)
         found = pins.Pin('aes-xts-plain64', 512, 512, '', 16 << 20, 'digest')
-        self._why_not_offered(found)
+        self._why_not_allowed(found)
         self.assertEqual(
             (dataclasses.replace(found, data_offset=256 << 20),),
             self.out[-1])
@@ -391,7 +391,7 @@ STEPS = {
     'clone': ['source before flush handle', 'source create_snapshot volume'],
     'revert across nodes': ['source create_snapshot snapshot',
                             'destination add_tag volume',
-                            'destination replace_body'],
+                            'destination replace_backing'],
     'extend during hydration': ['destination before retag volume',
                                 'destination extend volume',
                                 'destination swap_table handle'],
@@ -399,9 +399,9 @@ STEPS = {
                                         'destination swap_table handle'],
     'migrate': MOVING, 'drain': MOVING,
     're-encrypt': ['source before add_tag volume', 'source add_tag volume'],
-    'follow': ['source before begin', 'destination create_thin volume',
-               'source commit', 'destination swap_flushed handle',
-               'destination end_session pass']}
+    'deferred move': ['source before begin', 'destination create_thin volume',
+                      'source commit', 'destination swap_flushed handle',
+                      'destination end_session remote']}
 
 #: As the last run of all cells had them.
 FOUND = json.loads((
@@ -421,7 +421,7 @@ class PlanTest(testtools.TestCase):
               ('revert across nodes', 15), ('extend during hydration', 15),
               ('completion of what was extended', 10),
               # What comes after is as in a move.
-              ('migrate', 25), ('drain', 25), ('follow', 25))
+              ('migrate', 25), ('drain', 25), ('deferred move', 25))
     @ddt.unpack
     def test_every_step_meets_each_fault(self, name, count):
         found = [cell for cell in self.cells(name) if cell.step != 'whole']
@@ -491,11 +491,11 @@ class SortTest(testtools.TestCase):
                'alone'),
               ('extend during hydration', 'destination before retag volume',
                'alone'),
-              ('follow', 'destination create_thin volume', 'alone'),
+              ('deferred move', 'destination create_thin volume', 'alone'),
               ('migrate', 'source commit', 'asking'),
               ('revert across nodes', 'source create_snapshot snapshot',
                'asking'),
-              ('revert across nodes', 'destination replace_body', 'others'),
+              ('revert across nodes', 'destination replace_backing', 'others'),
               ('snapshot', 'source create_snapshot volume', 'others'))
     @ddt.unpack
     def test_sort(self, operation, step, sort):
@@ -509,7 +509,7 @@ class BatchTest(testtools.TestCase):
         environment = types.SimpleNamespace(
             nodes={'node1': 'one', 'node2': 'two'})
         batch = cells.Batch(environment, [
-            cells.Cell('follow', 'source begin', 'kill source'),
+            cells.Cell('deferred move', 'source begin', 'kill source'),
             cells.Cell('migrate', 'source begin', 'kill source'),
             cells.Cell('move back', 'source begin', 'kill source')], {})
         self.assertEqual(['two', 'one', 'two'], [
@@ -601,7 +601,7 @@ class SnapshotTest(testtools.TestCase):
 class BlameTest(testtools.TestCase):
 
     def test_whose_a_problem_is(self):
-        self.patch(checks.look, 'sql', lambda _lab, statement: [
+        self.patch(checks.observe, 'sql', lambda _lab, statement: [
             ['move of ' + V]] if SHADOW in statement else [])
         for problem, ids in (
                 ('device localclone-clone-%s is left' % SHADOW, {SHADOW, V}),
@@ -643,8 +643,9 @@ class ChecksTest(testtools.TestCase):
             ('== devices', '_snapshot-x|-1|-1|a=b\n== devices')))
 
     def test_mark_is_left(self):
-        found, = self.problems(('localclone.volume=', 'localclone.newborn,x'))
-        self.assertIn('is still tagged localclone.newborn', found)
+        found, = self.problems(
+            ('localclone.volume=', 'localclone.uncommitted,x'))
+        self.assertIn('is still tagged localclone.uncommitted', found)
 
     def test_lv_is_suspended(self):
         found, = self.problems(('x|Active', 'x|Suspended'))

@@ -13,8 +13,8 @@ import ddt
 import fixtures
 import testtools
 
-from lab.core import look
 from lab.core import node as nodes
+from lab.core import observe
 from lab.core import process
 from lab.faults import __main__ as faults
 from lab.faults import answers
@@ -394,10 +394,10 @@ class StepsTest(testtools.TestCase):
                  'source flush handle']]))
 
     def test_look_that_comes_by_is_no_beginning(self):
-        look = 'destination attach_passed'
+        observe = 'destination attach_remote'
         self.assertEqual(
-            ['source before begin', look, 'source begin'],
-            discovery.common([[look, 'source begin', look]] * 2))
+            ['source before begin', observe, 'source begin'],
+            discovery.common([[observe, 'source begin', observe]] * 2))
 
 
 class WayTest(testtools.TestCase):
@@ -405,8 +405,8 @@ class WayTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.shadows, self.seen = [], []
-        self.patch(look, 'shadows', lambda lab: self.shadows)
+        self.move_records, self.seen = [], []
+        self.patch(observe, 'move_records', lambda lab: self.move_records)
         self.patch(reach, 'QUIET', 0.2)
         self.patch(reach, 'REACH', 1)
         self.operation = types.SimpleNamespace(
@@ -426,7 +426,7 @@ class WayTest(testtools.TestCase):
         self.assertFalse(self.way.wait())
 
     def test_waits_for_what_goes_on(self):
-        self.shadows.append(('v', 'lc1:starting:x'))
+        self.move_records.append(('v', 'lc1:starting:x'))
         self.assertRaises(process.LabError, self.way.wait)
 
     def test_waits_for_an_answer(self):

@@ -18,7 +18,7 @@ class Case(testtools.TestCase):
 
 
 @ddt.ddt
-class TurnTest(Case):
+class PositionTest(Case):
 
     @ddt.data(1, 2, 3, 30, 31, 32)
     def test_variants_share_all_moments(self, length):

@@ -161,7 +161,7 @@ class DeletionTest(testtools.TestCase):
         self.assertRaises(requests.Refused, found.send)
 
 
-class NewbornTest(testtools.TestCase):
+class UncommittedTest(testtools.TestCase):
     """A volume that is made of a snapshot, or of another volume."""
 
     content = {'mib': 1024, 'fills': [[0, 2, 'a']], 'areas': [],
@@ -175,7 +175,8 @@ class NewbornTest(testtools.TestCase):
             'volume': {'id': 'made'}}
         disks = mock.Mock()
         self.patch(snapshots, 'disks', disks)
-        return snapshots.Newborn(volume, 2, snapshot), disks.Disk.return_value
+        found = snapshots.Uncommitted(volume, 2, snapshot)
+        return found, disks.Disk.return_value
 
     def test_has_what_its_image_had(self):
         snapshot = mock.Mock(id='s', content=dict(self.content, fills=[]))

@@ -77,7 +77,7 @@ class BareTest(testtools.TestCase):
             self.assertEqual(expected, bare(ast.parse(line)), line)
 
 
-class RoomTest(testtools.TestCase):
+class SpaceTest(testtools.TestCase):
 
     def test_module_that_runs_as_root(self):
         made = specs.Room(original=block)

@@ -66,9 +66,9 @@ class EndTest(testtools.TestCase):
 
     def test_what_is_left_of_requests(self):
         with self.ended():
-            self.world.shadows['m'] = 'a move'
+            self.world.move_records['m'] = 'a move'
             self.wrong('moves are left')
-            self.world.shadows.clear()
+            self.world.move_records.clear()
             self.cloud.scheduler.locks['l'] = 'somebody'
             self.wrong('locks are held')
 
@@ -123,7 +123,7 @@ class EndTest(testtools.TestCase):
             other.lvs[self.volume.name] = ['its']
             self.wrong('is left on ' + other.host)
 
-    @ddt.data('exports', 'sessions', 'passed', 'remote', 'suspended')
+    @ddt.data('exports', 'sessions', 'remotes', 'remote', 'suspended')
     def test_what_a_node_still_has(self, what):
         with self.ended():
             found = getattr(self.node, what)

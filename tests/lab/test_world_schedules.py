@@ -591,7 +591,7 @@ class EncryptedTest(testtools.TestCase):
         """Its status is an error if the service that was asked has died."""
         self.volume.status = status
         self.node.devices.clear()
-        self.node.sim_lvm._inner.mark_newborn(self.volume.name)
+        self.node.sim_lvm._inner.mark_uncommitted(self.volume.name)
         with self.node.lock(self.volume.id):
             remove = self.node.sim_lvm._inner.remove_lv
             if may:
@@ -685,7 +685,7 @@ class HeldBackTest(testtools.TestCase):
         self.cloud.scheduler.run()
         self.assertEqual({self.handle}, self.node.suspended)
         self.node.start_service()
-        self.node.reconciler.converge_node()
+        self.node.reconciler.reconcile_node()
         self.assertEqual(set(), self.node.suspended)
 
     @ddt.data(('fails', [], 0), ('waits', [], seeded.NO_SPACE_WAIT),
@@ -781,8 +781,8 @@ class HeldBackTest(testtools.TestCase):
     @ddt.unpack
     def test_source_that_has_gone_is_not_exported(self, is_over, error):
         """It is an error if its move has ended since; else it is wrong."""
-        move = types.SimpleNamespace(shadow_id='s', is_over=is_over)
-        self.cloud.world.shadows['s'] = move
+        move = types.SimpleNamespace(move_id='s', is_over=is_over)
+        self.cloud.world.move_records['s'] = move
         self.assertRaises(error, self.node.sim_exports._insist_device,
                           'localclone-source-s')
         complaints.take()

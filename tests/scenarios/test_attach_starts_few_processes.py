@@ -32,7 +32,7 @@ class Case(testtools.TestCase):
         """Volumes that are being copied from A to B."""
         for _each in range(count):
             world.attach(world.create_volume(), 'b')
-        world.look(B)
+        world.sweep(B)
 
     def processes(self, asked, host):
         return [what for where, kind, what in asked
@@ -100,7 +100,7 @@ class AttachTest(Case):
         ], self.processes(asked, B))
 
 
-class LookTest(Case):
+class SweepTest(Case):
     """At most a constant number, however many volumes there are."""
 
     def test_moves(self):
@@ -108,7 +108,7 @@ class LookTest(Case):
         for _each in range(2):
             self.moving(world)
             for host in (A, B):
-                asked = world.look(host)
+                asked = world.sweep(host)
                 self.assertEqual([], self.processes(asked, host))
             self.assertIn((B, 'database', 'move_of'), asked)
 
@@ -116,8 +116,8 @@ class LookTest(Case):
         """What they have is asked for once; each export is looked at."""
         world = self.world()
         for count in (2, 5):
-            self.moving(world, count - len(world.world.shadows))
-            asked = world.look(A)
+            self.moving(world, count - len(world.world.move_records))
+            asked = world.sweep(A)
             self.assertEqual([
                 (A, 'database', 'moves_of'),
                 (A, 'privileged', 'dmsetup.survey'),
@@ -132,10 +132,10 @@ class LookTest(Case):
         self.moving(world, 3)
         machine = world.machines[A]
         machine.targets.pop(next(iter(machine.targets)))
-        asked = world.look(A)
+        asked = world.sweep(A)
         self.assertEqual(1, asked.count((A, 'privileged', 'lio.export')))
         self.assertEqual(3, len(machine.targets))
-        self.assertNotIn((A, 'privileged', 'lio.export'), world.look(A))
+        self.assertNotIn((A, 'privileged', 'lio.export'), world.sweep(A))
 
     def test_moves_to_here(self):
         """None costs more for what else there is on the node."""
@@ -143,7 +143,7 @@ class LookTest(Case):
         self.moving(world)
         counts = []
         for _step in range(2):
-            asked = world.look(B)
+            asked = world.sweep(B)
             counts.append((machines.sums(asked), world.ioctls))
             self.assertEqual(
                 2, asked.count((B, 'privileged', 'dmsetup.survey')))
@@ -159,7 +159,7 @@ class LookTest(Case):
     def test_what_moves_is_known(self):
         world = self.world()
         self.moving(world, 2)
-        asked = world.look(A, False)
+        asked = world.sweep(A, False)
         self.assertNotIn((A, 'database', 'is_move'), asked)
         self.assertEqual(['lvs', 'vgs', 'iscsiadm'],
                          self.processes(asked, A))
@@ -170,12 +170,12 @@ class LookTest(Case):
         for _step in range(2):
             for _each in range(10):
                 world.create_volume()
-            counts.append(machines.sums(world.look(A, False)))
+            counts.append(machines.sums(world.sweep(A, False)))
         self.assertEqual(counts[0], counts[1])
         self.assertEqual((3, 5), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
         self.assertEqual(['lvs', 'iscsiadm'],  # the group has not changed
-                         self.processes(world.look(A, False), A))
+                         self.processes(world.sweep(A, False), A))
 
     def test_what_is_swept(self):
         """Beside the look, at the same interval: LVs are not listed again."""
@@ -187,20 +187,20 @@ class LookTest(Case):
         def sweep():
             with world.at(A):
                 uncommitted.sweep(reconciler.node, reconciler.seen)
-                cleanup.remove_doomed(reconciler.node, reconciler.seen)
+                cleanup.wipe_marked(reconciler.node, reconciler.seen)
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
-        world.look(A, False)
+        world.sweep(A, False)
         self.assertEqual([], self.processes(world.count(sweep), A))
         with mock.patch.object(  # the database is away, LVM is not
                 reconciler.node.moves._inner, 'moves_of',
                 side_effect=ValueError):
-            self.assertRaises(ValueError, world.look, A, False)
+            self.assertRaises(ValueError, world.sweep, A, False)
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
 
     def test_devices_are_listed_once(self):
         world = self.world()
         world.create_volume()
-        asked = world.look(A, False)
+        asked = world.sweep(A, False)
         self.assertEqual(
             1, asked.count((A, 'privileged', 'dmsetup.survey')))
 
@@ -212,16 +212,16 @@ class LookTest(Case):
             del world.machines[A].devices[names.handle(volume.id)]
         self.assertEqual(
             ['lvs', *['lvs', 'dmsetup create'] * 2, 'vgs', 'iscsiadm'],
-            self.processes(world.look(A, False), A))
+            self.processes(world.sweep(A, False), A))
 
     def test_a_look_asks_anew(self):
         world = self.world()
         service = world.services[A]
         with world.at(A):
-            service.look()
+            service.condition()
         volume = world.create_volume()
         with world.at(A):
-            self.assertIn(volume.name, service.look().lvs)
+            self.assertIn(volume.name, service.condition().lvs)
 
     def test_encrypted_volumes_at_rest(self):
         """Which node an attachment is on is asked once for all."""
@@ -235,7 +235,7 @@ class LookTest(Case):
                     id=volume.id, connector={'host': 'b'},
                     connection_info={}, instance_uuid='i',
                     attach_status='attached')]
-            counts.append(machines.sums(world.look(A, False)))
+            counts.append(machines.sums(world.sweep(A, False)))
         self.assertEqual(counts[0], counts[1])
 
 
@@ -260,14 +260,14 @@ def show_all():
                 volume = world.create_volume()
                 show('attach %s, %s' % (what, kind), world.count(
                     functools.partial(world.attach, volume, where)))
-            world.look(B)
-            show('look at moves, one to here, ' + kind, world.look(B))
-            show('look at moves, one from here, ' + kind, world.look(A))
-            show('look at all, one to here, ' + kind, world.look(B, False))
+            world.sweep(B)
+            show('look at moves, one to here, ' + kind, world.sweep(B))
+            show('look at moves, one from here, ' + kind, world.sweep(A))
+            show('look at all, one to here, ' + kind, world.sweep(B, False))
     with machines.Machines() as world:
         for _each in range(10):
             world.create_volume()
-        show('look at all, ten at rest', world.look(A, False))
+        show('look at all, ten at rest', world.sweep(A, False))
 
 
 if __name__ == '__main__':

@@ -37,40 +37,40 @@ class SettleTest(encrypted_attach_case.Case):
         super().setUp()
         self.noted = self.volume.id, self.key
         self.facts = {*names.tags(luks=self.volume.id, key=self.key)}
-        self.a.disk.passed = {self.volume.id: self.noted}
+        self.a.disk.remotes = {self.volume.id: self.noted}
 
     def forget_on_lv(self):
         self.a.disk.tags[self.volume.name] -= {names.OPENED, *self.facts}
-        self.a.disk.passed = {self.volume.id: self.noted}
+        self.a.disk.remotes = {self.volume.id: self.noted}
 
-    def look(self):
-        self.assertTrue(remote_attachment.look(self.a.node))
-        self.assertEqual({}, self.a.disk.passed)
+    def sweep(self):
+        self.assertTrue(remote_attachment.sweep(self.a.node))
+        self.assertEqual({}, self.a.disk.remotes)
 
     def test_idle(self):
         """No boot opens what nobody uses."""
         self.attach('available')
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
-            self.look()
+            self.sweep()
         mark.assert_not_called()
 
     def test_open_and_not_wanted(self):
         """A guest that its attachment doesn't name any more runs yet."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.forget_on_lv()
         self.attach('available')
         self.assertIn(self.crypt, self.a.devices)
-        self.look()
+        self.sweep()
         self.assertLessEqual({names.OPENED, *self.facts}, set(self.tags()))
 
     def test_about_to_be_attached(self):
-        self.look()
+        self.sweep()
         self.assertLessEqual({names.OPENED, *self.facts}, set(self.tags()))
 
     def test_wanted(self):
         """All of it: by the mark alone no boot finds the secret."""
         self.attach('in-use', 'a')
-        self.look()
+        self.sweep()
         self.assertLessEqual({names.OPENED, *self.facts}, set(self.tags()))
 
     def test_lv_says_so_already(self):
@@ -79,7 +79,7 @@ class SettleTest(encrypted_attach_case.Case):
         self.a.disk.tags[self.volume.name] |= {
             names.OPENED, *names.tags(key='new', luks=self.volume.id)}
         before = set(self.tags())
-        self.look()
+        self.sweep()
         self.assertEqual(before, set(self.tags()))
 
     def test_header_that_its_lv_names_already(self):
@@ -88,17 +88,17 @@ class SettleTest(encrypted_attach_case.Case):
         own = {*names.tags(luks='own')}
         self.a.disk.tags[self.volume.name] -= self.facts
         self.a.disk.tags[self.volume.name] |= own
-        self.a.disk.passed = {self.volume.id: self.noted}
-        self.look()
+        self.a.disk.remotes = {self.volume.id: self.noted}
+        self.sweep()
         self.assertEqual(own, {tag for tag in self.tags()
                                if tag.startswith('localclone.luks=')})
 
     def test_opened_at_home(self):
         """Then its LV says it all: the note goes at once, and once."""
-        self.serve(attach_case.ON_A)
-        self.assertEqual({}, self.a.disk.passed)
-        with mock.patch.object(crypt.SimCrypt, 'forget_passed') as forget:
-            self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
+        self.assertEqual({}, self.a.disk.remotes)
+        with mock.patch.object(crypt.SimCrypt, 'forget_remote') as forget:
+            self.connect(attach_case.ON_A)
         forget.assert_not_called()
 
     def test_no_lv(self):
@@ -109,8 +109,8 @@ class SettleTest(encrypted_attach_case.Case):
         with mock.patch.object(stack.SimLvm, 'lvs', return_value={}), (
                 mock.patch.object(stack.SimHandles, 'devices',
                                   return_value={self.handle: handle})):
-            remote_attachment.look(self.a.node)
-        self.assertEqual({self.volume.id: self.noted}, self.a.disk.passed)
+            remote_attachment.sweep(self.a.node)
+        self.assertEqual({self.volume.id: self.noted}, self.a.disk.remotes)
 
     def test_another_lv_of_it(self):
         """What an earlier move has left is not what a boot opens."""
@@ -120,7 +120,7 @@ class SettleTest(encrypted_attach_case.Case):
         disk = self.a.disk
         for each in (disk.lvs, disk.tags):  # LVM shows it first
             each[self.volume.name] = each.pop(self.volume.name)
-        self.look()
+        self.sweep()
         self.assertNotIn(names.OPENED, self.a.disk.tags['a-volume-of-before'])
 
     def test_mark_is_last(self):
@@ -129,7 +129,7 @@ class SettleTest(encrypted_attach_case.Case):
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, devices.note_followed,
+                exceptions.CommandTimeout, devices.note_moved,
                 self.a.node, self.volume.id, self.volume.name)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -141,19 +141,19 @@ class OpenTest(encrypted_attach_case.Case):
         self.a.disk.tags[self.volume.name] |= {*names.tags(key=self.key)}
         self.a.disk.tags[self.volume.name] -= {
             *names.tags(luks=self.volume.id)}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual(self.volume.id, names.facts(self.tags())['luks'])
 
     def test_not_fresh_any_more(self):
         """Whoever has it open may write to it."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertNotIn(names.FRESH, self.tags())
 
     def test_lv_that_it_is_asked_for(self):
         """A live move's: its row names the LV of its home yet."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         row = copy.copy(self.volume)
         row.name = 'where-it-comes-from'
@@ -163,7 +163,7 @@ class OpenTest(encrypted_attach_case.Case):
 
     def test_handle_on_nothing(self):
         """It is not passed through: a boot would wait for its session."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         there = self.a.sim_handles.devices()
         nothing = {**there, self.handle: dm_tables.Device(
             self.handle, 'u', '253:9', 0, False, '0 1 error')}
@@ -171,24 +171,24 @@ class OpenTest(encrypted_attach_case.Case):
                 stack.SimHandles, 'devices', return_value=nothing), (
                 self.a.lock(self.volume.id)):
             devices.open(self.a.node, self.volume)
-        self.assertEqual({}, self.a.disk.passed)
+        self.assertEqual({}, self.a.disk.remotes)
 
     def test_uuid_of_what_is_passed_through(self):
         """It is that of the header, not the volume's id."""
         self.world.headers[self.volume.id].uuid = 'another'
-        self.pass_through()
+        self.attach_remotely()
         self.assertEqual({self.volume.id: ('another', self.key)},
-                         self.b.disk.passed)
+                         self.b.disk.remotes)
 
     def test_noted_once(self):
         """No look reads the header, nor asks LVM for a change, in vain."""
-        self.pass_through()
-        with mock.patch.object(crypt.SimCrypt, 'note_passed') as note:
-            self.assertTrue(remote_attachment.look(self.b.node))
+        self.attach_remotely()
+        with mock.patch.object(crypt.SimCrypt, 'note_remote') as note:
+            self.assertTrue(remote_attachment.sweep(self.b.node))
         note.assert_not_called()
 
 
-class FollowedTest(deferred_case.Case):
+class DeferredMovedTest(deferred_case.Case):
 
     def test_opened_before_the_swap(self):
         """What is noted on the LV is of no use to a boot until then."""
@@ -198,19 +198,19 @@ class FollowedTest(deferred_case.Case):
         guest.detach(deferred_case.B)
         guest.attach(deferred_case.A)
         for _look in range(8):
-            before.reconciler.converge_node()
+            before.reconciler.reconcile_node()
             if guest.world.home(guest.volume) is here:
                 break
-            here.reconciler.converge_node()
+            here.reconciler.reconcile_node()
             before.hydrate()
-        self.assertIn(guest.id, here.passed_handles())
-        lv, noted = guest.volume.name, dict(here.disk.passed)
+        self.assertIn(guest.id, here.remote_handles())
+        lv, noted = guest.volume.name, dict(here.disk.remotes)
         self.assertIn(guest.id, noted)
-        here.disk.passed = {}
+        here.disk.remotes = {}
         del here.devices[names.crypt(guest.id)]
         with here.lock(guest.id):
             devices.open(here.node, guest.volume, lv)
-        self.assertEqual(noted, here.disk.passed)
+        self.assertEqual(noted, here.disk.remotes)
         self.assertNotIn(names.OPENED, here.disk.tags[lv])
 
 
@@ -226,11 +226,11 @@ class KeptTest(encrypted_attach_case.Case):
         if how == 'marked':
             self.a.disk.tags[self.volume.name] |= {names.OPENED}
         elif how == 'noted':
-            self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+            self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
         else:
             self.a.devices[self.crypt] = {'below': self.handle}
 
-    def look(self):
+    def sweep(self):
         upkeep.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
@@ -240,7 +240,7 @@ class KeptTest(encrypted_attach_case.Case):
         self.attach('available')
         self.use(how)
         with mock.patch.object(records.SimVolumes, 'volume') as asked:
-            self.assertEqual({self.volume.id}, self.look())
+            self.assertEqual({self.volume.id}, self.sweep())
         asked.assert_not_called()
 
     @ddt.data('marked', 'noted', 'open')
@@ -256,11 +256,11 @@ class KeptTest(encrypted_attach_case.Case):
             **{each: getattr(self.a.node, each) for each in (
                 'crypt', 'lvm', 'handles', 'moves', 'volumes', 'host')},
             try_lock=late)
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_about_to_be_attached(self):
         self.attach('reserved', None)
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_one_that_somebody_works_on(self):
         """It does not stop the others, and is nothing to speak of."""
@@ -268,16 +268,16 @@ class KeptTest(encrypted_attach_case.Case):
         self.kept.update({first: 'y', OTHER: 'z'})
         self.attach('available')
         with self.a.lock(first), mock.patch.object(events, 'say') as said:
-            self.assertEqual({first}, self.look())
+            self.assertEqual({first}, self.sweep())
         said.assert_not_called()
 
     def test_noted_by_another_service(self):
         """Two may have one volume group, which has the notes."""
         self.volume.host = 'c@other'
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
-        self.assertTrue(remote_attachment.look(self.a.node))
+        self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
+        self.assertTrue(remote_attachment.sweep(self.a.node))
         self.assertEqual({self.volume.id: ('luks', self.key)},
-                         self.a.disk.passed)
+                         self.a.disk.remotes)
 
 
 class ForgetTest(encrypted_attach_case.Case):
@@ -285,8 +285,8 @@ class ForgetTest(encrypted_attach_case.Case):
     def test_mark_goes_last(self):
         """By it a later look finds what could not be forgotten."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
-        for fails in ('forget_sealed', 'forget_passed'):
+        self.connect(attach_case.ON_A)
+        for fails in ('forget_sealed', 'forget_remote'):
             with self.a.lock(self.volume.id), mock.patch.object(
                     crypt.SimCrypt, fails,
                     side_effect=exceptions.CommandTimeout(
@@ -314,9 +314,9 @@ class ForgetTest(encrypted_attach_case.Case):
         self.a.move(self.volume, attach_case.B)
         self.world.settle()
         self.assertNotEqual('volume-' + self.volume.id, self.volume.name)
-        self.serve(attach_case.ON_B, self.b)
+        self.connect(attach_case.ON_B, self.b)
         self.assertIn(names.OPENED, self.tags(self.b))
-        self.unserve(self.b, attach_case.ON_B)
+        self.disconnect(self.b, attach_case.ON_B)
         self.assertNotIn(names.OPENED, self.tags(self.b))
 
 
@@ -326,50 +326,50 @@ class EndTest(encrypted_attach_case.Case):
     def test_handle_on_its_own_lv(self):
         """It is not passed through; what a boot needs is not of that."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.connect(attach_case.ON_A)
+        self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
         kept = dict(self.a.disk.sealed)
         self.assertIn(self.volume.id, kept)
         with self.a.lock(self.volume.id):
             remote_attachment.end(self.a.node, self.volume.id)
         self.assertLessEqual({self.handle, self.crypt}, set(self.a.devices))
         self.assertEqual(kept, self.a.disk.sealed)
-        self.assertIn(self.volume.id, self.a.disk.passed)
+        self.assertIn(self.volume.id, self.a.disk.remotes)
 
     @ddt.data({'connection_info': None}, {'connector': None},
               {'connection_info': None, 'connector': None})
     def test_being_attached(self, lacks):
         """Its attachment does not say so yet; a look waits for that."""
-        self.pass_through('reserved')
+        self.attach_remotely('reserved')
         attachment, = self.volume.volume_attachment
         for name, value in lacks.items():
             setattr(attachment, name, value)
-        noted = dict(self.b.disk.passed)
-        self.assertTrue(remote_attachment.look(self.b.node))
+        noted = dict(self.b.disk.remotes)
+        self.assertTrue(remote_attachment.sweep(self.b.node))
         self.assertLessEqual({self.handle, self.crypt}, set(self.b.devices))
         self.assertEqual([noted, {self.volume.id}],
-                         [self.b.disk.passed, set(self.b.passed)])
+                         [self.b.disk.remotes, set(self.b.remotes)])
 
     def test_records_that_can_t_be_read(self):
         """They do not stop a look."""
-        self.b.passed[self.volume.id] = attach_case.A
+        self.b.remotes[self.volume.id] = attach_case.A
         self.attach('available')
         with mock.patch.object(
-                type(self.b.node.sessions._inner), 'recorded_passes',
+                type(self.b.node.sessions._inner), 'recorded_remotes',
                 side_effect=exceptions.CommandFailed(
                     command='iscsiadm', code=6, stderr='x')), (
                 mock.patch.object(remote_attachment.LOG, 'error')) as said:
-            remote_attachment.look(self.b.node)
+            remote_attachment.sweep(self.b.node)
         said.assert_called_once()
-        self.assertEqual({}, self.b.passed)
+        self.assertEqual({}, self.b.remotes)
 
     def test_session_without_a_record(self):
-        self.b.passed[self.volume.id] = attach_case.A
+        self.b.remotes[self.volume.id] = attach_case.A
         self.attach('available')
         with mock.patch.object(type(self.b.node.sessions._inner),
-                               'recorded_passes', return_value={}):
-            remote_attachment.look(self.b.node)
-        self.assertEqual({}, self.b.passed)
+                               'recorded_remotes', return_value={}):
+            remote_attachment.sweep(self.b.node)
+        self.assertEqual({}, self.b.remotes)
 
 
 class SwapTest(deferred_case.Case):
@@ -393,7 +393,7 @@ class SwapTest(deferred_case.Case):
             guest.world.settle()
         guest.revive()
         self.assertIs(here, guest.world.home(guest.volume))
-        self.assertEqual({}, guest.world.shadows)
+        self.assertEqual({}, guest.world.move_records)
         return guest, here, read
 
     def test_lvm_fails_whatever_way(self):
@@ -402,30 +402,30 @@ class SwapTest(deferred_case.Case):
             'mark', exceptions.CommandFailed(
                 command='lvchange', code=5, stderr='x'),
             provider_id=encrypted_attach_case.RECORDED)
-        self.assertIn(guest.id, here.disk.passed)
+        self.assertIn(guest.id, here.disk.remotes)
         read.assert_any_call(guest.id)
 
     def test_of_a_plain_volume_nothing_is_noted(self):
         """So nothing that is wrong with notes is any matter of it."""
-        with mock.patch.object(devices, 'note_followed') as note:
+        with mock.patch.object(devices, 'note_moved') as note:
             _guest, here, _read = self.follow()
         note.assert_not_called()
-        self.assertEqual({}, here.passed)
+        self.assertEqual({}, here.remotes)
 
 
 class CheckTest(attach_case.Base):
 
-    def test_what_follows_to_where_it_is_in_use_on_another_body(self):
+    def test_what_is_deferred_to_where_it_is_in_use_on_another_backing(self):
         """Only what is passed through may be open here."""
         move = state.Move(
             volume_id=self.volume.id,
-            shadow_id=OTHER, token=state.Token(
+            move_id=OTHER, token=state.Token(
                 state.Phase.STARTING, '', state.Geometry(128, 512, 32)),
             committed=False, source=attach_case.B,
             destination=attach_case.A, source_lv='x',
             destination_lv=self.volume.name, size_gib=1, volume_gib=1,
-            location='1.2.3.4:3260,1 iqn.x 0', asked_by=state.Asked.FOLLOW)
-        self.assertTrue(move.follows)
+            location='1.2.3.4:3260,1 iqn.x 0', asked_by=state.Asked.DEFERRED)
+        self.assertTrue(move.is_deferred)
         destination._check_handle(self.a.node, move)
         self.a.opened.add(self.handle)
         self.assertRaises(exceptions.SourceBusy, destination._check_handle,
@@ -436,7 +436,7 @@ class TargetTest(encrypted_attach_case.Case):
     """The row into which Cinder itself copies a volume."""
 
     def test_it_is_the_handle_of_what_it_is_to_be(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         row = copy.copy(self.volume)
         row.id, row.migration_status = OTHER, 'target:' + self.volume.id
         self.assertFalse(devices.crypt_differs(
@@ -461,11 +461,11 @@ class DiffersTest(encrypted_attach_case.Case):
     def test_nothing_is_known_of_it(self):
         """So it stays as it is, open or not."""
         self.assertFalse(self.differs(None))
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertFalse(self.differs(None))
 
     @ddt.data('crypt', 'integrity', 'guard')
-    def test_top_that_nobody_wants(self, kind):
+    def test_upper_that_nobody_wants(self, kind):
         """Whatever its LV says, and if it is half of one."""
         self.assertFalse(self.differs(False))
         self.a.devices[getattr(names, kind)(self.volume.id)] = {
@@ -478,7 +478,7 @@ class DiffersTest(encrypted_attach_case.Case):
 
     def test_short(self):
         """What was extended while it was open; not by its header alone."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertFalse(self.differs(True))
         handle = self.a.devices[self.handle]
         self.a.devices[self.handle] = disks.sized(
@@ -502,11 +502,11 @@ class WritableTest(remote_guest_case.Case):
         self.commit()
         real = stack.SimClones.clone_status
 
-        def status(this, shadow_id):
-            return dataclasses.replace(real(this, shadow_id), mode='Fail')
+        def status(this, move_id):
+            return dataclasses.replace(real(this, move_id), mode='Fail')
         with mock.patch.object(stack.SimClones, 'clone_status', status):
             self.assertRaises(exceptions.CloneFailed,
-                              self.there.reconciler.converge, self.guest.id)
-            self.assertIn(self.guest.id, self.there.passed_handles())
-        self.there.reconciler.converge(self.guest.id)
-        self.assertNotIn(self.guest.id, self.there.passed_handles())
+                              self.there.reconciler.reconcile, self.guest.id)
+            self.assertIn(self.guest.id, self.there.remote_handles())
+        self.there.reconciler.reconcile(self.guest.id)
+        self.assertNotIn(self.guest.id, self.there.remote_handles())

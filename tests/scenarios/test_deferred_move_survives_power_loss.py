@@ -20,7 +20,7 @@ from tests.world import records
 
 
 @ddt.ddt
-class FollowTest(Case):
+class DeferredMoveTest(Case):
 
     def run_with(self, way, stops, faults, signal=True, holes=()):
         guest = Guest(stops, faults, signal, holes)
@@ -105,20 +105,20 @@ class FollowTest(Case):
         guest.attach(C)
         guest.live_on()
         done = [name for _host, name, _subject in guest.world.done]
-        self.assertIn('leave_out', done[done.index('follow_onto_clone'):])
+        self.assertIn('leave_out', done[done.index('switch_to_clone'):])
         guest.check_at(C, self)
 
-    def test_it_passes_through_then_follows(self):
+    def test_it_passes_through_then_is_deferred(self):
         guest = Guest()
         guest.detach(B)
         guest.attach(C)
-        self.assertEqual({guest.id: B}, guest.nodes[C].passed)
+        self.assertEqual({guest.id: B}, guest.nodes[C].remotes)
         self.assertIs(guest.nodes[B], guest.world.home(guest.volume))
         guest.live_on()
         self.assertIs(guest.nodes[C], guest.world.home(guest.volume))
-        self.assertIn('follow_onto_clone', guest.world.effects(C))
+        self.assertIn('switch_to_clone', guest.world.effects(C))
 
-    def test_served_again_before_a_move_is_given_up(self):
+    def test_exported_again_before_a_move_is_given_up(self):
         """Its home was rebooted: the guest waits, and a peer may not answer.
 
         At once it follows again, and is not at rest for long.
@@ -128,11 +128,11 @@ class FollowTest(Case):
         guest.attach(C)
         home = guest.nodes[B]
         self.cut_at(home, records.SimMoves, 'commit')
-        served = []
+        exported = []
         with mock.patch.object(source, 'abandon', lambda *_which: (
-                served.append(set(home.remote)))):
-            home.reconciler.converge(guest.id)
-        self.assertEqual([{(guest.id, 'iqn.c')}], served)
+                exported.append(set(home.remote)))):
+            home.reconciler.reconcile(guest.id)
+        self.assertEqual([{(guest.id, 'iqn.c')}], exported)
         guest.live_on()
         guest.check_at(C, self)
 
@@ -143,7 +143,7 @@ class FollowTest(Case):
         guest.live_on()
         done = guest.world.effects(C)
         start = [n for n, (_host, name, _subject) in enumerate(
-            guest.world.done) if name == 'follow_onto_clone']
+            guest.world.done) if name == 'switch_to_clone']
         on = [n for n, (host, name, _subject) in enumerate(guest.world.done)
               if (host, name) == (C, 'set_hydration')]
         self.assertEqual(1, len(start), done)
@@ -168,7 +168,7 @@ class FollowTest(Case):
                 guest.nodes[B].hydrate()
             self.assertIs(guest.nodes[B], guest.world.home(guest.volume),
                           lack)
-            self.assertEqual({}, guest.world.shadows, lack)
+            self.assertEqual({}, guest.world.move_records, lack)
             guest.read()
 
     def test_another_user_of_the_home_holds_it_back(self):
@@ -178,7 +178,7 @@ class FollowTest(Case):
         guest.nodes[B].opened.add(guest.handle)
         guest.live_on(6)
         self.assertIs(guest.nodes[B], guest.world.home(guest.volume))
-        self.assertEqual({}, guest.world.shadows)
+        self.assertEqual({}, guest.world.move_records)
 
     def test_what_writes_meanwhile_is_not_left_behind(self):
         """The fence is looked at again, right before the commit."""
@@ -201,13 +201,13 @@ class FollowTest(Case):
         guest.detach(B)
         guest.attach(C)
         there = guest.nodes[C]
-        converge = there.reconciler.converge_node
-        there.reconciler.converge_node = lambda: None
+        reconcile = there.reconciler.reconcile_node
+        there.reconciler.reconcile_node = lambda: None
         guest.live_on(6)
         move = there.node.moves.move_of(guest.id)
-        self.assertTrue(move.committed and move.follows)
+        self.assertTrue(move.committed and move.is_deferred)
         self.assertIs(Phase.MIGRATING, move.phase)
-        self.assertEqual({guest.id: B}, there.passed)
-        there.reconciler.converge_node = converge
+        self.assertEqual({guest.id: B}, there.remotes)
+        there.reconciler.reconcile_node = reconcile
         guest.live_on()
         guest.check_at(C, self)

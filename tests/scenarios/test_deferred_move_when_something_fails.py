@@ -60,36 +60,36 @@ class CopiedFromHereTest(deferred_case.Case):
         self.guest.detach(B)
         self.guest.attach(A)
         self.here = self.guest.nodes[A]
-        self.assertEqual({self.guest.id: B}, self.here.passed)
-        self.shadow_id, = self.guest.world.shadows
+        self.assertEqual({self.guest.id: B}, self.here.remotes)
+        self.move_id, = self.guest.world.move_records
         self.here.stop(power=True)
         self.here.dead = False
         self.assertEqual({}, self.here.exports)
 
-    def test_offered_again_before_it_is_passed_through(self):
+    def test_exported_again_before_it_is_passed_through(self):
         """Else what is read of it, by the kernel for one, waits for that."""
         begin = remote_attachment.begin
 
         def checked(*args):
-            self.assertEqual({self.shadow_id: self.guest.id},
+            self.assertEqual({self.move_id: self.guest.id},
                              self.here.exports)
             begin(*args)
         with mock.patch.object(remote_attachment, 'begin', checked):
-            self.assertTrue(remote_attachment.look(self.here.node))
+            self.assertTrue(remote_attachment.sweep(self.here.node))
 
     def test_passed_through_although_the_target_is_in_trouble(self):
         """What is not copied may not be needed."""
-        with mock.patch.object(iscsi.SimExports, 'offer_source', side_effect=(
+        with mock.patch.object(iscsi.SimExports, 'export_source', side_effect=(
                 exceptions.TargetTimeout(seconds=20))), (
                     mock.patch.object(remote_attachment, 'begin')) as begin:
-            self.assertTrue(remote_attachment.look(self.here.node))
+            self.assertTrue(remote_attachment.sweep(self.here.node))
         begin.assert_called_once()
 
     def test_passed_through_although_its_old_lv_is_lost(self):
         move = self.here.node.moves.move_of(self.guest.id)
         self.here.disk.remove(move.source_lv)
         with mock.patch.object(remote_attachment, 'begin') as begin:
-            self.assertTrue(remote_attachment.look(self.here.node))
+            self.assertTrue(remote_attachment.sweep(self.here.node))
         begin.assert_called_once()
 
 
@@ -115,7 +115,7 @@ class ExtendedWhileItCompletesTest(Case):
 
     def test_its_handle_is_longer_as_well(self):
         self.swap()
-        self.there.reconciler.converge(self.guest.id)
+        self.there.reconciler.reconcile(self.guest.id)
         self.there.hydrate()
         worlds.extend(self.there, self.volume, 2)
         self.assertEqual(8, self.handle(self.there).get('regions'))
@@ -139,25 +139,25 @@ class FlushedTest(Case):
             self.commit()
             self.there.stop(power=True)
             self.there.dead = False
-            self.there.reconciler.converge(self.guest.id)
+            self.there.reconciler.reconcile(self.guest.id)
         self.there.opened.add(self.guest.handle)
         self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
         self.there.flush(self.guest.id)
         self.home.stop(power=True)
         self.home.dead = False
-        self.home.reconciler.converge(self.guest.id)
+        self.home.reconciler.reconcile(self.guest.id)
         self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
 
 
 class TwoBackendsTest(Case):
     """Another backend of this driver has its service on the guest's node."""
 
-    def look(self):
+    def sweep(self):
         other = nodes.SimNode(self.world, 'c@m')
-        for kernel in ('devices', 'exports', 'remote', 'sessions', 'passed',
+        for kernel in ('devices', 'exports', 'remote', 'sessions', 'remotes',
                        'opened'):
             setattr(other, kernel, getattr(self.there, kernel))
-        remote_attachment.look(other.node)
+        remote_attachment.sweep(other.node)
 
     def test_it_leaves_what_has_just_been_swapped(self):
         """Its service was killed before the attachment said so."""
@@ -168,19 +168,19 @@ class TwoBackendsTest(Case):
             raise OSError('killed')
         with fixtures.MockPatchObject(
                 cleanup, 'end_after_swap', killed):
-            self.assertRaises(OSError, self.there.reconciler.converge,
+            self.assertRaises(OSError, self.there.reconciler.reconcile,
                               self.guest.id)
         swapped = dict(self.handle(self.there))
         self.assertIn('localclone-clone', swapped['below'])
-        self.look()
+        self.sweep()
         self.assertEqual(swapped, self.handle(self.there))
 
     def test_it_leaves_the_handle_above_an_lv_of_the_first(self):
         self.swap()
         self.guest.live_on()
         self.there.opened.clear()
-        self.there.passed[self.guest.id] = B  # could not be ended in time
-        self.look()
+        self.there.remotes[self.guest.id] = B  # could not be ended in time
+        self.sweep()
         self.assertEqual({'below': self.volume.name},
                          self.handle(self.there))
 
@@ -190,7 +190,7 @@ class ServedMeanwhileTest(Case):
     def test_who_asks_gets_it_from_its_home(self):
         """What is done before an answer may move the volume away."""
         self.volume.group_id = None
-        properties = self.home.serve(
+        properties = self.home.connect(
             self.volume, {'host': 'x', 'initiator': 'iqn.x'})
         self.assertEqual('iscsi', properties['driver_volume_type'])
         self.assertEqual(
@@ -201,7 +201,7 @@ class ServedMeanwhileTest(Case):
         """A live migration back to where it has just come from."""
         self.swap()
         self.volume.volume_attachment.append(self.guest.attachment())
-        properties = self.there.serve(
+        properties = self.there.connect(
             self.volume, {'host': 'b', 'initiator': 'iqn.b'})
         self.assertEqual('local', properties['driver_volume_type'])
 
@@ -227,14 +227,14 @@ class FenceTest(Case):
 
     def stays(self):
         self.volume.group_id = None
-        self.home.reconciler.converge(self.guest.id)
+        self.home.reconciler.reconcile(self.guest.id)
         self.assertIs(self.home, self.world.home(self.volume))
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
     def test_a_host_that_no_attachment_names_yet(self):
         """It has been given an export, and opens the volume any moment."""
         self.home.remote.add((self.guest.id, 'iqn.x'))
-        self.home.offered.add((self.guest.id, 'iqn.x'))
+        self.home.exported.add((self.guest.id, 'iqn.x'))
         self.stays()
 
     @ddt.data('portal', 'status')
@@ -256,8 +256,8 @@ class StartTest(Case):
         self.volume.group_id = None
         self.home.stop(power=True)
         self.home.dead = False
-        self.home.reconciler.converge_node(moves=False)
-        self.assertEqual({}, self.world.shadows)
+        self.home.reconciler.reconcile_node(moves=False)
+        self.assertEqual({}, self.world.move_records)
 
     def test_a_guest_does_not_wait_for_the_export_of_its_clones_source(self):
         """What it writes to meanwhile is served by an export of its own."""
@@ -267,8 +267,8 @@ class StartTest(Case):
 
         def hangs(_move):
             raise exceptions.TargetTimeout(seconds=20)
-        self.home.node.exports._inner.offer_source = hangs
-        self.home.reconciler.converge(self.guest.id)
+        self.home.node.exports._inner.export_source = hangs
+        self.home.reconciler.reconcile(self.guest.id)
         self.assertEqual({(self.guest.id, 'iqn.c')}, self.home.remote)
 
 
@@ -283,17 +283,17 @@ class AwayTest(Case):
         def hangs(*_args):
             tried.append(1)
             raise exceptions.CommandTimeout(command='sync', seconds=30)
-        self.there.sim_handles._inner.follow_onto_clone = hangs
+        self.there.sim_handles._inner.switch_to_clone = hangs
         for _look in range(5):
-            self.there.reconciler.converge_node()
+            self.there.reconciler.reconcile_node()
         self.assertLess(len(tried), 2)
 
 
-class ServedTest(remote_case.Passed):
+class ExportedTest(remote_case.Passed):
 
     def test_a_handle_whose_session_has_ended_by_itself(self):
         """As if the initiator's service was stopped; then it was detached."""
-        self.b.passed.clear()
+        self.b.remotes.clear()
         self.b.opened.clear()
         self.volume.volume_attachment = []
         self.volume.status = 'available'
@@ -301,27 +301,28 @@ class ServedTest(remote_case.Passed):
         self.assertEqual({}, self.b.devices)
 
 
-class LookTest(Case):
+class SweepTest(Case):
 
     def test_whatever_fails_stops_neither_the_others_nor_the_service(self):
         """sysfs and the database may raise errors of other kinds."""
         def fails(*_args):
             raise processutils.ProcessExecutionError('iscsiadm')
-        self.there.node.sessions._inner.attach_passed = fails
-        self.there.reconciler.converge_node(moves=False)  # as at its start
+        self.there.node.sessions._inner.attach_remote = fails
+        self.there.reconciler.reconcile_node(moves=False)  # as at its start
 
 
 class SessionsTest(sessions_case.Case):
 
-    def test_not_mixed_up_with_what_another_home_serves(self):
+    def test_not_mixed_up_with_what_another_home_exports(self):
         """A session with the last one may still be there: its end was lost."""
-        other = iscsi_names.pass_iqn('iqn.x:', remote_case.V1, 'iqn.b', 'c@l')
+        other = iscsi_names.attachment_iqn('iqn.x:', remote_case.V1, 'iqn.b',
+                                           'c@l')
         for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
             self.called.iscsiadm.end_session.reset_mock()
             self.disks({remote_case.IQN: ['/dev/sda'], **disks})
             self.called.iscsiadm.recorded.return_value = [
                 remote_case.IQN, *records]
-            self.sessions.end_other_passes(
+            self.sessions.end_other_remotes(
                 remote_case.V1, remote_case.IQN)
             self.called.iscsiadm.end_session.assert_called_once_with(other, 30)
 
@@ -388,7 +389,7 @@ class ProofTest(remote_guest_case.Case):
         self.assertEqual(
             'written %d' % self.guest.count, self.there.read(
                 self.guest.id, self.guest.count % worlds.REGIONS))
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
 
 class FenceWithoutExportTest(remote_guest_case.Case):
@@ -403,7 +404,7 @@ class FenceWithoutExportTest(remote_guest_case.Case):
            replaced it, or B's target refuses changes. That is logged, and
            stops nothing else at rest (``_trouble_with_exports``), so the
            volume is looked at for a follow next.
-        4. :class:`.remote_attachment.CheckPassedOnly` takes one who has the
+        4. :class:`.remote_attachment.CheckRemoteOnly` takes one who has the
            handle open for the export, and counts nobody.
 
         The move is committed, and C copies an LV that is written to. With a
@@ -417,18 +418,18 @@ class FenceWithoutExportTest(remote_guest_case.Case):
 
         def refuses(*_args):
             raise exceptions.TargetTimeout(seconds=20)
-        self.home.node.exports._inner.offer_again = refuses
+        self.home.node.exports._inner.export_again = refuses
         self.volume.group_id = None
-        self.home.reconciler.converge_node()
+        self.home.reconciler.reconcile_node()
         self.assertEqual((remote_guest_case.B + '#p', {}), (
-            self.volume.host, self.world.shadows))
+            self.volume.host, self.world.move_records))
 
 
 class DetachedBeforeSwapTest(remote_guest_case.Case):
 
     def is_away(self, move):
         """As the kernel: a session whose target is gone is down as well."""
-        gone = {volume_id for volume_id, host in self.there.passed.items()
+        gone = {volume_id for volume_id, host in self.there.remotes.items()
                 if self.world.nodes[host].dead or volume_id not in {
                     each for each, _who in self.world.nodes[host].remote}}
         return move.volume_id in gone or self.world.nodes[move.source].dead
@@ -446,7 +447,7 @@ class DetachedBeforeSwapTest(remote_guest_case.Case):
         4. C's service is back. It would swap the handle, which nobody has
            open, but waits for that session
            (:func:`.destination._put_on_clone`, SourceUnreachable).
-           Nothing ever ends it: :func:`.remote_attachment.look` waits for the
+           Nothing ever ends it: :func:`.remote_attachment.sweep` waits for the
            swap.
 
         Each attach fails, on whichever node; nothing is copied. The same if
@@ -460,21 +461,22 @@ class DetachedBeforeSwapTest(remote_guest_case.Case):
         self.commit()
         self.there.opened.clear()
         self.guest.node = None
-        self.there.unserve(
+        self.there.disconnect(
             self.volume, {'host': 'c', 'initiator': 'iqn.c'})
         self.volume.volume_attachment = []
         self.volume.status = 'available'
-        self.home.reconciler.converge_node()  # before C's
+        self.home.reconciler.reconcile_node()  # before C's
         self.assertEqual(set(), self.home.remote)
         for _look in range(3):
             self.world.reconcile()
         self.volume.volume_attachment = [self.guest.attachment()]
         self.volume.status = 'reserved'
-        properties = self.there.serve(
+        properties = self.there.connect(
             self.volume, {'host': 'c', 'initiator': 'iqn.c'})
         self.assertEqual('local', properties['driver_volume_type'])
         self.there.opened.add(self.guest.handle)
         self.there.write(self.guest.id, 1, 'again')
         self.world.settle()
         self.assertEqual('again', self.there.read(self.guest.id, 1))
-        self.assertEqual([{}, {}], [self.there.passed, self.world.shadows])
+        self.assertEqual([{}, {}],
+                         [self.there.remotes, self.world.move_records])

@@ -80,7 +80,7 @@ class ConnectionsTest(Case):
 
     def test_attach_and_detach_at_home(self):
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
-        found = self.serve(attach_case.ON_A)
+        found = self.connect(attach_case.ON_A)
         self.assertEqual({
             'driver_volume_type': 'local', 'data': {
                 'device_path': '/dev/mapper/' + self.crypt,
@@ -88,8 +88,8 @@ class ConnectionsTest(Case):
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
         self.assertIn(names.OPENED, self.tags())
         self.assertNotIn(names.FRESH, self.tags())
-        self.serve(attach_case.ON_A)  # again
-        self.unserve(self.a, attach_case.ON_A)
+        self.connect(attach_case.ON_A)  # again
+        self.disconnect(self.a, attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -102,16 +102,16 @@ class ConnectionsTest(Case):
             for each, connector in zip(self.volume.volume_attachment,
                                        connectors):
                 each.connector = connector
-            self.serve(connectors[0])
-            self.unserve(self.a, connectors[0])
+            self.connect(connectors[0])
+            self.disconnect(self.a, connectors[0])
             self.assertIs(closed, self.crypt not in self.a.devices)
-            self.unserve(self.a, None)  # all are
+            self.disconnect(self.a, None)  # all are
             self.assertNotIn(self.crypt, self.a.devices)
 
     def test_detached_from_another_node(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
-        self.unserve(self.a, attach_case.ON_B)
+        self.disconnect(self.a, attach_case.ON_B)
         self.check_not_detached(self.a)
 
     def check_not_detached(self, node):
@@ -120,24 +120,25 @@ class ConnectionsTest(Case):
         self.assertEqual({}, node.node.detached)
 
     def test_detach_that_fails_while_an_export_ends(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         with mock.patch.object(
                 iscsi.SimExports, 'withdraw_volume', autospec=True,
                 side_effect=exceptions.TargetTimeout(seconds=20)):
-            self.assertRaises(exceptions.TargetTimeout, self.unserve, self.a,
+            self.assertRaises(exceptions.TargetTimeout, self.disconnect,
+                              self.a,
                               None)
         self.check_not_detached(self.a)
 
     def test_detach_that_a_live_move_refuses(self):
         """The guest runs there already."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.crypt)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         self.b.opened.add(self.crypt)
-        self.assertRaises(exceptions.SourceBusy, self.unserve, self.b,
+        self.assertRaises(exceptions.SourceBusy, self.disconnect, self.b,
                           attach_case.ON_B)
         self.check_not_detached(self.b)
 
@@ -161,7 +162,7 @@ class ConnectionsTest(Case):
                     command='x', seconds=1)):
             self.a.move(self.volume, attach_case.B)
         self.assertIn(names.OPENED, self.a.disk.tags[lv])
-        self.a.reconciler.converge(self.volume.id)
+        self.a.reconciler.reconcile(self.volume.id)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
         self.assertEqual({}, self.a.disk.sealed)
 
@@ -173,7 +174,7 @@ class ConnectionsTest(Case):
             self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
         self.world.settle()
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_what_has_left_while_udev_has_lost_its_path(self):
@@ -184,19 +185,19 @@ class ConnectionsTest(Case):
     def test_a_key_that_can_t_be_removed_at_a_detach(self):
         """By its mark a later look finds it."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         with mock.patch.object(
                 crypt.SimCrypt, 'forget_sealed',
                 side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
-            self.unserve(self.a, attach_case.ON_A)
+            self.disconnect(self.a, attach_case.ON_A)
         self.assertNotEqual({}, self.a.disk.sealed)
         self.attach('available')
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_what_is_noted_for_a_boot(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertLessEqual({*names.tags(
             key=self.key, luks=self.volume.id)}, set(self.tags()))
         # Its key is changed; the row says so, and the tag not yet.
@@ -205,24 +206,24 @@ class ConnectionsTest(Case):
         header = self.world.headers[self.volume.id]
         header.tokens['1'] = dataclasses.replace(
             header.tokens['0'], key='new', number='1', replaces=self.key)
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual('new', names.facts(self.tags())['key'])
         self.assertNotIn(names.tags(key=self.key)[0], self.tags())
 
     def test_key_that_the_node_keeps(self):
         """Until nobody uses the volume here."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual(self.key, self.a.disk.sealed[self.volume.id][0])
-        self.unserve(self.a, attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_key_that_is_kept_where_it_is_passed_through(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
         connector = dict(attach_case.ON_B, initiator='iqn.x')
-        self.serve(connector)
+        self.connect(connector)
         self.assertIn(self.volume.id, self.b.disk.sealed)
-        self.unserve(self.a, connector)
+        self.disconnect(self.a, connector)
         with self.b.node.lock(self.volume.id):
             remote_attachment.end(self.b.node, self.volume.id)
         self.assertEqual({}, self.b.disk.sealed)
@@ -232,11 +233,11 @@ class ConnectionsTest(Case):
         What it keeps of the key goes nevertheless.
         """
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
+        self.connect(dict(attach_case.ON_B, initiator='iqn.x'))
         self.b.devices.clear()
         with self.b.node.lock(self.volume.id):
             remote_attachment.end(self.b.node, self.volume.id)
-        self.assertEqual([{}, {}], [self.b.disk.sealed, self.b.disk.passed])
+        self.assertEqual([{}, {}], [self.b.disk.sealed, self.b.disk.remotes])
 
     def test_header_of_another_volume(self):
         """No secret is asked for; and it is not noted as the right one."""
@@ -246,37 +247,37 @@ class ConnectionsTest(Case):
                 header.tokens['0'], **change)
             with mock.patch.object(crypt.SimKeys, 'get') as asked:
                 self.assertRaises(
-                    encryption_exceptions.ForeignHeader, self.serve,
+                    encryption_exceptions.ForeignHeader, self.connect,
                     attach_case.ON_A)
             asked.assert_not_called()
             self.assertNotIn('luks', names.facts(self.tags()))
             self.assertNotIn(names.OPENED, self.tags())
 
     def test_header_with_another_uuid(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         del self.a.devices[self.crypt]
         self.world.headers[self.volume.id].uuid = 'another'
         error = self.assertRaises(encryption_exceptions.ForeignHeader,
-                                  self.serve, attach_case.ON_A)
+                                  self.connect, attach_case.ON_A)
         self.assertIn('another', str(error))
 
     def test_row_that_names_no_secret(self):
         self.volume.provider_id = crypt.recorded('')
-        self.assertRaises(encryption_exceptions.ForeignHeader, self.serve,
+        self.assertRaises(encryption_exceptions.ForeignHeader, self.connect,
                           attach_case.ON_A)
 
     def test_what_is_noted_where_it_is_passed_through(self):
         self.volume.group_id = 'g'
         connector = dict(attach_case.ON_B, initiator='iqn.x')
-        self.serve(connector)
+        self.connect(connector)
         self.assertIn(self.crypt, self.b.devices)
         self.assertEqual({self.volume.id: (self.volume.id, self.key)},
-                         self.b.disk.passed)
-        self.unserve(self.a, connector)
+                         self.b.disk.remotes)
+        self.disconnect(self.a, connector)
         with self.b.node.lock(self.volume.id):
             remote_attachment.end(self.b.node, self.volume.id)
         self.assertNotIn(self.crypt, self.b.devices)
-        self.assertEqual({}, self.b.disk.passed)
+        self.assertEqual({}, self.b.disk.remotes)
 
     def test_discards(self):
         self.volume.extra_specs = {'localclone:encryption': 'luks2',
@@ -284,19 +285,19 @@ class ConnectionsTest(Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
-            self.assertTrue(self.serve(
+            self.assertTrue(self.connect(
                 attach_case.ON_A)['data']['discard'])
         self.assertEqual((self.volume.id, False, True),
                          (opened.call_args.args[1], *(
                              opened.call_args.args[3:5])))
         self.volume.extra_specs = {'localclone:encryption': 'rot13'}
-        self.assertFalse(self.serve(attach_case.ON_A)['data']['discard'])
+        self.assertFalse(self.connect(attach_case.ON_A)['data']['discard'])
 
     def test_late_close(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.a.opened.add(self.crypt)
         self.attach('in-use', 'a')
-        self.unserve(self.a, attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
         self.assertIn(self.crypt, self.a.devices)
         self.a.opened.discard(self.crypt)
         self.attach('available')
@@ -305,7 +306,7 @@ class ConnectionsTest(Case):
         self.assertNotIn(names.OPENED, self.tags())
 
     def test_the_look_opens_what_an_attachment_names(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.stop(power=True)
         self.world.secrets.state = crypt.AWAY
@@ -321,7 +322,7 @@ class ConnectionsTest(Case):
     @ddt.unpack
     def test_no_key_at_home(self, state, error):
         self.world.secrets.state = state
-        self.assertRaises(error, self.serve, attach_case.ON_A)
+        self.assertRaises(error, self.connect, attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
 
     @ddt.data((crypt.AWAY, encryption_exceptions.KeyUnavailable),
@@ -331,12 +332,12 @@ class ConnectionsTest(Case):
         self.world.pool = 'pool'
         self.world.secrets.state = state
         before = list(self.a.lvs[self.volume.name])
-        self.assertRaises(error, self.serve, attach_case.ON_B)
+        self.assertRaises(error, self.connect, attach_case.ON_B)
         self.assertEqual('a@l#p', self.volume.host)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
         self.assertEqual(before, self.a.lvs[self.volume.name])
         self.world.secrets.state = ''
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertIn(self.crypt, self.b.devices)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertEqual('b@l#p', self.volume.host)
@@ -344,13 +345,13 @@ class ConnectionsTest(Case):
     def test_wrong_key_and_nothing_moves(self):
         self.world.pool = 'pool'
         self.world.headers[self.volume.id].slots = {'0': b'another'}
-        self.assertRaises(encryption_exceptions.WrongKey, self.serve,
+        self.assertRaises(encryption_exceptions.WrongKey, self.connect,
                           attach_case.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
     def test_header_that_cannot_be_read_and_nothing_moves(self):
         self.a.headers_unreadable = True
-        self.assertRaises(encryption_exceptions.HeaderDamaged, self.serve,
+        self.assertRaises(encryption_exceptions.HeaderDamaged, self.connect,
                           attach_case.ON_B)
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
 
@@ -358,18 +359,18 @@ class ConnectionsTest(Case):
     def test_hosts_without_the_backend(self, status):
         self.attach(status)
         self.assertRaises((encryption_exceptions.NotThere, exceptions.Refused),
-                          self.serve, attach_case.ELSEWHERE)
+                          self.connect, attach_case.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)
 
     def test_restore_to_what_nobody_has_written(self):
         self.a.disk.tags[self.volume.name] |= {names.FRESH}
         self.attach('restoring-backup')
-        self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
+        self.assertRaises(encryption_exceptions.WouldReadNoise, self.connect,
                           attach_case.ON_A)
         self.assertIn(names.FRESH, self.tags())
 
     def test_extended_while_it_is_open(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -378,7 +379,7 @@ class ConnectionsTest(Case):
         self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
 
     def test_extended_without_a_key_manager(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -391,7 +392,7 @@ class ConnectionsTest(Case):
 
     def test_extended_with_the_key_that_the_node_keeps(self):
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
         self.volume.status = 'extending'
@@ -402,7 +403,7 @@ class ConnectionsTest(Case):
     def test_extended_with_a_kept_key_that_is_not_its_own(self):
         """Nor if the key manager does answer, and refuses."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.volume.status = 'extending'
         kept = dict(self.a.disk.sealed)
@@ -445,8 +446,8 @@ class DeletedTest(Case):
     def moved(self):
         """It is being copied to the other node, attached nowhere."""
         self.world.pool = 'pool'
-        self.serve(attach_case.ON_B)
-        self.unserve(self.b, attach_case.ON_B)
+        self.connect(attach_case.ON_B)
+        self.disconnect(self.b, attach_case.ON_B)
         self.attach('available')
         return self.world.headers[self.volume.id]
 
@@ -507,7 +508,7 @@ class DeletedTest(Case):
         self.assertEqual([{}, {}], [self.a.lvs, header.slots])
 
     def test_what_is_open(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.a.opened.add(self.crypt)
         self.assertRaises(exception.VolumeIsBusy, self.delete, self.a)
         self.assertTrue(self.world.headers[self.volume.id].slots)
@@ -547,36 +548,36 @@ class SnapshotCase(Case):
 class SnapshotTest(SnapshotCase):
     """A backup reads it, through what decrypts it."""
 
-    def serve(self, connector):
-        return snapshots.serve(self.a.node, self.snapshot_id, connector)
+    def connect(self, connector):
+        return snapshots.connect(self.a.node, self.snapshot_id, connector)
 
     def test_on_its_node(self):
         for _repeated in range(2):
-            found = self.serve(attach_case.ON_A)
+            found = self.connect(attach_case.ON_A)
             self.assertEqual({
                 'driver_volume_type': 'local', 'data': {
                     'device_path': '/dev/mapper/' + self.crypt,
                     'encrypted': False}}, found)
         self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
-        snapshots.unserve(self.a.node, self.snapshot_id,
-                          attach_case.ON_A)
+        snapshots.disconnect(self.a.node, self.snapshot_id,
+                             attach_case.ON_A)
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)
 
     def test_its_key_is_not_kept(self):
         """No boot opens it again."""
         self.a.disk.sealed = {}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_nothing_is_written_through_it(self):
         with mock.patch.object(
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
-            self.serve(attach_case.ON_A)
+            self.connect(attach_case.ON_A)
         self.assertEqual((True, False, True), opened.call_args.args[3:])
 
     def test_on_no_other_host(self):
-        self.assertRaises(encryption_exceptions.NotThere, self.serve,
+        self.assertRaises(encryption_exceptions.NotThere, self.connect,
                           attach_case.ELSEWHERE)
         self.assertEqual(set(), self.a.remote)

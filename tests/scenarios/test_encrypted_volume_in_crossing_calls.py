@@ -40,28 +40,28 @@ class LateBirthTest(own_key_case.Case):
         there, so whoever has asked gives up, and downloads the image: the
         volume has a header, and a secret, on its own node by then.
         """
-        newborn, create = self.row(), crypt.SimKeys.create
+        uncommitted, create = self.row(), crypt.SimKeys.create
 
         def late(keys, *args):
-            newborn.provider_id = recorded
+            uncommitted.provider_id = recorded
             return create(keys, *args)
         recorded = crypt.recorded('of the other')
         with mock.patch.object(crypt.SimKeys, 'create', late):
-            self.assertRaises(exceptions.TooLate, self.bear, newborn)
-        self.assertEqual(recorded, newborn.provider_id)
-        self.assertNotIn(newborn.name, self.a.lvs)
+            self.assertRaises(exceptions.TooLate, self.bear, uncommitted)
+        self.assertEqual(recorded, uncommitted.provider_id)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
 
     def test_image_that_took_too_long_to_copy(self):
         """The same while the image is being copied to be at home."""
-        newborn, at_home = self.row(), snapshots.at_home
+        uncommitted, at_home = self.row(), snapshots.at_home
 
         def late(*args):
-            newborn.provider_id = recorded
+            uncommitted.provider_id = recorded
             return at_home(*args)
         recorded = crypt.recorded('of the other')
         with mock.patch.object(snapshots, 'at_home', late):
-            self.assertRaises(exceptions.TooLate, self.bear, newborn)
-        self.assertEqual(recorded, newborn.provider_id)
+            self.assertRaises(exceptions.TooLate, self.bear, uncommitted)
+        self.assertEqual(recorded, uncommitted.provider_id)
 
 
 class WithoutSourceTest(encrypted_attach_case.Case):
@@ -71,7 +71,7 @@ class WithoutSourceTest(encrypted_attach_case.Case):
         good, and B loses its power.
         """
         super().setUp()
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'b')
         self.b.write(self.volume.id, 0, 'header')
         self.a.gone = True
@@ -94,5 +94,5 @@ class WithoutSourceTest(encrypted_attach_case.Case):
         self.open()
         self.assertNotIn(self.crypt, self.b.devices)
         self.world.secrets.state = ''
-        self.b.reconciler.converge_node()
+        self.b.reconciler.reconcile_node()
         self.assertIn(self.crypt, self.b.devices)

@@ -42,9 +42,9 @@ COLD = str(volume_types.Recorded(EXTRA, 'key', moves_live=False))
 SPECS = {'localclone:encryption': 'luks2'}
 AEAD = {**SPECS, 'localclone:cipher': 'aegis128-random',
         'localclone:moves': 'cold'}
-#: Who shifts by 30, and why. All others ask state.body_bytes.
+#: Who shifts by 30, and why. All others ask state.backing_bytes.
 SHIFTS = {
-    'core/state.py': 'body_bytes itself',
+    'core/state.py': 'backing_bytes itself',
     'core/rows.py': 'the GiB of an LV whose row has not been changed yet',
     'core/formats/lvm_reports.py': 'the same of what has no row that could be '
     'asked',
@@ -82,8 +82,8 @@ class RowsTest(testtools.TestCase):
         self.assertEqual(extra, rows.extra_bytes(row))
         self.assertEqual((3 << 30) + extra, row.size_bytes)
         volume = worlds.World().row(A, 2, provider_id=text)
-        self.assertEqual(2 * GIB + extra, rows.body_bytes(volume))
-        self.assertEqual(5 * GIB + extra, rows.body_bytes(volume, 5))
+        self.assertEqual(2 * GIB + extra, rows.backing_bytes(volume))
+        self.assertEqual(5 * GIB + extra, rows.backing_bytes(volume, 5))
 
     def test_one_that_is_not_understood(self):
         """It stays where it is, and keeps nobody else from anything."""
@@ -92,7 +92,7 @@ class RowsTest(testtools.TestCase):
         other = world.create_volume(A)
         a = world.nodes[A]
         volume.provider_id = 'lc2:luks3:?'
-        self.assertRaises(exceptions.NotPossible, rows.body_bytes, volume)
+        self.assertRaises(exceptions.NotPossible, rows.backing_bytes, volume)
         volume.status = 'available'
         self.assertIn('is unknown', rows.why_it_stays(
             volume, state.Asked.DRAIN, False))
@@ -100,7 +100,7 @@ class RowsTest(testtools.TestCase):
         world.reconcile()
         self.assertEqual({names.handle(other.id)}, set(a.devices))
         self.assertRaises(exceptions.NotPossible, a.move, volume, B)
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
 
     @ddt.data((BODY, 'available'), (2 * GIB + EXTRA, 'error_extending'),
               (2 * GIB, 'available'), (GIB, None))
@@ -134,7 +134,7 @@ class Base(testtools.TestCase):
         with self.a.lock(self.volume.id):
             self.a.sim_handles.remove_handle(self.volume.id)
 
-    def check_body(self, node, size=BODY, volume=None, data=None):
+    def check_backing(self, node, size=BODY, volume=None, data=None):
         """All of a volume, to the byte, and nothing else of it anywhere."""
         volume = volume or self.volume
         self.assertIs(node, self.world.home(volume))
@@ -145,19 +145,19 @@ class Base(testtools.TestCase):
         self.assertEqual(data or self.data, node.lvs[volume.name])
         self.assertEqual(
             str(EXTRA), names.facts(node.disk.tags[volume.name])['extra'])
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
     def check_moving(self, size=BODY):
         """Both ends of a move that is committed."""
-        move, = self.world.shadows.values()
+        move, = self.world.move_records.values()
         self.assertEqual(EXTRA, move.extra_bytes)
         self.assertEqual(
             [BODY, BODY, size, size],
-            [self.size(self.a, names.source(move.shadow_id)),
-             self.size(self.b, names.clone(move.shadow_id)),
+            [self.size(self.a, names.source(move.move_id)),
+             self.size(self.b, names.clone(move.move_id)),
              self.size(self.b, self.handle),
              self.b.disk.size(move.destination_lv)])
-        metadata = self.b.disk.tags[names.metadata_lv(move.shadow_id)]
+        metadata = self.b.disk.tags[names.metadata_lv(move.move_id)]
         self.assertEqual(str(EXTRA), names.facts(metadata)['extra'])
         return move
 
@@ -172,18 +172,18 @@ class MoveTest(Base):
         self.check_moving()
         self.write(4, 'the last, short one')
         self.world.settle()
-        self.check_body(self.b)
+        self.check_backing(self.b)
         self.assertEqual(LUKS2, self.volume.provider_id)
 
-    def test_holes_are_those_of_the_body(self):
+    def test_holes_are_those_of_the_backing(self):
         self.world.pool = 'pool'
         self.a.lvs[self.volume.name][4] = self.data[4] = worlds.ZERO
         self.a.move(self.volume, B)
         move = self.check_moving()
         self.assertEqual({4}, self.b.lvs[names.metadata_lv(
-            move.shadow_id)]['local'])
+            move.move_id)]['local'])
         self.world.settle()
-        self.check_body(self.b)
+        self.check_backing(self.b)
 
     def begin_live(self):
         self.volume.status = 'in-use'
@@ -200,14 +200,14 @@ class MoveTest(Base):
             move = self.a.node.moves.move_of(self.volume.id)
             source.source_released(self.a.node, move)
         self.world.settle()
-        self.check_body(self.b)
+        self.check_backing(self.b)
 
     def test_live_move_that_is_rolled_back(self):
         move = self.begin_live()
         with self.b.lock(self.volume.id):
             destination.roll_back_live(self.b.node, move)
         self.world.settle()
-        self.check_body(self.a)
+        self.check_backing(self.a)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_move_that_fails(self):
@@ -216,12 +216,12 @@ class MoveTest(Base):
                     what='x', host=B, seconds=1)):
             self.assertRaises(exceptions.Busy, self.a.move, self.volume, B)
         self.world.settle()
-        self.check_body(self.a)
+        self.check_backing(self.a)
 
     def test_reboot_at_rest(self):
         self.a.stop(power=True)
         self.world.recover()
-        self.check_body(self.a)
+        self.check_backing(self.a)
 
     @ddt.data(A, B)
     def test_reboot_while_it_is_copied(self, host):
@@ -230,16 +230,16 @@ class MoveTest(Base):
         self.world.recover()
         self.check_moving()
         self.world.settle()
-        self.check_body(self.b)
+        self.check_backing(self.b)
 
-    def test_room_is_that_of_the_body(self):
+    def test_room_is_that_of_the_backing(self):
         self.b.free = BODY - 1
         error = self.assertRaises(
             exceptions.NoFreeSpace, self.a.move, self.volume, B)
         self.assertIn('1 GiB', str(error))
         self.assertNotIn('begin', self.world.effects(A))
 
-    def test_room_is_that_of_the_body_at_the_destination(self):
+    def test_room_is_that_of_the_backing_at_the_destination(self):
         """It was enough a moment ago."""
         self.b.free = BODY - 1
         with fixtures.MockPatchObject(checks, 'check_free_space',
@@ -257,7 +257,7 @@ class MoveTest(Base):
     def test_handle_that_is_too_short(self):
         self.a.devices[self.handle] = {'below': self.volume.name}
         self.world.reconcile()
-        self.check_body(self.a)
+        self.check_backing(self.a)
 
 
 class ExtendTest(Base):
@@ -270,17 +270,17 @@ class ExtendTest(Base):
 
     def test_at_rest(self):
         self.extend()
-        self.check_body(self.a, 2 * GIB + EXTRA)
+        self.check_backing(self.a, 2 * GIB + EXTRA)
         self.world.settle()
         self.a.stop(power=True)
         self.world.recover()
-        self.check_body(self.a, 2 * GIB + EXTRA)
+        self.check_backing(self.a, 2 * GIB + EXTRA)
 
     def test_then_it_moves(self):
         self.extend()
         self.a.move(self.volume, B)
         self.world.settle()
-        self.check_body(self.b, 2 * GIB + EXTRA)
+        self.check_backing(self.b, 2 * GIB + EXTRA)
 
     def test_while_it_is_copied(self):
         self.a.move(self.volume, B)
@@ -291,10 +291,10 @@ class ExtendTest(Base):
         self.world.recover()
         self.check_moving(2 * GIB + EXTRA)
         self.world.settle()
-        self.check_body(self.b, 2 * GIB + EXTRA)
+        self.check_backing(self.b, 2 * GIB + EXTRA)
 
 
-class FollowTest(testtools.TestCase):
+class DeferredMoveTest(testtools.TestCase):
 
     def test_passed_through_and_followed(self):
         self.useFixture(fixtures.MockPatchObject(remote_attachment,
@@ -303,7 +303,7 @@ class FollowTest(testtools.TestCase):
         c = guest.nodes[C]
         guest.detach(B)
         guest.attach(C)
-        self.assertIn(guest.id, c.passed)
+        self.assertIn(guest.id, c.remotes)
         self.assertEqual({guest.id: BODY}, c.scanned)
         self.assertEqual(BODY, disks.size(c.devices[guest.handle]))
         guest.write()
@@ -356,11 +356,11 @@ class ImagesTest(Base, local_clone_case.Base):
 
     @ddt.data((A, 1), (A, 2), (B, 1), (B, 2))
     @ddt.unpack
-    def test_births(self, asked, size):
+    def test_clones(self, asked, size):
         for of in (self.volume.id, self.taken()):
             volume = self.born(asked, size, of)
             self.check_recorded(LUKS2, volume)
-            self.check_body(
+            self.check_backing(
                 self.a, size * GIB + EXTRA, volume,
                 self.data + [worlds.ZERO] * worlds.REGIONS * (size - 1))
 
@@ -372,18 +372,18 @@ class ImagesTest(Base, local_clone_case.Base):
             found, key='key')))
 
     @ddt.data(1, 2)
-    def test_born_in_another_zone(self, size):
+    def test_cloned_in_another_zone(self, size):
         self.world.zones.update({A: 'here', B: 'there'})
         volume = self.born(B, size, self.volume.id)
-        self.check_body(
+        self.check_backing(
             self.b, size * GIB + EXTRA, volume,
             self.data + [worlds.ZERO] * worlds.REGIONS * (size - 1))
 
-    def test_born_of_one_whose_extension_has_failed(self):
+    def test_cloned_of_one_whose_extension_has_failed(self):
         """Of the longer LV the newborn has what the row says."""
         with self.a.node.allocation_lock(), self.a.lock(self.volume.id):
             self.a.node.lvm.extend_lv(
-                self.volume.name, rows.body_bytes(self.volume, 2))
+                self.volume.name, rows.backing_bytes(self.volume, 2))
         volume = self.born(A, 1, self.volume.id)
         self.assertEqual(BODY, self.size(self.a, names.handle(volume.id)))
 
@@ -403,7 +403,7 @@ class ImagesTest(Base, local_clone_case.Base):
                              (volume.host, volume.provider_id))
             self.assertNotIn(volume.name, self.a.lvs)
 
-    def test_born_of_an_authenticated_one(self):
+    def test_cloned_of_an_authenticated_one(self):
         self.volume = self.world.create_volume(A, provider_id=COLD)
         crypt.encrypt(self.world, self.volume, 'key')
         crypt.authenticate(self.world, self.volume)
@@ -428,15 +428,15 @@ class ImagesTest(Base, local_clone_case.Base):
         self.revert(snapshot_id, home)
         self.assertEqual(LUKS2, self.volume.provider_id)
         self.world.settle()
-        self.check_body(self.a, data=expected)
+        self.check_backing(self.a, data=expected)
 
     def test_revert_of_one_that_was_extended(self):
         snapshot_id = self.taken()
         worlds.extend(self.a, self.volume, 2)
         self.volume.size = 2
         self.revert(snapshot_id)
-        self.check_body(self.a, 2 * GIB + EXTRA,
-                        data=self.data + [worlds.ZERO] * worlds.REGIONS)
+        self.check_backing(self.a, 2 * GIB + EXTRA,
+                           data=self.data + [worlds.ZERO] * worlds.REGIONS)
 
     @ddt.data(None, COLD)
     def test_revert_to_what_is_encrypted_otherwise(self, provider_id):
@@ -444,7 +444,7 @@ class ImagesTest(Base, local_clone_case.Base):
         snapshot_id = self.taken()
         self.world.set_snapshot(snapshot_id, provider_id=provider_id)
         self.assertRaises(exceptions.ForeignImage, self.revert, snapshot_id)
-        self.check_body(self.a)
+        self.check_backing(self.a)
 
 
 class StackTest(storage_case.Case):
@@ -469,12 +469,12 @@ class StackTest(storage_case.Case):
     def test_source_device(self):
         self.handles.ensure_source(self.MOVE)
         self.assertTrue(self.table(names.source(
-            self.MOVE.shadow_id)).startswith('0 %d linear' % self.SECTORS))
+            self.MOVE.move_id)).startswith('0 %d linear' % self.SECTORS))
 
     def test_clone(self):
         self.clones.ensure_clone(self.MOVE, '/dev/sdb')
         self.assertTrue(self.table(names.clone(
-            self.MOVE.shadow_id)).startswith('0 %d clone' % self.SECTORS))
+            self.MOVE.move_id)).startswith('0 %d clone' % self.SECTORS))
 
     def test_handle_on_clone(self):
         self.handles.ensure_handle_on_clone(

@@ -24,17 +24,17 @@ from tests.world import records
 from tests.world import stack
 
 
-class RemainsTest(Base):
+class PendingCleanupsTest(Base):
 
     def test_what_they_are(self):
         world, volume, _expected = self.begin()
         self.fail_to_prepare(world, volume)
         self.assertIsNone(self.move(world, volume))
-        failed, = self.remains(world, volume)
-        self.assertEqual((B, 'volume-' + failed.shadow_id), (
+        failed, = self.pending(world, volume)
+        self.assertEqual((B, 'volume-' + failed.move_id), (
             failed.cleanup_node, failed.cleanup_lv))
         self.complete(world, volume, A, C)
-        failed, drained = self.remains(world, volume)
+        failed, drained = self.pending(world, volume)
         self.assertEqual((B, False), (
             failed.cleanup_node, failed.committed))
         self.assertEqual((A, True, 'volume-' + volume.id), (
@@ -58,7 +58,7 @@ class RemainsTest(Base):
         world.settle()
         self.verify(world, volume, expected)
         # All that is left waits for the node that is gone.
-        left, = self.remains(world, volume)
+        left, = self.pending(world, volume)
         self.assertEqual(B, left.cleanup_node)
         self.assertEqual({}, world.nodes[A].lvs)
         self.bring_back(world)
@@ -80,7 +80,7 @@ class RemainsTest(Base):
     def test_live_onwards_while_the_source_is_gone(self):
         world, volume, expected = self.begin()
         self.complete(world, volume)
-        self.assertIs(Phase.RELEASING, self.remains(world, volume)[0].phase)
+        self.assertIs(Phase.RELEASING, self.pending(world, volume)[0].phase)
         handle = names.handle(volume.id)
         world.nodes[B].opened.add(handle)
         self.attach(world, volume, C, live=True)
@@ -101,7 +101,7 @@ class RemainsTest(Base):
         self.bring_back(world)
         self.check(world, volume, expected)
 
-    def test_at_home_beside_remains(self):
+    def test_at_home_beside_leftovers(self):
         """The node comes back while its volume's clean-up waits for another.
 
         It must not wait for periodic checks of moves: the guest is first.
@@ -111,22 +111,22 @@ class RemainsTest(Base):
         home = world.nodes[B]
         home.stop(power=True)
         home.dead = False
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.verify(world, volume, expected)
 
     def test_back_to_the_node_whose_clean_up_is_due(self):
         world, volume, expected = self.begin()
         world.nodes[A].move(volume, B)
-        world.nodes[B].reconciler.converge(volume.id)
+        world.nodes[B].reconciler.reconcile(volume.id)
         world.nodes[B].hydrate()
-        world.nodes[B].reconciler.converge(volume.id)
+        world.nodes[B].reconciler.reconcile(volume.id)
         old = 'volume-' + volume.id
         self.assertIn(old, world.nodes[A].lvs)
         self.write(world, volume, expected, 1, 'new')
         world.nodes[B].move(volume, A)
         self.assertNotIn(old, world.nodes[A].lvs)
         self.verify(world, volume, expected)
-        self.assertEqual([], self.remains(world, volume))
+        self.assertEqual([], self.pending(world, volume))
         world.settle()
         self.check(world, volume, expected)
 
@@ -134,10 +134,10 @@ class RemainsTest(Base):
         world, volume, expected = self.begin()
         self.fail_to_prepare(world, volume)
         world.nodes[B].gone = world.nodes[B].dead = False
-        first, = self.remains(world, volume)
+        first, = self.pending(world, volume)
         world.nodes[A].move(volume, B)
         self.assertNotIn(first.destination_lv, world.nodes[B].lvs)
-        self.assertEqual([], self.remains(world, volume))
+        self.assertEqual([], self.pending(world, volume))
         self.write(world, volume, expected, 1, 'new')
         world.settle()
         self.check(world, volume, expected)
@@ -174,9 +174,9 @@ class RemainsTest(Base):
         moves = world.nodes[A].node.moves
         moves.advance(moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
+            lambda record: record, 'CHAP u s', 'i'), Event.FAILED)
         world.pool = 'pool'
-        first, _second = self.remains(world, volume)
+        first, _second = self.pending(world, volume)
         remove_lv = b.node.lvm._inner.remove_lv
 
         def fails(name):
@@ -185,9 +185,9 @@ class RemainsTest(Base):
                     command='lvremove', code=5, stderr='')
             return remove_lv(name)
         b.node.lvm._inner.remove_lv = fails
-        self.assertRaises(exceptions.CommandFailed, b.reconciler.converge,
+        self.assertRaises(exceptions.CommandFailed, b.reconciler.reconcile,
                           volume.id)
-        self.assertEqual([first], self.remains(world, volume))
+        self.assertEqual([first], self.pending(world, volume))
         b.node.lvm._inner.remove_lv = remove_lv
         world.settle()
         self.check(world, volume, expected)
@@ -200,7 +200,7 @@ class RemainsTest(Base):
         b.gone = b.dead = False
         b.lvs['volume-other'] = ['other'] * 4
         world.pool = 'pool'
-        failed, = self.remains(world, volume)
+        failed, = self.pending(world, volume)
         with b.lock(volume.id):
             b.sim_handles.ensure_handle_on_lv(
                 volume.id, 'volume-other', worlds.GIB)
@@ -209,14 +209,14 @@ class RemainsTest(Base):
                          b.devices[names.handle(volume.id)])
         self.assertEqual(['volume-other'], list(b.lvs))
 
-    def test_deleted_beside_remains(self):
+    def test_deleted_beside_leftovers(self):
         world, volume, _expected = self.begin()
         self.fail_to_prepare(world, volume)
         self.complete(world, volume, A, C)
         volume.status = 'deleting'
         callers.delete(world.nodes[C].node, volume)
         del world.volumes[volume.id]
-        self.assertEqual(2, len(world.shadows))
+        self.assertEqual(2, len(world.move_records))
         self.bring_back(world)
         self.assert_nothing_left(world)
 
@@ -232,7 +232,7 @@ class RemainsTest(Base):
         self.assert_nothing_left(world)
 
     def assert_nothing_left(self, world):
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         for node in world.nodes.values():
             self.assertEqual([{}] * 4, [node.lvs, node.devices, node.exports,
                                         node.sessions])
@@ -242,7 +242,7 @@ class RemainsTest(Base):
         world.nodes[A].move(volume, B)
         volume.status = 'deleting'
         callers.delete(world.nodes[B].node, volume)
-        world.nodes[B].reconciler.converge(volume.id)
+        world.nodes[B].reconciler.reconcile(volume.id)
         self.assertEqual({}, world.nodes[B].devices)
 
     def test_operator_has_them_cleaned_up(self):
@@ -253,7 +253,7 @@ class RemainsTest(Base):
         operations.abort(world.nodes[B].reconciler, volume.id)
         self.assertEqual({}, world.nodes[B].lvs)
         operations.abort(world.nodes[A].reconciler, volume.id) if (
-            self.remains(world, volume)) else world.settle()
+            self.pending(world, volume)) else world.settle()
         self.check(world, volume, expected)
 
 
@@ -326,7 +326,7 @@ class StrayMetadataTest(Base):
         node.disk.create(self.STRAY, self.volume.id, {'local': set()})
 
     def check(self, left, node=None):
-        (node or self.node).reconciler.converge_node()
+        (node or self.node).reconciler.reconcile_node()
         self.assertEqual(left, self.STRAY in (node or self.node).lvs)
 
     def test_removed_at_home(self):
@@ -385,11 +385,11 @@ class RecordedTest(Base):
         def begin(host):
             return node.moves.begin(
                 volume, host + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i')
+                lambda record: record, 'CHAP u s', 'i')
         first = begin(B)
         self.assertRaises(exceptions.StaleMove, begin, C)
         node.moves.advance(first, Event.FAILED)
         second = begin(C)
         self.assertEqual(second, node.moves.move_of(volume.id))
-        self.assertEqual([first.shadow_id], [
-            each.shadow_id for each in node.moves.pending_cleanups(volume.id)])
+        self.assertEqual([first.move_id], [
+            each.move_id for each in node.moves.pending_cleanups(volume.id)])

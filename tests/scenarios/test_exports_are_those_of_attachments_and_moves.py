@@ -80,12 +80,13 @@ class RuleTest(testtools.TestCase):
         (Phase.STARTING, True, [B, E]), (Phase.MIGRATING, True, [E]),
         (Phase.COMPLETING, True, [E]), (Phase.RELEASING, True, [E]))
     @ddt.unpack
-    def test_who_serves(self, phase, committed, hosts):
+    def test_who_exports(self, phase, committed, hosts):
         found = volume(host=(E if committed else B) + '#p')
         move = phase and moving(phase, committed)
         self.assertEqual(hosts,
                          [host for host in (A, B, E)
-                          if volume_attachments.serves(found, move, host)])
+                          if volume_attachments.is_exported(found, move,
+                                                            host)])
 
     def test_only_under_the_nodes_own_portal(self):
         found = volume(attachment('d', 'B:3260'), attachment('d2', 'E:3260'),
@@ -99,7 +100,7 @@ class RuleTest(testtools.TestCase):
 
     def test_of_what_is_passed_through_the_name_says_from_where(self):
         """One of address and host is as the attachment says."""
-        iqn = iscsi.pass_iqn('iqn.x:', V, 'iqn.d', B)
+        iqn = iscsi.attachment_iqn('iqn.x:', V, 'iqn.d', B)
         found = volume(attachment('d', 'B:3260', iqn))
         for here, portals, wanted in (
                 (B, (), 1), ('renamed@l', ('B:3260',), 1),
@@ -128,16 +129,16 @@ class RuleTest(testtools.TestCase):
 
     def test_nor_that_of_the_source_of_a_deferred_move(self):
         """Until the swap the guest has its volume from there."""
-        follows = dataclasses.replace(
-            moving(Phase.MIGRATING, True), asked_by=state.Asked.FOLLOW)
-        self.assertTrue(follows.follows)
+        is_deferred = dataclasses.replace(
+            moving(Phase.MIGRATING, True), asked_by=state.Asked.DEFERRED)
+        self.assertTrue(is_deferred.is_deferred)
         found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
-        ask = follows, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
+        ask = is_deferred, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
         self.assertEqual({'iqn:x'}, volume_attachments.unnamed(found, *ask))
         self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
             volume(host=E), *ask))
         self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
-            found, follows, node(E, 'new:3260'), ask[2]))
+            found, is_deferred, node(E, 'new:3260'), ask[2]))
 
     @ddt.data(
         ('available', True), ('reserved', True), ('attaching', True),
@@ -228,7 +229,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
             host=E + '#p', name='volume-' + S, name_id=S)
         self.move = moving(Phase.STARTING, True)
 
-    def converge(self, kernel, host):
+    def reconcile(self, kernel, host):
         """What a node does for the volume; returns its node."""
         node = specs.node(host=host, exports=kernel.exports)
         node.volumes.volume.return_value = self.row
@@ -246,42 +247,42 @@ class LiveMoveOfServedTest(testtools.TestCase):
         with kernel.running(), mock.patch.object(
                 reconcile.destination, 'build'), mock.patch.object(
                 reconcile.source, 'source_released'):
-            reconcile.Reconciler(node).converge_locked(V)
+            reconcile.Reconciler(node).reconcile_locked(V)
         return node
 
-    def test_the_destination_serves_nobody(self):
-        self.converge(self.e, E)
+    def test_the_destination_exports_nobody(self):
+        self.reconcile(self.e, E)
         self.assertEqual([], self.e.names())
 
-    def test_the_source_serves_again_after_its_reboot(self):
-        self.converge(self.b, B)
+    def test_the_source_exports_again_after_its_reboot(self):
+        self.reconcile(self.b, B)
         self.assertEqual({
             self.iqn: [('iqn.d', False)],
             iscsi.move_iqn('iqn.x:', S): [('iqn.e', True)]},
             self.b.clients())
 
-    def test_what_a_destination_serves_wrongly_ends(self):
+    def test_what_a_destination_exports_wrongly_ends(self):
         self.wrongly(self.e)
-        self.converge(self.e, E)
+        self.reconcile(self.e, E)
         self.assertEqual([], self.e.names())
 
     def wrongly(self, kernel):
         with kernel.running():
-            kernel.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+            kernel.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         kernel.exports = iscsi_target.Exports(  # long ago
             'iqn.x:', kernel.exports.address, 3260)
 
-    def test_once_the_guest_has_left_the_source_serves_it_alone(self):
-        self.converge(self.b, B)
+    def test_once_the_guest_has_left_the_source_exports_it_alone(self):
+        self.reconcile(self.b, B)
         self.move = moving(Phase.MIGRATING, True)
-        self.converge(self.b, B)
+        self.reconcile(self.b, B)
         self.assertEqual([iscsi.move_iqn('iqn.x:', S)], self.b.names())
 
     def test_it_stays_where_an_attachment_says_so(self):
         self.row.host, self.move = B + '#p', None
         self.row.name_id, self.row.name = V, 'volume-' + V
-        self.converge(self.b, B)
-        self.converge(self.b, B)
+        self.reconcile(self.b, B)
+        self.reconcile(self.b, B)
         self.assertEqual([self.iqn], self.b.names())
 
 
@@ -298,41 +299,41 @@ class AtHomeTest(testtools.TestCase):
     def attach(self, *attachments):
         self.row.volume_attachment = list(attachments)
 
-    def offer(self, node, initiator='iqn.d', now=False):
-        properties = node.node.exports.offer_volume(
+    def export(self, node, initiator='iqn.d', now=False):
+        properties = node.node.exports.export_volume(
             self.row.id, initiator, '')
         if not now:
-            node.offered.clear()
+            node.exported.clear()
         return properties
 
     def test_what_no_attachment_names_ends_in_use_too(self):
         self.attach(attachment('a'))
-        self.offer(self.a)
-        self.a.reconciler.converge_node()
+        self.export(self.a)
+        self.a.reconciler.reconcile_node()
         self.assertEqual(set(), self.a.remote)
 
-    def test_but_not_what_was_just_offered(self):
+    def test_but_not_what_was_just_exported(self):
         self.attach(attachment('a'), attachment(None))
-        self.offer(self.a, now=True)
-        self.a.reconciler.converge_node()
+        self.export(self.a, now=True)
+        self.a.reconciler.reconcile_node()
         self.assertEqual({self.key}, self.a.remote)
-        self.a.offered.clear()
-        self.a.reconciler.converge_node()
+        self.a.exported.clear()
+        self.a.reconciler.reconcile_node()
         self.assertEqual(set(), self.a.remote)
 
     def test_what_an_attachment_names_stays(self):
-        properties = self.offer(self.a)
+        properties = self.export(self.a)
         self.attach(attachment('d', properties['target_portal']))
-        self.offer(self.a, 'iqn.other')
-        self.a.reconciler.converge_node()
+        self.export(self.a, 'iqn.other')
+        self.a.reconciler.reconcile_node()
         self.assertEqual({self.key}, self.a.remote)
 
     def test_what_cinder_reads_stays(self):
-        self.offer(self.a)
+        self.export(self.a)
         for self.row.status in ('backing-up', 'maintenance'):
-            self.a.reconciler.converge_node()
+            self.a.reconciler.reconcile_node()
         self.row.status, self.row.migration_status = 'in-use', 'migrating'
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertEqual({self.key}, self.a.remote)
 
     def test_while_it_moves(self):
@@ -344,8 +345,8 @@ class AtHomeTest(testtools.TestCase):
             self.a.sim_handles.ensure_handle_on_lv(
                 self.row.id, 'volume-' + self.row.id, worlds.GIB)
         for node in (self.a, self.b):
-            self.offer(node)
-            node.reconciler.converge_moves()
+            self.export(node)
+            node.reconciler.reconcile_moves()
             self.assertEqual(set(), node.remote)
         self.assertNotIn(names.handle(self.row.id), self.a.devices)
 
@@ -354,19 +355,19 @@ class AtHomeTest(testtools.TestCase):
         self.attach(attachment('a'), attachment(None))
         self.a.connections._find = (
             lambda connector: connector['host'] + '@l')
-        return self.a.serve(self.row, {'host': 'b'})
+        return self.a.connect(self.row, {'host': 'b'})
 
     def test_a_live_move_ends_what_no_attachment_names(self):
-        self.offer(self.a)
+        self.export(self.a)
         self.live()
         self.assertEqual(set(), self.a.remote)
-        self.assertEqual(1, len(self.world.shadows))
+        self.assertEqual(1, len(self.world.move_records))
 
-    def test_a_live_move_is_refused_beside_what_was_just_offered(self):
-        self.offer(self.a, now=True)
+    def test_a_live_move_is_refused_beside_what_was_just_exported(self):
+        self.export(self.a, now=True)
         error = self.assertRaises(exceptions.Refused, self.live)
         self.assertIn('no attachment names', str(error))
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.assertEqual({self.key}, self.a.remote)
 
 
@@ -386,12 +387,12 @@ class WithdrawnTest(testtools.TestCase):
         self.exports = iscsi_target.Exports('iqn.x:', '2001:db8::1', 3260)
 
     def test_the_portal_is_what_hosts_are_told(self):
-        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        told = self.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         self.assertEqual('[2001:db8::1]:3260', self.exports.portal)
         self.assertEqual(told['target_portal'], self.exports.portal)
 
-    def test_unless_it_was_just_offered(self):
-        self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+    def test_unless_it_was_just_exported(self):
+        self.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         self.assertFalse(self.exports.withdraw_unnamed(V, {self.iqn}))
         self.lio.unexport.assert_not_called()
         later = iscsi_target.time.monotonic() + iscsi_target.OFFERING + 1
@@ -399,7 +400,7 @@ class WithdrawnTest(testtools.TestCase):
             self.assertTrue(self.exports.withdraw_unnamed(V, {self.iqn}))
         self.lio.unexport.assert_called_once_with(self.iqn, names.handle(V))
 
-    def meanwhile(self, act, look):
+    def meanwhile(self, act, sweep):
         """Another native thread acts right when a time is compared."""
         clock, over = time.monotonic, threading.Event()
         other = threading.Thread(target=lambda: (act(), over.set()))
@@ -414,42 +415,42 @@ class WithdrawnTest(testtools.TestCase):
 
         with mock.patch.object(iscsi_target.time, 'monotonic',
                                lambda: Time(clock())):
-            self.exports.offer_volume(W, 'iqn.d', 'CHAP u p')
-            self.exports.note_offered(W)
+            self.exports.export_volume(W, 'iqn.d', 'CHAP u p')
+            self.exports.note_exported(W)
             self.exports.withdraw_volume(W, 'iqn.d')
-            look()
+            sweep()
         other.join()
 
-    def test_offered_while_something_else_is_looked_at(self):
+    def test_exported_while_something_else_is_looked_at(self):
         self.meanwhile(
-            lambda: self.exports.offer_volume(V, 'iqn.d', 'CHAP u p'),
-            lambda: (self.exports.offer_volume(W, 'iqn.e', 'CHAP u p'),
+            lambda: self.exports.export_volume(V, 'iqn.d', 'CHAP u p'),
+            lambda: (self.exports.export_volume(W, 'iqn.e', 'CHAP u p'),
                      self.exports.withdraw_unnamed(W, {'iqn.of:w'})))
         self.assertFalse(self.exports.withdraw_unnamed(V, {self.iqn}))
 
     def test_lent_while_something_else_is_looked_at(self):
-        self.meanwhile(lambda: self.exports.note_offered(V),
-                       lambda: (self.exports.note_offered(W),
-                                self.exports.was_offered(W)))
-        self.assertTrue(self.exports.was_offered(V))
+        self.meanwhile(lambda: self.exports.note_exported(V),
+                       lambda: (self.exports.note_exported(W),
+                                self.exports.was_exported(W)))
+        self.assertTrue(self.exports.was_exported(V))
 
     def test_ended_while_something_else_ends(self):
-        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        told = self.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         self.meanwhile(lambda: self.exports.withdraw_volume(V, 'iqn.d'),
                        lambda: self.exports.withdraw_volume(W, 'iqn.e'))
         self.lio.export.reset_mock()
-        self.assertFalse(self.exports.offer_again(V, 'iqn.d', told))
+        self.assertFalse(self.exports.export_again(V, 'iqn.d', told))
         self.lio.export.assert_not_called()
 
-    def test_served_anew_while_something_else_ends(self):
-        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+    def test_exported_anew_while_something_else_ends(self):
+        told = self.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         self.exports.withdraw_volume(V, 'iqn.d')
         self.meanwhile(
-            lambda: self.exports.offer_volume(V, 'iqn.d', 'CHAP u p'),
+            lambda: self.exports.export_volume(V, 'iqn.d', 'CHAP u p'),
             lambda: self.exports.withdraw_volume(W, 'iqn.e'))
-        self.assertTrue(self.exports.offer_again(V, 'iqn.d', told))
+        self.assertTrue(self.exports.export_again(V, 'iqn.d', told))
 
     def test_at_once(self):
-        self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.exports.export_volume(V, 'iqn.d', 'CHAP u p')
         self.assertTrue(self.exports.withdraw_unnamed(
             V, {self.iqn}, at_once=True))

@@ -16,7 +16,7 @@ from tests.helpers import deferred_case
 from tests.helpers.deferred_case import A
 from tests.helpers.deferred_case import B
 from tests.helpers.deferred_case import C
-from tests.helpers.deferred_case import Following
+from tests.helpers.deferred_case import Deferred
 from tests.helpers.deferred_case import unreachable
 from tests.helpers import reconcile_case
 from tests.helpers import storage_parts
@@ -40,8 +40,8 @@ class OrderTest(reconcile_case.Base):
         self.a.stop(power=True)
         self.a.dead = False
         self.assertEqual({}, self.a.exports)
-        self.shadow_id = self.a.node.moves.move_of(
-            self.volume_id).shadow_id
+        self.move_id = self.a.node.moves.move_of(
+            self.volume_id).move_id
 
     def test_before_a_source_that_does_not_answer(self):
         seen = []
@@ -50,13 +50,13 @@ class OrderTest(reconcile_case.Base):
             seen.append(set(self.a.exports))
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         with mock.patch.object(destination, 'rebuild', rebuild):
-            self.a.reconciler.converge_moves()
-        self.assertIn(self.shadow_id, seen[0])
+            self.a.reconciler.reconcile_moves()
+        self.assertIn(self.move_id, seen[0])
 
     def test_when_the_service_starts(self):
         """Not only by the first look, after all that is at rest."""
-        self.a.reconciler.converge_node(moves=False)
-        self.assertIn(self.shadow_id, self.a.exports)
+        self.a.reconciler.reconcile_node(moves=False)
+        self.assertIn(self.move_id, self.a.exports)
         self.assertNotIn(self.handle, self.a.devices)  # it is elsewhere
 
     def test_start_waits_for_no_move(self):
@@ -66,35 +66,35 @@ class OrderTest(reconcile_case.Base):
             self.a.node.handles.ensure_handle_on_lv(
                 self.volume_id, 'volume-' + self.volume_id, worlds.GIB)
         self.assertIn(handle, self.a.devices)
-        with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
-            self.a.reconciler.converge_node(moves=False)
+        with mock.patch.object(self.a.reconciler, 'reconcile_locked') as each:
+            self.a.reconciler.reconcile_node(moves=False)
         each.assert_not_called()
 
     def test_one_that_fails_stops_no_other(self):
         with mock.patch.object(stack.SimHandles, 'ensure_source',
                                side_effect=exceptions.MissingData(
                                    what='LV', volume='v', host='h')):
-            self.a.reconciler.converge_node(moves=False)
+            self.a.reconciler.reconcile_node(moves=False)
         self.assertEqual({}, self.a.exports)
-        self.a.reconciler.converge_node(moves=False)
-        self.assertIn(self.shadow_id, self.a.exports)
+        self.a.reconciler.reconcile_node(moves=False)
+        self.assertIn(self.move_id, self.a.exports)
 
     def test_export_that_failed_is_tried_first(self):
         """Before what the sources of other volumes wait for."""
-        with mock.patch.object(iscsi.SimExports, 'offer_source',
+        with mock.patch.object(iscsi.SimExports, 'export_source',
                                side_effect=OSError('no such address')):
-            self.a.reconciler.converge_node(moves=False)
+            self.a.reconciler.reconcile_node(moves=False)
         self.assertEqual({}, self.a.exports)
-        with mock.patch.object(self.a.reconciler, '_converge_moves'):
-            self.a.reconciler.converge_moves()
-        self.assertIn(self.shadow_id, self.a.exports)
+        with mock.patch.object(self.a.reconciler, '_reconcile_moves'):
+            self.a.reconciler.reconcile_moves()
+        self.assertIn(self.move_id, self.a.exports)
 
     def test_source_that_needs_nothing_now(self):
         with mock.patch.object(copying.Copies, 'still_waits',
                                return_value=True), mock.patch.object(
-                self.a.reconciler, 'converge_locked') as converge:
-            self.a.reconciler.converge_moves()
-        converge.assert_not_called()
+                self.a.reconciler, 'reconcile_locked') as reconcile:
+            self.a.reconciler.reconcile_moves()
+        reconcile.assert_not_called()
 
     def test_each_once_and_what_waits_for_peers_last(self):
         """To give a move up waits for its destination."""
@@ -103,9 +103,9 @@ class OrderTest(reconcile_case.Base):
             begun = self.world.create_volume(A)
         self.a.node.moves.begin(
             begun, B + '#p', state.Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
-        with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
-            self.a.reconciler.converge_moves()
+            lambda record: record, 'CHAP u s', 'i')
+        with mock.patch.object(self.a.reconciler, 'reconcile_locked') as each:
+            self.a.reconciler.reconcile_moves()
         first, *others = [call.args[0] for call in each.call_args_list]
         self.assertEqual(self.volume_id, first)
         self.assertEqual(sorted([self.arriving.id, begun.id]), others)
@@ -114,9 +114,9 @@ class OrderTest(reconcile_case.Base):
         self.world.create_volume(A)
         with mock.patch.object(iscsi.SimExports, 'remote',
                                side_effect=OSError('configfs')):
-            self.assertRaises(OSError, self.a.reconciler.converge_node,
+            self.assertRaises(OSError, self.a.reconciler.reconcile_node,
                               moves=False)
-        self.assertIn(self.shadow_id, self.a.exports)
+        self.assertIn(self.move_id, self.a.exports)
 
 
 class ArrivedTest(deferred_case.Case):
@@ -132,32 +132,32 @@ class ArrivedTest(deferred_case.Case):
         self.assertEqual(set(), home.remote)
         return guest, home
 
-    def test_served_before_it_follows(self):
+    def test_exported_before_it_is_deferred(self):
         for name in 'remove_clone', 'flush_lv':
             guest, home = self.stop_at(name)
             seen = []
             with mock.patch.object(
-                    remote_attachment.Followers, 'follow',
+                    remote_attachment.DeferredMoves, 'begin',
                     lambda *_which, home=home, seen=seen: seen.append(
                         set(home.remote))):
-                home.reconciler.converge(guest.id)
+                home.reconciler.reconcile(guest.id)
             self.assertEqual([{(guest.id, 'iqn.c')}], seen)
             guest.live_on()
             guest.check_at(C, self)
 
-    def test_served_whatever_keeps_it_from_its_end(self):
+    def test_exported_whatever_keeps_it_from_its_end(self):
         guest, home = self.stop_at('remove_clone')
         with mock.patch.object(
                 stack.SimClones, 'remove_clone',
                 side_effect=exceptions.CommandFailed(
                     command='dmsetup', code=1, stderr='busy')):
             self.assertRaises(exceptions.CommandFailed,
-                              home.reconciler.converge, guest.id)
+                              home.reconciler.reconcile, guest.id)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
     def test_when_the_service_starts(self):
         guest, home = self.stop_at('remove_clone')
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
         self.assertIsNotNone(home.node.moves.move_of(guest.id))
 
@@ -165,9 +165,9 @@ class ArrivedTest(deferred_case.Case):
         """That opens it, and copies nothing."""
         guest, home = self.stop_at('remove_clone')
         seen = []
-        with mock.patch.object(devices, 'converge', lambda *_which: (
+        with mock.patch.object(devices, 'reconcile', lambda *_which: (
                 seen.append(home.node.moves.move_of(guest.id)))):
-            home.reconciler.converge(guest.id)
+            home.reconciler.reconcile(guest.id)
         self.assertEqual([None], seen)
 
     def test_opened_whatever_keeps_it_from_its_end(self):
@@ -181,7 +181,7 @@ class ArrivedTest(deferred_case.Case):
                     stack.SimClones, 'remove_clone',
                     side_effect=exceptions.CommandFailed(
                         command='dmsetup', code=1, stderr='busy')):
-                home.reconciler.converge_node()
+                home.reconciler.reconcile_node()
             self.assertIsNotNone(home.node.moves.move_of(guest.id))
             self.assertIn(guest.top, home.devices)
             self.assertEqual(guest.encrypted, guest.id in home.links)
@@ -191,7 +191,7 @@ class ArrivedTest(deferred_case.Case):
         guest, home = self.stop_at('remove_clone')
         guest.node = None
         guest.volume.status = 'error_deleting'
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.assertEqual(({}, set()), (home.devices, home.remote))
 
     def test_its_address_was_changed(self):
@@ -207,32 +207,32 @@ class ArrivedTest(deferred_case.Case):
         with mock.patch.object(stack.SimClones, 'remove_clone', fail):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
-                    home.reconciler.converge_node()
+                    home.reconciler.reconcile_node()
                     home.hydrate()
                 if home.dead:
                     break
         home.dead = False
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
         home.node.exports._inner.portal = 'another portal'
-        home.reconciler.converge(guest.id)
+        home.reconciler.reconcile(guest.id)
         self.assertIsNone(home.node.moves.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
-    def test_served_and_its_source_is_away(self):
+    def test_exported_and_its_source_is_away(self):
         """All is local, and waits to be compared."""
         with mock.patch.object(worlds.SimNode, 'COMPARE_WAIT', 3600):
             guest = deferred_case.Guest(holes=(0, 2, 3))
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-        home.reconciler.converge(guest.id)
+        home.reconciler.reconcile(guest.id)
         home.hydrate(flushed=True)
         guest.nodes[A].stop(power=True)
         guest.nodes[A].gone = True
         guest.node = None
         home.stop(power=True)
         home.dead = False
-        home.reconciler.converge(guest.id)
+        home.reconciler.reconcile(guest.id)
         self.assertIsNotNone(home.node.moves.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
@@ -249,11 +249,11 @@ class SourceInUseTest(deferred_case.Case):
         def stop(*_which):
             here.stop(power=power)
             raise worlds.Stopped(here)
-        with mock.patch.object(stack.SimHandles, 'follow_onto_clone', stop):
+        with mock.patch.object(stack.SimHandles, 'switch_to_clone', stop):
             for _look in range(12):
                 with contextlib.suppress(worlds.Stopped):
-                    before.reconciler.converge_node()
-                    here.reconciler.converge_node()
+                    before.reconciler.reconcile_node()
+                    here.reconciler.reconcile_node()
                     before.hydrate()
                 if here.dead:
                     break
@@ -268,9 +268,9 @@ class SourceInUseTest(deferred_case.Case):
         before = guest.nodes[B]
         before.stop(power=True)
         before.dead = False
-        with mock.patch.object(iscsi.SimExports, 'offer_again',
+        with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=OSError('no such address')):
-            before.reconciler.converge(guest.id)
+            before.reconciler.reconcile(guest.id)
         self.assertEqual(set(), before.remote)
         self.assertIn(guest.handle, before.devices)
 
@@ -282,10 +282,10 @@ class SourceInUseTest(deferred_case.Case):
         del guest.world.done[:]
         worlds.extend(here, guest.volume, 2)
         done = [each for _host, each, _what in guest.world.done]
-        self.assertLess(done.index('follow_onto_clone'),
+        self.assertLess(done.index('switch_to_clone'),
                         done.index('show_lv'))
-        self.assertTrue({names.FOLLOWS, names.SWAPPING}.isdisjoint(
-            here.disk.tags[names.metadata_lv(move.shadow_id)]))
+        self.assertTrue({names.DEFERRED, names.SWAPPING}.isdisjoint(
+            here.disk.tags[names.metadata_lv(move.move_id)]))
 
 
 class AwayTest(deferred_case.Case):
@@ -296,33 +296,33 @@ class AwayTest(deferred_case.Case):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-        home.reconciler.converge(guest.id)
+        home.reconciler.reconcile(guest.id)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
         return guest, home
 
-    def test_what_the_boot_has_restored_is_offered_first(self):
+    def test_what_the_boot_has_restored_is_exported_first(self):
         guest, home = self.arrive()
         home.remote.clear()
         home.backing.clear()
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
-    def test_what_the_boot_could_not_restore_is_not_offered(self):
+    def test_what_the_boot_could_not_restore_is_not_exported(self):
         """What is not here yet is at the source."""
         guest, home = self.arrive()
         home.stop(power=True)
         home.dead = False
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.assertEqual(set(), home.remote)
 
-    def test_one_that_fails_is_converged_once_in_a_look(self):
+    def test_one_that_fails_is_reconciled_once_in_a_look(self):
         _guest, home = self.arrive()
         home.remote.clear()
         count = []
         with unreachable(act=lambda: count.append(1)):
-            with mock.patch.object(iscsi.SimExports, 'offer_again',
+            with mock.patch.object(iscsi.SimExports, 'export_again',
                                    side_effect=OSError('no such address')):
-                home.reconciler.converge_moves()
+                home.reconciler.reconcile_moves()
         self.assertEqual([1], count)
 
     def test_nothing_is_withdrawn_under_who_waits_for_it(self):
@@ -335,7 +335,7 @@ class AwayTest(deferred_case.Case):
         guest.volume.status = 'available'
         with mock.patch.object(iscsi.SimExports, 'withdraw_unnamed') as (
                 withdraw):
-            home.reconciler.converge_moves()
+            home.reconciler.reconcile_moves()
         withdraw.assert_not_called()
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
@@ -362,11 +362,11 @@ class AwayTest(deferred_case.Case):
             with mock.patch.object(home.node.volumes._inner, 'volume', volume):
                 with mock.patch.object(destination, 'rebuild', rebuild):
                     with contextlib.suppress(exceptions.SourceUnreachable):
-                        home.reconciler.converge(guest.id)
+                        home.reconciler.reconcile(guest.id)
             self.assertEqual(set(), home.remote)
 
 
-class SourceTest(Following):
+class SourceTest(Deferred):
     """A source has its handle for one guest, its source device for another.
     """
 
@@ -374,15 +374,15 @@ class SourceTest(Following):
         guest, home, _move = self.follow()
         self.cut(home)
         with self.failing('ensure_source'):
-            home.reconciler.converge_node(moves=False)
+            home.reconciler.reconcile_node(moves=False)
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
     def test_no_handle(self):
         _guest, home, move = self.follow()
         self.cut(home)
         with self.failing('ensure_handle_on_lv'):
-            home.reconciler.converge_node(moves=False)
-        self.assertIn(move.shadow_id, home.exports)
+            home.reconciler.reconcile_node(moves=False)
+        self.assertIn(move.move_id, home.exports)
 
     def test_not_committed_and_another_had_its_lock(self):
         """By the next look, before what waits for another source."""
@@ -396,10 +396,10 @@ class SourceTest(Following):
             other = guest.world.create_volume(A)
         guest.nodes[A].move(other, B)
         with home.try_lock(guest.id):
-            home.reconciler.converge_node(moves=False)
+            home.reconciler.reconcile_node(moves=False)
         seen = []
         with unreachable(act=lambda: seen.append(set(home.remote))):
-            home.reconciler.converge_moves()
+            home.reconciler.reconcile_moves()
         self.assertEqual({(guest.id, 'iqn.c')}, seen[0])
 
     def test_lvm_hangs(self):
@@ -409,18 +409,18 @@ class SourceTest(Following):
         home.remote.clear()
         home.backing.clear()
         with self.failing('survey'):
-            home.reconciler.converge_moves()
-        self.assertEqual(({move.shadow_id}, {(guest.id, 'iqn.c')}),
+            home.reconciler.reconcile_moves()
+        self.assertEqual(({move.move_id}, {(guest.id, 'iqn.c')}),
                          (set(home.exports), home.remote))
 
-    def test_handle_on_something_else_is_not_offered(self):
+    def test_handle_on_something_else_is_not_exported(self):
         """If it can't be put where it belongs."""
         guest, home, _move = self.follow()
         self.cut(home)
         home.devices[guest.handle] = {
             'below': guest.world.create_volume(B).name}
         with self.failing('ensure_handle_on_lv'):
-            home.reconciler.converge_node(moves=False)
+            home.reconciler.reconcile_node(moves=False)
         self.assertEqual(set(), home.remote)
 
     def come_back(self):
@@ -436,13 +436,13 @@ class SourceTest(Following):
                 command='lvchange', code=5, stderr='no room')))
         note.start()
         self.addCleanup(note.stop)
-        there.reconciler.converge_node()
+        there.reconciler.reconcile_node()
         self.assertIn('clone', there.devices[guest.handle]['below'])
         guest.write()
         self.cut(home)
-        with mock.patch.object(iscsi.SimExports, 'offer_again',
+        with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=OSError('no such address')):
-            home.reconciler.converge_node(moves=False)
+            home.reconciler.reconcile_node(moves=False)
         self.assertEqual(set(), home.remote)
         guest.attach(B)  # live migration
         guest.write()
@@ -451,9 +451,9 @@ class SourceTest(Following):
     def test_a_guest_that_has_come_back(self):
         """It never gets this node's LV again."""
         guest, home, _move = self.come_back()
-        for look in (home.reconciler.converge_moves,
-                     home.reconciler.converge_node):
-            look()
+        for sweep in (home.reconciler.reconcile_moves,
+                      home.reconciler.reconcile_node):
+            sweep()
             self.assertEqual('disk of ' + guest.id,
                              home.devices[guest.handle]['below'])
             self.assertEqual(set(), home.remote)
@@ -465,7 +465,7 @@ class SourceTest(Following):
         told = guest.volume.volume_attachment[-1]
         self.assertEqual('b', told.connector['host'])
         told.connection_info = None
-        home.reconciler.converge_moves()
+        home.reconciler.reconcile_moves()
         self.assertEqual('disk of ' + guest.id,
                          home.devices[guest.handle]['below'])
         self.assertEqual(set(), home.remote)
@@ -476,6 +476,6 @@ class SourceTest(Following):
         guest.node = None
         self.cut(home)
         self.assertIn(names.AWAY, home.disk.tags[move.source_lv])
-        home.reconciler.converge_node(moves=False)
+        home.reconciler.reconcile_node(moves=False)
         self.assertEqual('disk of ' + guest.id,
                          home.devices[guest.handle]['below'])

@@ -24,7 +24,7 @@ class KeysTest(encrypted_attach_case.Case):
     def before(self, left):
         """A move that had come, or gone, before."""
         return dataclasses.replace(
-            left, shadow_id='00000009-0000-4000-8000-000000000000',
+            left, move_id='00000009-0000-4000-8000-000000000000',
             source_lv='volume-of-before', destination_lv='volume-of-before')
 
     def test_tear_down(self):
@@ -32,7 +32,7 @@ class KeysTest(encrypted_attach_case.Case):
         left = self.a.move(self.volume, attach_case.B)
         self.b.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
-        with self.b.lock(self.volume.id), self.b.lock(before.shadow_id):
+        with self.b.lock(self.volume.id), self.b.lock(before.move_id):
             cleanup.tear_down(self.b.node, before)
         self.assertIn(self.handle, self.b.devices)
         self.assertEqual({self.volume.id: 'x'}, self.b.disk.sealed)
@@ -41,7 +41,7 @@ class KeysTest(encrypted_attach_case.Case):
         left = self.a.move(self.volume, attach_case.B)
         self.a.disk.sealed = {self.volume.id: 'x'}
         before = self.before(left)
-        with self.a.lock(self.volume.id), self.a.lock(before.shadow_id):
+        with self.a.lock(self.volume.id), self.a.lock(before.move_id):
             cleanup.tear_down(self.a.node, before)
         self.assertEqual({}, self.a.disk.sealed)
 
@@ -64,7 +64,7 @@ class KeysTest(encrypted_attach_case.Case):
             left = self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
         self.a.disk.sealed = {self.volume.id: 'x'}
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
         for marked in (False, True):
             if marked:
                 self.a.disk.tags[lv] |= {names.OPENED}
@@ -78,7 +78,7 @@ class KeysTest(encrypted_attach_case.Case):
         with mock.patch.object(source, 'drop_handle'):
             left = self.a.move(self.volume, attach_case.B)
         self.a.devices.pop(self.handle)
-        self.a.disk.passed = {'another': ('luks', 'key')}
+        self.a.disk.remotes = {'another': ('luks', 'key')}
         for lv in (left.source_lv, 'gone'):
             self.a.disk.sealed = {self.volume.id: 'x'}
             with self.a.lock(self.volume.id):
@@ -90,15 +90,15 @@ class KeysTest(encrypted_attach_case.Case):
         other = self.world.create_volume(
             attach_case.A, provider_id=crypt.recorded('k2'))
         self.a.disk.tags[other.name] |= {names.OPENED}
-        self.serve(attach_case.ON_A)
-        self.unserve(self.a, attach_case.ON_A)
+        self.connect(attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
         self.assertNotIn(names.OPENED, self.tags())
         self.assertIn(names.OPENED, self.a.disk.tags[other.name])
 
     def test_passed_is_forgotten_first(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
-        self.assertIn(self.volume.id, self.b.disk.passed)
+        self.connect(dict(attach_case.ON_B, initiator='iqn.x'))
+        self.assertIn(self.volume.id, self.b.disk.remotes)
         with self.b.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'forget_sealed',
                 side_effect=exceptions.CommandTimeout(
@@ -106,7 +106,7 @@ class KeysTest(encrypted_attach_case.Case):
             self.assertRaises(
                 exceptions.CommandTimeout, devices.forget, self.b.node,
                 self.b.node.handles.survey(), self.volume.id)
-        self.assertEqual({}, self.b.disk.passed)
+        self.assertEqual({}, self.b.disk.remotes)
 
 
 class LeftTest(encrypted_attach_case.Case):
@@ -163,7 +163,7 @@ class LeftTest(encrypted_attach_case.Case):
         self.assertIn('a process has it open', said.call_args.args[0])
         self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
 
-    def test_with_an_idle_top(self):
+    def test_with_an_idle_upper(self):
         """What decrypts it goes with it; nobody has that open."""
         move = self.left()
         self.a.devices[self.crypt] = {'below': self.handle}
@@ -197,7 +197,7 @@ class BootTest(encrypted_attach_case.Case):
         seal = crypt.SimCrypt.seal
 
         def late(this, *what):
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
             self.assertNotIn(self.handle, self.a.devices)
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
@@ -214,19 +214,19 @@ class BootTest(encrypted_attach_case.Case):
     def test_tear_down_where_it_is_passed_through(self):
         """An earlier move to here failed; a boot has made no handle."""
         self.volume.group_id, self.b.disk.sealed = 'g', {}
-        self.serve(dict(attach_case.ON_B, initiator='iqn.x'))
+        self.connect(dict(attach_case.ON_B, initiator='iqn.x'))
         kept = dict(self.b.disk.sealed)
         self.assertIn(self.volume.id, kept)
         self.b.devices.clear()
         failed = state.Move(
             volume_id=self.volume.id,
-            shadow_id='00000009-0000-4000-8000-000000000000',
+            move_id='00000009-0000-4000-8000-000000000000',
             token=state.Token(state.Phase.ROLLING_BACK, '', state.Geometry(
                 128, 512, 32)), committed=False, source=attach_case.A,
             destination=attach_case.B, source_lv=self.volume.name,
             destination_lv='volume-of-before', size_gib=1, volume_gib=1,
             extra_bytes=16 << 20, location='1.2.3.4:3260,1 iqn.x 0')
-        with self.b.lock(self.volume.id), self.b.lock(failed.shadow_id):
+        with self.b.lock(self.volume.id), self.b.lock(failed.move_id):
             cleanup.tear_down(self.b.node, failed)
         self.assertEqual(kept, self.b.disk.sealed)
 
@@ -251,10 +251,10 @@ class BackTest(deferred_case.Case):
         with mock.patch.object(crypt.SimCrypt, 'unmark',
                                side_effect=self.timeout):
             guest.detach(deferred_case.B)
-            old.reconciler.converge_node()
+            old.reconciler.reconcile_node()
         self.assertIn(names.OPENED, old.disk.tags[lv])
         guest.attach(deferred_case.B)  # back, passed through
-        self.assertIn(guest.id, old.disk.passed)
+        self.assertIn(guest.id, old.disk.remotes)
         self.assertIn(guest.id, old.disk.sealed)
         guest.detach(deferred_case.A)
         encrypted_attach_case.boot_of_old_home(self, guest, old, new)
@@ -264,7 +264,7 @@ class BackTest(deferred_case.Case):
         """What has followed to here is not opened once it is closed."""
         guest, here = self.guest, self.guest.nodes[deferred_case.B]
         self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
-        here.disk.passed = {guest.id: ('luks', 'key')}
+        here.disk.remotes = {guest.id: ('luks', 'key')}
         guest.detach(deferred_case.B)
         self.assertNotIn(names.crypt(guest.id), here.devices)
-        self.assertEqual({}, here.disk.passed)
+        self.assertEqual({}, here.disk.remotes)

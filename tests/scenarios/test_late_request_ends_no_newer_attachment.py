@@ -30,14 +30,14 @@ HERE = {'an earlier one': {'host': 'a', 'initiator': 'iqn.a'}}
 
 
 @ddt.ddt
-class PassedTest(remote_case.Passed):
+class RemoteNotesTest(remote_case.Passed):
     """B passes the volume through; it is at home at A."""
 
     def test_to_begin(self):
         """Its login would end the session, and fail."""
         self.b.opened.clear()
         self.assertRaises(
-            exceptions.Refused, self.a.node.peers.begin_passing, self.b.host,
+            exceptions.Refused, self.a.node.peers.begin_remote, self.b.host,
             self.volume.id,
             dict(self.attached.connection_info, auth_username='earlier'),
             EARLIER)
@@ -46,7 +46,7 @@ class PassedTest(remote_case.Passed):
 
     def late(self, connector, *earlier):
         """What was asked for when the volume had other attachments."""
-        self.a.connections.unserve(
+        self.a.connections.disconnect(
             self.volume.id, connector,
             {each.id: each.connector for each in earlier} or EARLIER)
 
@@ -72,17 +72,17 @@ class PassedTest(remote_case.Passed):
         self.attached.connector = None
         self.late(None if by_force else self.connector)
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
 
     @ddt.data(True, False)
     def test_host_was_not_recorded_when_it_was_asked(self, by_force):
         """Nova reserves the next attachment before it deletes the last."""
         self.attached.connector = None
-        self.a.connections.unserve(
+        self.a.connections.disconnect(
             self.volume.id, None if by_force else self.connector,
             {self.attached.id: None, **EARLIER})
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
 
     def test_by_force_in_time_but_for_another(self):
         """The host that was meant is there, and this one has it since."""
@@ -97,7 +97,7 @@ class PassedTest(remote_case.Passed):
         meant = attach_case.attachment('x')
         self.volume.volume_attachment.append(meant)
         asked = volume_attachments.of_request(self.volume)
-        self.a.connections.unserve(self.volume.id, None, {
+        self.a.connections.disconnect(self.volume.id, None, {
             **asked, self.attached.id: before})
         self.check_kept()
 
@@ -108,7 +108,7 @@ class PassedTest(remote_case.Passed):
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
                 attach_case.attachment(None))
-        self.a.connections.unserve(self.volume.id, None, asked)
+        self.a.connections.disconnect(self.volume.id, None, asked)
         self.assertEqual(set(), self.a.remote)
 
     def test_another_host_is_attached_meanwhile(self):
@@ -118,7 +118,7 @@ class PassedTest(remote_case.Passed):
             attach_case.attachment('x'))
         self.late(self.connector, self.attached)
         self.assertEqual([set(), {}, {}], [
-            self.a.remote, self.b.passed, self.b.devices])
+            self.a.remote, self.b.remotes, self.b.devices])
 
     @ddt.data(True, False)
     def test_what_it_leaves_the_next_look_ends(self, by_force):
@@ -131,7 +131,7 @@ class PassedTest(remote_case.Passed):
         self.volume.status = 'available'
         self.world.settle()
         self.assertEqual([set(), {}, {}], [
-            self.a.remote, self.b.passed, self.b.devices])
+            self.a.remote, self.b.remotes, self.b.devices])
 
     def delete_twice(self):
         """The host has two attachments; the one that is not used goes.
@@ -143,7 +143,7 @@ class PassedTest(remote_case.Passed):
         self.volume.volume_attachment = [unused, self.attached]
         asked = volume_attachments.of_request(self.volume)
         for _request in range(2):
-            self.a.connections.unserve(
+            self.a.connections.disconnect(
                 self.volume.id, self.connector, asked)
             self.volume.volume_attachment = [self.attached]
 
@@ -154,19 +154,19 @@ class PassedTest(remote_case.Passed):
     def test_one_of_two_is_deleted_twice_of_a_guest_that_is_shut_off(self):
         self.b.opened.clear()
         self.delete_twice()
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
         self.assertIn(self.handle, self.b.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.b.opened.clear()
         self.late(dict(self.connector, initiator='iqn.old'))
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
         self.assertIn(self.handle, self.b.devices)
 
     def test_host_has_another_name_since(self):
         self.b.opened.clear()
         self.late(dict(self.connector, host='old'))
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
 
     def test_nobody_has_it_any_more(self):
@@ -183,7 +183,7 @@ class PassedTest(remote_case.Passed):
         self.attached.connection_info = None
         before = dict(self.b.devices)
         self.assertRaises(
-            exceptions.Refused, self.a.node.peers.begin_passing, self.b.host,
+            exceptions.Refused, self.a.node.peers.begin_remote, self.b.host,
             self.volume.id, properties, EARLIER)
         self.assertEqual(before, self.b.devices)
 
@@ -209,28 +209,28 @@ class AtHomeTest(encrypted_attach_case.Case):
     def test_host_was_not_recorded_when_it_was_asked(self):
         self.attach('reserved', None)
         reserved, = self.volume.volume_attachment
-        self.serve(attach_case.ON_A)
-        self.a.connections.unserve(
+        self.connect(attach_case.ON_A)
+        self.a.connections.disconnect(
             self.volume.id, attach_case.ON_A,
             {reserved.id: None, **HERE})
         self.assertIn(self.crypt, self.a.devices)
 
     def test_host_has_another_iscsi_name_since(self):
         self.attach('attaching', 'a')
-        self.serve(attach_case.ON_A)
-        self.a.connections.unserve(self.volume.id, dict(
+        self.connect(attach_case.ON_A)
+        self.a.connections.disconnect(self.volume.id, dict(
             attach_case.ON_A, initiator='iqn.installed'), HERE)
         self.assertIn(self.crypt, self.a.devices)
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """It is closed, though nobody knows what for that one will be."""
         self.attach('attaching', 'a')
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         old, = self.volume.volume_attachment
         self.volume.status = 'in-use'
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
-        self.a.connections.unserve(
+        self.a.connections.disconnect(
             self.volume.id, attach_case.ON_A,
             {old.id: {'host': 'a', 'initiator': None}})
         self.assertNotIn(self.crypt, self.a.devices)
@@ -238,20 +238,20 @@ class AtHomeTest(encrypted_attach_case.Case):
     def test_guest_finds_it_open(self):
         """It is about to run where the volume was decrypted for it."""
         self.attach('attaching', 'a')
-        self.serve(attach_case.ON_A)
-        self.a.connections.unserve(
+        self.connect(attach_case.ON_A)
+        self.a.connections.disconnect(
             self.volume.id, attach_case.ON_A, HERE)
         self.assertIn(self.crypt, self.a.devices)
 
 
 @ddt.ddt
-class ServedTest(attach_case.Base):
+class ExportedTest(attach_case.Base):
 
     def test_to_connect_it_elsewhere(self):
         """It would move, from where the next guest is about to open it."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         error = self.assertRaises(
-            exceptions.Refused, self.a.connections.serve, self.volume.id,
+            exceptions.Refused, self.a.connections.connect, self.volume.id,
             attach_case.ON_B, EARLIER)
         self.assertIn('cannot be connected to b: the request came late',
                       str(error))
@@ -264,10 +264,10 @@ class ServedTest(attach_case.Base):
         Cinder would write this host into the row of what the other one has.
         """
         asked = volume_attachments.of_request(self.volume)
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach_at('a')
         self.assertRaises(
-            exceptions.Refused, self.a.connections.serve, self.volume.id,
+            exceptions.Refused, self.a.connections.connect, self.volume.id,
             attach_case.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
@@ -278,14 +278,14 @@ class ServedTest(attach_case.Base):
             attach_case.attachment(None))
         asked = volume_attachments.of_request(self.volume)
         self.attach_at(host)
-        self.a.connections.serve(
+        self.a.connections.connect(
             self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_in_time_as_its_own_attachment_was_connected_since(self):
         asked = volume_attachments.of_request(self.volume)
         self.attach_at('x')
-        self.a.connections.serve(
+        self.a.connections.connect(
             self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
@@ -320,7 +320,7 @@ class ServedTest(attach_case.Base):
     def test_in_time_though_another_is_gone(self):
         """It ended meanwhile, as the request for it did."""
         asked = volume_attachments.of_request(self.volume)
-        self.a.connections.serve(
+        self.a.connections.connect(
             self.volume.id, attach_case.ON_B,
             {**asked, 'of an earlier try': None})
         self.assertIs(self.b, self.world.home(self.volume))
@@ -330,7 +330,7 @@ class ServedTest(attach_case.Base):
         asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
-        self.a.connections.serve(
+        self.a.connections.connect(
             self.volume.id, attach_case.ON_B, asked)
         self.assertIs(self.b, self.world.home(self.volume))
 
@@ -349,26 +349,26 @@ class RepeatTest(attach_case.Base):
         """B stands still: its answer does not come in time."""
         self.calls.append(args)
         raise exceptions.PeerUnreachable(
-            host='b', method='begin_passing', seconds=40)
+            host='b', method='begin_remote', seconds=40)
 
     def ask(self):
         """What the node is told to log in with."""
-        return self.serve(self.CONNECTOR)['data']['auth_password']
+        return self.connect(self.CONNECTOR)['data']['auth_password']
 
     def give_up(self):
         with mock.patch.object(
-                self.a.node.peers, 'begin_passing', self.hang):
+                self.a.node.peers, 'begin_remote', self.hang):
             self.assertRaises(exceptions.PeerUnreachable, self.ask)
         return self.calls[-1][2]['auth_password']
 
-    def test_first_one_is_served_after_its_repeat(self):
+    def test_first_one_is_exported_after_its_repeat(self):
         self.give_up()
-        properties = self.serve(self.CONNECTOR)
+        properties = self.connect(self.CONNECTOR)
         attached, = self.volume.volume_attachment
         attached.connector = self.CONNECTOR
         attached.connection_info = dict(
             properties['data'], driver_volume_type='local')
-        self.a.node.peers.begin_passing(*self.calls[0])
+        self.a.node.peers.begin_remote(*self.calls[0])
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
 
@@ -383,12 +383,12 @@ class RepeatTest(attach_case.Base):
             self.assertNotEqual(first, self.ask())
             for connector in (self.CONNECTOR, None):
                 again = self.give_up()
-                self.a.unserve(self.volume, connector)
+                self.a.disconnect(self.volume, connector)
                 self.assertNotEqual(again, self.ask())
 
     def test_another_host_keeps_the_volume(self):
         """What was offered in vain ends, and nothing else."""
-        properties = self.serve(attach_case.ELSEWHERE)
+        properties = self.connect(attach_case.ELSEWHERE)
         attached, = self.volume.volume_attachment
         attached.connector = attach_case.ELSEWHERE
         attached.connection_info = dict(
@@ -405,10 +405,10 @@ class LiveTest(attach_case.Base):
     def test_live_migration_is_not_rolled_back(self):
         """It goes to the host that an earlier guest was detached from."""
         self.attach('in-use', 'a', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         move = self.move()
-        self.b.connections.unserve(
+        self.b.connections.disconnect(
             self.volume.id, attach_case.ON_B, EARLIER)
         self.assertEqual(move, self.move())
         self.assertIn(self.handle, self.b.devices)
@@ -416,10 +416,10 @@ class LiveTest(attach_case.Base):
     def test_an_earlier_one_of_that_host_is_deleted_twice(self):
         """Both were there when Cinder asked."""
         self.attach('in-use', 'a', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         _source, there = self.volume.volume_attachment
-        self.b.connections.unserve(
+        self.b.connections.disconnect(
             self.volume.id, attach_case.ON_B,
             {there.id: there.connector, **EARLIER})
         self.assertIsNotNone(self.move())
@@ -427,8 +427,8 @@ class LiveTest(attach_case.Base):
     def test_host_was_not_recorded_when_it_was_asked(self):
         self.attach('in-use', 'a', None)
         _source, there = self.volume.volume_attachment
-        self.serve(attach_case.ON_B)
-        self.b.connections.unserve(
+        self.connect(attach_case.ON_B)
+        self.b.connections.disconnect(
             self.volume.id, attach_case.ON_B,
             {there.id: None, **EARLIER})
         self.assertIs(state.Phase.STARTING, self.move().phase)
@@ -437,13 +437,13 @@ class LiveTest(attach_case.Base):
     def test_in_time_beside_another_that_is_to_be_made(self, left):
         """It goes forward, or back, though its attachment may stay."""
         self.attach('in-use', 'a', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         node = self.world.nodes[left['host'] + '@l']
         asked = volume_attachments.of_request(self.volume)
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
-        node.connections.unserve(self.volume.id, left, asked)
+        node.connections.disconnect(self.volume.id, left, asked)
         self.assertIsNot(state.Phase.STARTING, self.move() and
                          self.move().phase)
 
@@ -454,11 +454,11 @@ class OldApiTest(attach_case.Base):
     def setUp(self):
         super().setUp()
         self.attach('in-use', None)
-        self.serve(attach_case.ELSEWHERE)
+        self.connect(attach_case.ELSEWHERE)
         self.volume.volume_attachment[0].mountpoint = '/dev/vdb'
 
     def ask(self, attachments):
-        self.a.connections.unserve(
+        self.a.connections.disconnect(
             self.volume.id, attach_case.ELSEWHERE, attachments)
 
     def test_in_time(self):
@@ -525,14 +525,14 @@ class WaitedTest(attach_case.Base):
         asked = volume_attachments.of_request(self.volume)
         with self.meanwhile(self.a, 'a'):
             self.assertRaises(
-                exceptions.Refused, self.a.connections.serve, self.volume.id,
+                exceptions.Refused, self.a.connections.connect, self.volume.id,
                 attach_case.ELSEWHERE, asked)
         self.assertEqual(set(), self.a.remote)
 
     def test_to_detach(self):
         """Its row is read when the lock is held."""
         self.attach('in-use', 'x')
-        self.serve(attach_case.ELSEWHERE)
+        self.connect(attach_case.ELSEWHERE)
         asked = volume_attachments.of_request(self.volume)
         volumes = self.a.node.volumes
         inner = volumes.volume
@@ -542,7 +542,7 @@ class WaitedTest(attach_case.Base):
             return types.SimpleNamespace(**vars(found))
         with self.meanwhile(self.a, 'x'), mock.patch.object(
                 volumes, 'volume', read):
-            self.a.connections.unserve(
+            self.a.connections.disconnect(
                 self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
@@ -551,7 +551,7 @@ class WaitedTest(attach_case.Base):
         self.volume.group_id = 'g'
         with self.meanwhile(self.b, 'b'):
             self.assertRaises(
-                exceptions.Refused, self.serve,
+                exceptions.Refused, self.connect,
                 dict(attach_case.ON_B, initiator='iqn.b'))
         self.assertNotIn(self.handle, self.b.devices)
         self.assertEqual(set(), self.a.remote)

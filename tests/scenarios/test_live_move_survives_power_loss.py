@@ -84,7 +84,7 @@ class Migration:
 
     def call(self, node, act):
         """A detach call that may be cut short; its answer is not needed."""
-        moving = next(iter(self.world.shadows.values()), None)
+        moving = next(iter(self.world.move_records.values()), None)
         if not self.signal or moving is None or (
                 moving.phase is not Phase.STARTING):
             return
@@ -177,7 +177,7 @@ class LiveMoveTest(move_case.Base):
     def started(self):
         m = Migration((), ('cut',), True)
         m.begin()
-        return m, next(iter(m.world.shadows.values()))
+        return m, next(iter(m.world.move_records.values()))
 
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
@@ -236,10 +236,10 @@ class LiveMoveTest(move_case.Base):
         m.write(2, 'new')
         asked = m.b.node.clones._inner.clone_status
 
-        def fails_then(shadow_id):
-            m.b.node.clones._inner.clone_status = lambda _shadow_id: (
+        def fails_then(move_id):
+            m.b.node.clones._inner.clone_status = lambda _move_id: (
                 dm_tables.parse_clone_status('0 8 clone Fail'))
-            return asked(shadow_id)
+            return asked(move_id)
         m.b.node.clones._inner.clone_status = fails_then
         with m.b.lock(m.id):
             self.assertEqual(1, destination.written_regions(m.b.node, move))

@@ -42,27 +42,27 @@ class OwnKeyTest(Case):
 
     @ddt.data(VOLUME, SNAPSHOT)
     def test_own_key(self, of):
-        newborn = self.born(of)
-        self.assert_own(newborn)
-        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+        uncommitted = self.born(of)
+        self.assert_own(uncommitted)
+        self.assertNotEqual(self.old, rows.recorded(uncommitted).key)
         self.assertWhole(self.volume)
-        newborn.status = 'available'
-        self.delete(newborn)
+        uncommitted.status = 'available'
+        self.delete(uncommitted)
         self.assertEqual([self.old], list(self.world.secrets.kept))
         self.assertEqual({(self.old, 'volumes', self.volume.id)},
                          self.world.secrets.consumers)
 
     def test_its_image_goes_meanwhile(self):
-        newborn = self.born()
+        uncommitted = self.born()
         self.delete(self.volume)
-        self.assertEqual([rows.recorded(newborn).key],
+        self.assertEqual([rows.recorded(uncommitted).key],
                          list(self.world.secrets.kept))
 
     def test_keys_of_the_image_do_not_open_it(self):
         added = operator.add_recovery_key(self.a.node, self.volume.id)
         self.header.slots['7'] = b'by hand'
-        newborn = self.born()
-        self.assert_own(newborn)
+        uncommitted = self.born()
+        self.assert_own(uncommitted)
         self.assertEqual(3, len(self.header.slots))
         self.assertIn(added.key.encode(), self.header.slots.values())
 
@@ -79,11 +79,11 @@ class OwnKeyTest(Case):
                 return
             except effects.Stopped:
                 self.a.dead = False
-            newborn = self.born(of)
-            self.assert_own(newborn)
+            uncommitted = self.born(of)
+            self.assert_own(uncommitted)
             self.assert_opens()
-            newborn.status = 'available'
-            self.delete(newborn)
+            uncommitted.status = 'available'
+            self.delete(uncommitted)
             self.assert_opens()
             for snapshot_id in self.world.snapshots:
                 self.world.set_snapshot(snapshot_id, deleted=True)
@@ -94,25 +94,25 @@ class OwnKeyTest(Case):
     @ddt.data(VOLUME, SNAPSHOT)
     def test_image_with_a_header_of_other_data(self, of):
         """It would be pinned, and given out as that of the newborn."""
-        newborn = self.row()
+        uncommitted = self.row()
         self.header.digest = 'of somebody else'
         self.assertRaises(
-            encryption_exceptions.ForeignHeader, self.bear, newborn,
+            encryption_exceptions.ForeignHeader, self.bear, uncommitted,
             self.snapshot() if of == SNAPSHOT else None)
-        self.assertNotIn(newborn.name, self.a.lvs)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
 
     @ddt.data(VOLUME, SNAPSHOT)
     def test_image_whose_re_encryption_has_ended_unrecorded(self, of):
         """The newborn has the new pin alone."""
         reencrypt.start(self.a.node, self.volume.id,
                         reencrypt.Wish())
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         sim.end(self.a, self.volume.id)
-        newborn = self.born(of)
-        self.assert_own(newborn)
-        recorded = rows.recorded(newborn)
+        uncommitted = self.born(of)
+        self.assert_own(uncommitted)
+        recorded = rows.recorded(uncommitted)
         self.assertEqual(
-            (self.a.node.crypt.header(newborn.id).pin, None),
+            (self.a.node.crypt.header(uncommitted.id).pin, None),
             (recorded.pin, recorded.becoming))
 
     def test_shared_key(self):
@@ -140,10 +140,10 @@ class OwnKeyTest(Case):
     def test_backup_of_one_with_the_shared_key_of_its_image(self):
         """Nothing else makes one."""
         self.image_with_a_shared_key()
-        newborn = self.born(key='type:ours')
-        name, = self.a.node.crypt.backup_names(newborn.id)
+        uncommitted = self.born(key='type:ours')
+        name, = self.a.node.crypt.backup_names(uncommitted.id)
         self.assertEqual({'0': b'K'}, self.world.copies[
-            newborn.id, name].slots)
+            uncommitted.id, name].slots)
 
     @ddt.data(({'key': 'type:ours', 'key_format': 'passphrase'},
                cryptsetup_cli.PASSPHRASE),
@@ -184,13 +184,13 @@ class OwnKeyTest(Case):
         made of it would have no more than that.
         """
         self.reencrypt()
-        newborn = self.row()
-        newborn.size = 2
+        uncommitted = self.row()
+        uncommitted.size = 2
         error = self.assertRaises(
-            encryption_exceptions.Reencrypting, self.bear, newborn,
+            encryption_exceptions.Reencrypting, self.bear, uncommitted,
             self.snapshot() if of == SNAPSHOT else None)
         self.assertIn('larger', str(error))
-        self.assertNotIn(newborn.name, self.a.lvs)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
 
     @ddt.data({}, {'key': 'type:ours'})
     def test_without_a_place_for_backups(self, specs):
@@ -212,9 +212,9 @@ class OwnKeyTest(Case):
     def test_image_that_is_re_encrypted(self):
         """Its keys can't be changed yet: it shares that of its image."""
         self.reencrypt()
-        newborn = self.born()
-        self.assertEqual(self.old, rows.recorded(newborn).key)
-        self.assertIn((self.old, 'volumes', newborn.id),
+        uncommitted = self.born()
+        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertIn((self.old, 'volumes', uncommitted.id),
                       self.world.secrets.consumers)
 
     def test_boot_of_one_whose_image_is_re_encrypted(self):
@@ -223,27 +223,28 @@ class OwnKeyTest(Case):
         Nobody else may have it opened by those.
         """
         self.reencrypt()
-        newborn = self.born()
+        uncommitted = self.born()
         thief = self.born()
         self.world.secrets.consumers.discard(
             (self.old, 'volumes', thief.id))
-        for each in newborn, thief:
-            self.a.disk.tags[each.name] -= {names.NEWBORN}
+        for each in uncommitted, thief:
+            self.a.disk.tags[each.name] -= {names.UNCOMMITTED}
             self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
                 luks=self.a.node.crypt.uuid(each.id), key=self.old)}
         found = {each.volume_id: each for each in upkeep.unlock(
             self.a.node.lvm, self.a.node.handles, {},
             self.a.node.crypt._inner,
             self.a.node.keys, 9)}
-        self.assertEqual('', found[newborn.id].problem)
-        self.assertEqual({newborn.id: 'opened', thief.id: 'locked'}, {
+        self.assertEqual('', found[uncommitted.id].problem)
+        self.assertEqual({uncommitted.id: 'opened', thief.id: 'locked'}, {
             volume_id: each.state for volume_id, each in found.items()})
         self.assertIn('its name', found[thief.id].problem)
 
     def test_secret_of_the_type_that_is_a_volumes(self):
-        newborn = self.row(key='type:' + self.old)
-        self.assertRaises(encryption_exceptions.KeyRefused, self.bear, newborn)
-        self.assertNotIn(newborn.name, self.a.lvs)
+        uncommitted = self.row(key='type:' + self.old)
+        self.assertRaises(encryption_exceptions.KeyRefused, self.bear,
+                          uncommitted)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
 
     def test_snapshots_that_the_old_key_opens(self):
         """Whoever rotates because a key has leaked is told of them."""
@@ -295,7 +296,7 @@ class OwnKeyTest(Case):
         self.world.set_snapshot(snapshot_id, deleted=True)
         node = self.a.node
         reencrypt.start(node, self.volume.id, reencrypt.Wish())
-        self.assertEqual((self.volume.id, self.old), upkeep.noted_on_body(
+        self.assertEqual((self.volume.id, self.old), upkeep.noted_on_lv(
             node.handles.survey(), self.volume.id))
 
     def test_backup_while_the_key_manager_is_away(self):
@@ -307,8 +308,9 @@ class OwnKeyTest(Case):
             share(*args)
             self.world.secrets.state = crypt.AWAY
         with mock.patch.object(rotate, '_share', then_away):
-            newborn = self.born(key='type:ours')
-        self.assertEqual(1, len(self.a.node.crypt.backup_names(newborn.id)))
+            uncommitted = self.born(key='type:ours')
+        self.assertEqual(1,
+                         len(self.a.node.crypt.backup_names(uncommitted.id)))
 
 
 class ReencryptedCase(Case):
@@ -319,20 +321,20 @@ class ReencryptedCase(Case):
         lv[:] = ['of a guest'] * len(lv)
         reencrypt.start(self.a.node, self.volume.id,
                         reencrypt.Wish())
-        newborn = self.born(of, **specs)
-        newborn.status = 'available'
+        uncommitted = self.born(of, **specs)
+        uncommitted.status = 'available'
         self.assertIn(self.volume.id, self.a.reencrypting)
-        self.assertIsNotNone(self.world.headers[newborn.id].under_way)
-        return newborn
+        self.assertIsNotNone(self.world.headers[uncommitted.id].under_way)
+        return uncommitted
 
     def ended(self, of=VOLUME, **specs):
         """Return a clone whose re-encryption has just ended."""
-        newborn = self.begun(of, **specs)
-        for volume in (self.volume, newborn):
-            self.a.reconciler.converge_node()
+        uncommitted = self.begun(of, **specs)
+        for volume in (self.volume, uncommitted):
+            self.a.reconciler.reconcile_node()
             self.assertIn(volume.id, self.a.reencrypting)
             sim.end(self.a, volume.id)
-        return newborn
+        return uncommitted
 
 
 @ddt.ddt
@@ -341,88 +343,92 @@ class LateKeyTest(ReencryptedCase):
 
     AWAY = encryption_exceptions.KeyUnavailable(reason='away')
 
-    def look(self):
-        self.a.reconciler.converge_node()
+    def sweep(self):
+        self.a.reconciler.reconcile_node()
 
-    def shown(self, newborn):
+    def shown(self, uncommitted):
         """Return what "status" and "verify" say of the shared secret."""
         node = self.a.node
-        with node.lock(newborn.id):
+        with node.lock(uncommitted.id):
             node.handles.ensure_handle_on_lv(
-                newborn.id, newborn.name, rows.body_bytes(newborn))
+                uncommitted.id, uncommitted.name,
+                rows.backing_bytes(uncommitted))
         problems = ''.join(
-            each['problem'] for each in headers.verify(node, newborn.id)
+            each['problem'] for each in headers.verify(node, uncommitted.id)
             if each['what'] == 'key')
-        shares = headers.status(node, newborn.id)['shares_key']
+        shares = headers.status(node, uncommitted.id)['shares_key']
         self.assertEqual(shares, 'gets its own' in problems)
         return shares
 
     @ddt.data(VOLUME, SNAPSHOT)
     def test_own_key(self, of):
-        newborn = self.ended(of)
-        self.assertEqual(self.old, rows.recorded(newborn).key)
-        self.assertTrue(self.shown(newborn))
+        uncommitted = self.ended(of)
+        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertTrue(self.shown(uncommitted))
         self.assertFalse(self.shown(self.volume))
-        self.look()
-        self.assert_own(newborn)
-        self.assertFalse(self.shown(newborn))
-        key = rows.recorded(newborn).key
-        self.look()
-        self.assertEqual(key, rows.recorded(newborn).key)
+        self.sweep()
+        self.assert_own(uncommitted)
+        self.assertFalse(self.shown(uncommitted))
+        key = rows.recorded(uncommitted).key
+        self.sweep()
+        self.assertEqual(key, rows.recorded(uncommitted).key)
         self.assertEqual({self.old, key}, set(self.world.secrets.kept))
 
     @ddt.data((True, True), (True, False), (False, True))
     @ddt.unpack
     def test_in_use(self, attached, opened):
         """Its guest keeps it, open or not; its UUID stays."""
-        newborn = self.begun()
-        newborn.status = 'in-use'
-        newborn.volume_attachment = [types.SimpleNamespace(
+        uncommitted = self.begun()
+        uncommitted.status = 'in-use'
+        uncommitted.volume_attachment = [types.SimpleNamespace(
             id='1', connector=attach_case.ON_A, connection_info={
                 'driver_volume_type': 'local'}, attached_host='a',
             instance_uuid=None, attach_status='attached')]
-        name = names.crypt(newborn.id)
-        self.look()
+        name = names.crypt(uncommitted.id)
+        self.sweep()
         if opened:
             self.a.opened.add(name)
         if not attached:  # who has it open is late
-            newborn.status, newborn.volume_attachment = 'available', []
-        sim.end(self.a, newborn.id)
-        self.look()
-        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+            uncommitted.status, uncommitted.volume_attachment = 'available', []
+        sim.end(self.a, uncommitted.id)
+        self.sweep()
+        self.assertNotEqual(self.old, rows.recorded(uncommitted).key)
         self.assertIn(name, self.a.devices)
-        self.assertEqual(self.volume.id, self.world.headers[newborn.id].uuid)
-        self.assertFalse(self.shown(newborn))
+        self.assertEqual(self.volume.id,
+                         self.world.headers[uncommitted.id].uuid)
+        self.assertFalse(self.shown(uncommitted))
 
     def test_open_though_nothing_uses_it(self):
         """What decrypts it has the UUID of its image: it is made again."""
-        newborn, node = self.ended(), self.a.node
+        uncommitted, node = self.ended(), self.a.node
         with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
-            self.look()
-        with node.lock(newborn.id):
+            self.sweep()
+        with node.lock(uncommitted.id):
             node.handles.ensure_handle_on_lv(
-                newborn.id, newborn.name, rows.body_bytes(newborn))
-            node.crypt.open(newborn.id, self.world.secrets.kept[self.old][1])
-            rotate.give_own_key_late(node, newborn.id)
-        self.assertNotIn(names.crypt(newborn.id), self.a.devices)
-        self.assert_own(newborn)
+                uncommitted.id, uncommitted.name,
+                rows.backing_bytes(uncommitted))
+            node.crypt.open(uncommitted.id,
+                            self.world.secrets.kept[self.old][1])
+            rotate.give_own_key_late(node, uncommitted.id)
+        self.assertNotIn(names.crypt(uncommitted.id), self.a.devices)
+        self.assert_own(uncommitted)
 
     def test_key_manager_is_away(self):
         """The re-encryption ends; the next check gives the key."""
-        newborn = self.ended()
+        uncommitted = self.ended()
         self.world.secrets.state = crypt.AWAY
-        self.look()
-        self.assertIsNone(rows.recorded(newborn).becoming)
-        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.sweep()
+        self.assertIsNone(rows.recorded(uncommitted).becoming)
+        self.assertEqual(self.old, rows.recorded(uncommitted).key)
         self.world.secrets.state = ''
-        self.assertTrue(self.shown(newborn))
-        self.look()
-        self.assert_own(newborn)
+        self.assertTrue(self.shown(uncommitted))
+        self.sweep()
+        self.assert_own(uncommitted)
 
     def test_new_secret_that_is_refused(self):
         """The change goes back; the clone still shares the secret."""
-        newborn = self.ended()
+        uncommitted = self.ended()
         get = crypt.SimKeys.get_again
 
         def refusing(own, key, *args):
@@ -430,40 +436,40 @@ class LateKeyTest(ReencryptedCase):
                 raise encryption_exceptions.KeyRefused(key=key, reason='no')
             return get(own, key, *args)
         with mock.patch.object(crypt.SimKeys, 'get_again', refusing):
-            self.look()
-        self.assertEqual(self.old, rows.recorded(newborn).key)
-        self.assertTrue(self.shown(newborn))
-        self.look()
-        self.assert_own(newborn)
+            self.sweep()
+        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertTrue(self.shown(uncommitted))
+        self.sweep()
+        self.assert_own(uncommitted)
 
     def test_operator_is_first(self):
-        newborn = self.ended()
+        uncommitted = self.ended()
         with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
-            self.look()
-        rotate.rotate(self.a.node, newborn.id)
-        key = rows.recorded(newborn).key
-        self.assertFalse(self.shown(newborn))
-        self.look()
-        self.assertEqual(key, rows.recorded(newborn).key)
+            self.sweep()
+        rotate.rotate(self.a.node, uncommitted.id)
+        key = rows.recorded(uncommitted).key
+        self.assertFalse(self.shown(uncommitted))
+        self.sweep()
+        self.assertEqual(key, rows.recorded(uncommitted).key)
 
     def test_clone_of_the_clone(self):
         """Made after the end, before the clone has its own key."""
-        newborn = self.ended()
+        uncommitted = self.ended()
         with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
-            self.look()
-        self.assertTrue(rows.recorded(newborn).shares_key)
-        self.volume = newborn
+            self.sweep()
+        self.assertTrue(rows.recorded(uncommitted).shares_key)
+        self.volume = uncommitted
         self.assert_own(self.born())
 
     def test_shared_key_of_its_type(self):
         self.world.secrets.kept['ours'] = 'for all', b'K'
-        newborn = self.ended(key='type:ours')
-        self.assertTrue(self.shown(newborn))
-        self.look()
-        self.assert_own(newborn, 'ours')
-        self.assertFalse(self.shown(newborn))
+        uncommitted = self.ended(key='type:ours')
+        self.assertTrue(self.shown(uncommitted))
+        self.sweep()
+        self.assert_own(uncommitted, 'ours')
+        self.assertFalse(self.shown(uncommitted))
 
     def test_image_has_the_shared_key_of_its_type(self):
         self.of(worlds.World())
@@ -471,48 +477,49 @@ class LateKeyTest(ReencryptedCase):
         volume = self.volume = self.row(key='type:ours')
         self.create(volume)
         volume.status = 'available'
-        newborn = self.begun(key='type:ours')
-        self.assertFalse(rows.recorded(newborn).shares_key)
+        uncommitted = self.begun(key='type:ours')
+        self.assertFalse(rows.recorded(uncommitted).shares_key)
 
     def test_type_takes_the_secret_by_now(self):
-        newborn, kept = self.ended(), self.world.secrets.kept
+        uncommitted, kept = self.ended(), self.world.secrets.kept
         kept[self.old] = 'for all', kept[self.old][1]
-        newborn.extra_specs['localclone:key'] = 'type:' + self.old
-        self.look()
-        self.assertEqual(self.old, rows.recorded(newborn).key)
-        self.assertFalse(self.shown(newborn))
+        uncommitted.extra_specs['localclone:key'] = 'type:' + self.old
+        self.sweep()
+        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertFalse(self.shown(uncommitted))
 
     @ddt.data('kill', 'cut')
     def test_at_every_step(self, fault):
         for stop in itertools.count(1):
             self.of(worlds.World())
-            newborn = self.ended()
+            uncommitted = self.ended()
             node = self.a.node
             self.look_without_key()
             self.world.moment, self.world.acting = 0, None
             self.world.stop_at, self.world.faults = (stop,), (fault,)
             try:
-                with node.lock(newborn.id):
-                    rotate.give_own_key_late(node, newborn.id)
+                with node.lock(uncommitted.id):
+                    rotate.give_own_key_late(node, uncommitted.id)
             except effects.Stopped:
                 self.a.dead = False
                 self.world.stop_at = ()
-                recorded = rows.recorded(newborn).key
+                recorded = rows.recorded(uncommitted).key
                 self.assertIn(self.world.secrets.kept[recorded][1],
-                              self.world.headers[newborn.id].slots.values())
+                              self.world.headers[
+                                  uncommitted.id].slots.values())
                 for _look in range(2):
-                    self.look()
-                self.assert_own(newborn)
+                    self.sweep()
+                self.assert_own(uncommitted)
                 self.assertEqual(2, len(self.world.secrets.kept))
                 continue
-            self.assert_own(newborn)
+            self.assert_own(uncommitted)
             self.assertGreater(stop, 12)
             return
 
     def look_without_key(self):
         with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
-            self.look()
+            self.sweep()
 
 
 class CopiesTest(Case):
@@ -539,10 +546,10 @@ class CopiesTest(Case):
     def ends(self, volume):
         self.assertEqual((self.before.pin, self.before.becoming),
                          self.pins(volume))
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertIn(volume.id, self.a.reencrypting)
         sim.end(self.a, volume.id)
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertEqual((self.before.becoming, None), self.pins(volume))
         self.assertEqual([], self.world.wrongs)
 
@@ -550,17 +557,17 @@ class CopiesTest(Case):
         self.ends(self.volume)
 
     def test_clone(self):
-        newborn = self.row()
-        self.bear(newborn)
-        newborn.status = 'available'
-        self.ends(newborn)
+        uncommitted = self.row()
+        self.bear(uncommitted)
+        uncommitted.status = 'available'
+        self.ends(uncommitted)
 
     def test_clone_of_a_snapshot_once_its_volume_is_done(self):
         self.ends(self.volume)
-        newborn = self.row()
-        self.bear(newborn, self.snapshot_id)
-        newborn.status = 'available'
-        self.ends(newborn)
+        uncommitted = self.row()
+        self.bear(uncommitted, self.snapshot_id)
+        uncommitted.status = 'available'
+        self.ends(uncommitted)
 
     def test_revert_once_it_is_done(self):
         self.ends(self.volume)
@@ -571,7 +578,7 @@ class CopiesTest(Case):
         self.ends(self.volume)
 
 
-class RoomTest(ReencryptedCase):
+class SpaceTest(ReencryptedCase):
     """A clone in mid re-encryption becomes full: all of it is written."""
 
     def look_with(self, room):
@@ -581,25 +588,25 @@ class RoomTest(ReencryptedCase):
             self.assertIn(nodes.FREE_SPACE, node.lvm._node.held)
             checked.append(volume.id)
             if not room:
-                raise encryption_exceptions.NoRoomToReencrypt(
+                raise encryption_exceptions.NoSpaceToReencrypt(
                     volume=volume.id, host=node.host, needed=1, free=0)
-        with mock.patch.object(reencrypt, '_check_room', check):
-            self.a.reconciler.converge_node()
+        with mock.patch.object(reencrypt, '_check_space', check):
+            self.a.reconciler.reconcile_node()
         return checked
 
     def test_goes_on_only_where_there_is_room(self):
-        newborn = self.begun()
+        uncommitted = self.begun()
         said = []
         with mock.patch.object(events, 'say', lambda event, **facts: (
                 said.append((event, facts.get('volume'))))):
-            self.assertEqual([newborn.id], self.look_with(False))
-        self.assertIn((events.REENCRYPTION_STOPPED, newborn.id), said)
-        self.assertNotIn(newborn.id, self.a.reencrypting)
-        self.assertNotIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
-        self.assertEqual([newborn.id], self.look_with(True))
+            self.assertEqual([uncommitted.id], self.look_with(False))
+        self.assertIn((events.REENCRYPTION_STOPPED, uncommitted.id), said)
+        self.assertNotIn(uncommitted.id, self.a.reencrypting)
+        self.assertNotIn(names.REENCRYPTED, self.a.disk.tags[uncommitted.name])
+        self.assertEqual([uncommitted.id], self.look_with(True))
         # Its room is taken.
-        self.assertIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
-        self.assertIn(newborn.id, self.a.reencrypting)
+        self.assertIn(names.REENCRYPTED, self.a.disk.tags[uncommitted.name])
+        self.assertIn(uncommitted.id, self.a.reencrypting)
         self.assertEqual([], self.look_with(False))  # it has its room
 
     def test_key_is_pinned_though_there_is_no_room(self):
@@ -608,15 +615,15 @@ class RoomTest(ReencryptedCase):
                                autospec=True, side_effect=OSError):
             self.assertRaises(OSError, reencrypt.start, self.a.node,
                               self.volume.id, reencrypt.Wish())
-        newborn = self.row()
-        self.bear(newborn)
-        newborn.status = 'available'
-        self.assertEqual('', rows.recorded(newborn).becoming.digest)
+        uncommitted = self.row()
+        self.bear(uncommitted)
+        uncommitted.status = 'available'
+        self.assertEqual('', rows.recorded(uncommitted).becoming.digest)
         with mock.patch.object(events, 'say', autospec=True):
-            self.assertIn(newborn.id, self.look_with(False))
-        self.assertNotIn(newborn.id, self.a.reencrypting)
-        self.assertEqual(self.world.headers[newborn.id].under_way.digest,
-                         rows.recorded(newborn).becoming.digest)
+            self.assertIn(uncommitted.id, self.look_with(False))
+        self.assertNotIn(uncommitted.id, self.a.reencrypting)
+        self.assertEqual(self.world.headers[uncommitted.id].under_way.digest,
+                         rows.recorded(uncommitted).becoming.digest)
 
 
 @ddt.ddt
@@ -627,21 +634,21 @@ class StopsTest(Case):
     def test_at_every_step(self, of, fault):
         for stop in itertools.count(1):
             self.of(worlds.World())
-            newborn = self.row()
+            uncommitted = self.row()
             snapshot_id = self.snapshot() if of == SNAPSHOT else None
             self.world.moment, self.world.acting = 0, None
             self.world.stop_at, self.world.faults = (stop,), (fault,)
             try:
-                self.bear(newborn, snapshot_id)
+                self.bear(uncommitted, snapshot_id)
                 self.assertGreater(stop, 20)
                 return
             except (effects.Stopped, exceptions.PeerUnreachable):
                 self.a.dead = False
-            newborn.status = 'error'  # Cinder's manager says so
-            self.a.reconciler.converge_node()
-            self.delete(newborn)
-            del self.world.volumes[newborn.id]
-            self.assertNotIn(newborn.name, self.a.lvs)
+            uncommitted.status = 'error'  # Cinder's manager says so
+            self.a.reconciler.reconcile_node()
+            self.delete(uncommitted)
+            del self.world.volumes[uncommitted.id]
+            self.assertNotIn(uncommitted.name, self.a.lvs)
             self.assertEqual([self.old], list(self.world.secrets.kept))
             self.assert_opens()
             self.assertEqual([], self.world.wrongs)
@@ -649,28 +656,28 @@ class StopsTest(Case):
     def test_without_a_key_manager_at_every_step(self):
         for moment in range(1, 60):
             self.of(worlds.World())
-            newborn = self.row()
+            uncommitted = self.row()
             world, tick, left = self.world, self.world.tick, [moment]
 
-            def passing(node, what):
+            def transient(node, what):
                 left[0] -= 1
                 if not left[0]:
                     world.secrets.state = crypt.AWAY
                 tick(node, what)
-            world.tick = passing
+            world.tick = transient
             done = False
             with contextlib.suppress(exceptions.LocalCloneError):
-                self.bear(newborn)
+                self.bear(uncommitted)
                 done = True
             left[0], world.secrets.state = 0, ''
             if done:
-                self.assert_own(newborn)
+                self.assert_own(uncommitted)
             else:
-                self.assertNotIn(newborn.name, self.a.lvs)
-                self.create(newborn)  # as Cinder does with an image
-                token, = self.world.headers[newborn.id].tokens.values()
+                self.assertNotIn(uncommitted.name, self.a.lvs)
+                self.create(uncommitted)  # as Cinder does with an image
+                token, = self.world.headers[uncommitted.id].tokens.values()
                 self.assertEqual(luks_header.Role.VOLUME, token.role)
-            newborn.status = 'available'
-            self.delete(newborn)
+            uncommitted.status = 'available'
+            self.delete(uncommitted)
             self.assertEqual([self.old], list(self.world.secrets.kept))
             self.assert_opens()

@@ -73,7 +73,7 @@ class ExclusionTest(Base):
                          api.API().create.call_args.kwargs['detail'])
 
     @ddt.data(*REMAINS)
-    def test_what_remains_of_a_move_is_in_nobodys_way(self, events):
+    def test_what_leftovers_of_a_move_is_in_nobodys_way(self, events):
         self.move(events)
         self.cinder_begins('maintenance', 'migrating')
         self.copy()
@@ -149,7 +149,7 @@ class SwappedByNovaTest(Base):
         def device(name, number, table):
             return dm_tables.Device(name, 'u', number, 0, False, table)
         handle = names.handle(self.row.id)
-        clone = names.clone(self.moving.shadow_id)
+        clone = names.clone(self.moving.move_id)
         lvs = {self.deleted.name: self.lv(
             self.deleted.name, home.service.lvm.group)}
         home.service.node.handles.survey.return_value = survey.Survey(
@@ -167,22 +167,22 @@ class SwappedByNovaTest(Base):
         home.delete_volume(self.deleted)
         self.assertEqual([
             mock.call.remove_handle(self.row.id),
-            mock.call.remove_clone(self.moving.shadow_id),
+            mock.call.remove_clone(self.moving.move_id),
             mock.call.remove_lv(self.deleted.name),
-            mock.call.remove_lv(names.metadata_lv(self.moving.shadow_id))], [
+            mock.call.remove_lv(names.metadata_lv(self.moving.move_id))], [
                 call for call in storage_parts.calls(home.storage)
                 if call[0].startswith('remove')
-                and call[0] != 'remove_served'])
+                and call[0] != 'remove_export_device'])
         home.service.node.sessions.detach.assert_called_once_with(mock.ANY)
-        home.service.node.peers.converge_soon.assert_called_once_with(
+        home.service.node.peers.reconcile_soon.assert_called_once_with(
             A, self.row.id)
         source = self.driver(A)
         source.service.lvm.lvs.return_value = {
             self.moving.source_lv: self.lv(self.moving.source_lv)}
-        source.service.reconciler.converge(self.row.id)
+        source.service.reconciler.reconcile(self.row.id)
         source.service.lvm.remove_lv.assert_called_once_with(
             self.moving.source_lv)
-        self.assertFalse(self.moves.is_move(self.moving.shadow_id))
+        self.assertFalse(self.moves.is_move(self.moving.move_id))
         self.assertEqual(STOCK + '#x', self.volume().host)
 
     def test_both_volumes_are_locked(self):
@@ -219,4 +219,4 @@ class SwappedByNovaTest(Base):
                 'n', 'u', '9:3', 1, False, '')}
         self.assertRaises(exception.VolumeIsBusy, callers.delete,
                           home.service.node, self.deleted)
-        self.assertTrue(self.moves.is_move(self.moving.shadow_id))
+        self.assertTrue(self.moves.is_move(self.moving.move_id))

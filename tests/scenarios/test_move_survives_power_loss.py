@@ -59,7 +59,7 @@ class MoveTest(Base):
         self.stop_everywhere(
             lambda stops: self.scenario(stops, faults, back), 2)
 
-    def deletion(self, stop_at, faults, looks):
+    def deletion(self, stop_at, faults, sweeps):
         """Delete a volume that moves, until it is gone.
 
         :param looks: how far the move is
@@ -67,9 +67,9 @@ class MoveTest(Base):
         world = worlds.World(faults=faults)
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
-        for _look in range(looks):
+        for _look in range(sweeps):
             world.nodes[B].hydrate()
-            world.nodes[B].reconciler.converge_node()
+            world.nodes[B].reconciler.reconcile_node()
         world.moment, world.stop_at = 0, stop_at
         volume.status = 'deleting'
         for _attempt in range(3):
@@ -81,7 +81,7 @@ class MoveTest(Base):
                 break
         del world.volumes[volume.id]
         world.settle()
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         for node in world.nodes.values():
             self.assertEqual([{}] * 4, [node.lvs, node.devices, node.exports,
                                         node.sessions])
@@ -89,16 +89,16 @@ class MoveTest(Base):
 
     @ddt.data(*itertools.product(ONE, (0, 1, 2)))
     @ddt.unpack
-    def test_deleted_with_a_stop_at_every_moment(self, faults, looks):
+    def test_deleted_with_a_stop_at_every_moment(self, faults, sweeps):
         self.stop_everywhere(
-            lambda stops: self.deletion(stops, faults, looks),
+            lambda stops: self.deletion(stops, faults, sweeps),
             turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, (0, 1, 2)))
     @ddt.unpack
-    def test_deleted_with_a_stop_at_every_two(self, faults, looks):
+    def test_deleted_with_a_stop_at_every_two(self, faults, sweeps):
         self.stop_everywhere(
-            lambda stops: self.deletion(stops, faults, looks), 2)
+            lambda stops: self.deletion(stops, faults, sweeps), 2)
 
     def test_refused_without_free_space(self):
         world, volume, expected = self.begin()
@@ -114,7 +114,7 @@ class MoveTest(Base):
         error = self.assertRaises(
             exceptions.NotReady, world.nodes[A].move, volume, B)
         self.assertIn('no dm-clone', str(error))
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
 
     def test_refused_while_the_source_is_open(self):
         world = worlds.World()
@@ -122,7 +122,7 @@ class MoveTest(Base):
         world.nodes[A].opened.add(names.handle(volume.id))
         self.assertRaises(
             exceptions.SourceBusy, world.nodes[A].move, volume, B)
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
 
     def test_copy_that_fails_rests_and_goes_on(self):
         world, volume, expected = self.begin()
@@ -132,23 +132,23 @@ class MoveTest(Base):
         world.nodes[A].move(volume, B)
         node = world.nodes[B]
         node.broken = True
-        shadow_id, = world.shadows
-        clone = node.devices[names.clone(shadow_id)]
+        move_id, = world.move_records
+        clone = node.devices[names.clone(move_id)]
 
-        def look(seconds):
+        def sweep(seconds):
             now.return_value += seconds
             world.reconcile()
             seen = (clone['hydrating'], node.reconciler.copying.waker.wake(0),
-                    node.reconciler.progress(shadow_id).pause)
+                    node.reconciler.progress(move_id).pause)
             node.hydrate()
             return seen
         self.assertEqual([
             (True, True, 0), (True, True, 0), (False, False, 5),
             (True, True, 0), (False, False, 10)],
-            [look(5) for _time in range(5)])
+            [sweep(5) for _time in range(5)])
         node.broken = False
-        self.assertEqual((False, False, 5), look(5))
-        self.assertEqual((True, True, 0), look(5))
+        self.assertEqual((False, False, 5), sweep(5))
+        self.assertEqual((True, True, 0), sweep(5))
         world.settle()
         self.check(world, volume, expected)
 
@@ -211,7 +211,7 @@ class MoveTest(Base):
         world = worlds.World()
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
-        moving = next(iter(world.shadows.values()))
+        moving = next(iter(world.move_records.values()))
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
         self.assertRaises(exceptions.InvalidTransition,
@@ -253,39 +253,39 @@ class MoveTest(Base):
         node = world.nodes[A].node
         moving = node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
-            world.nodes[B].node, moving.shadow_id, 'another nonce')
+            world.nodes[B].node, moving.move_id, 'another nonce')
         with node.lock(volume.id):
             source.abandon(node, moving)
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
-            world.nodes[B].node, moving.shadow_id, moving.token.nonce)
+            world.nodes[B].node, moving.move_id, moving.token.nonce)
         self.assertEqual({}, world.nodes[B].lvs)
 
     def test_second_move_has_one_winner(self):
         world = worlds.World()
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
-        moving = next(iter(world.shadows.values()))
+        moving = next(iter(world.move_records.values()))
         self.assertRaises(
             exceptions.StaleMove, world.nodes[B].node.moves.begin,
             volume, A + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         self.assertIs(Phase.MIGRATING, moving.phase)
 
     def test_lost_metadata_is_never_made_anew(self):
         world = worlds.World()
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
-        moving = next(iter(world.shadows.values()))
+        moving = next(iter(world.move_records.values()))
         node = world.nodes[B]
         node.write(volume.id, 1, 'new')
         node.stop(power=True)
         node.dead = False
-        del node.lvs[names.metadata_lv(moving.shadow_id)]
-        self.assertRaises(exceptions.MissingData, node.reconciler.converge,
+        del node.lvs[names.metadata_lv(moving.move_id)]
+        self.assertRaises(exceptions.MissingData, node.reconciler.reconcile,
                           volume.id)
         self.assertEqual('new', node.lvs[volume.name][1])
         self.assertIn(moving.source_lv, world.nodes[A].lvs)
@@ -295,7 +295,7 @@ class MoveTest(Base):
         world, volume, expected = self.begin()
         world.nodes[A].move(volume, B)
         node = world.nodes[B]
-        node.reconciler.converge(volume.id)
+        node.reconciler.reconcile(volume.id)
         node.write(volume.id, 1, 'new')
         expected[1] = 'new'
         if hydrated:
@@ -311,7 +311,7 @@ class MoveTest(Base):
         for region, value in enumerate(expected):
             self.assertEqual(value, node.read(volume.id, region))
         self.assertEqual(Phase.RELEASING,
-                         next(iter(world.shadows.values())).phase)
+                         next(iter(world.move_records.values())).phase)
         self.assertEqual([volume.name], list(node.lvs))
         world.nodes[A].gone = False
         world.settle()
@@ -321,9 +321,9 @@ class MoveTest(Base):
         world, volume, expected, node = self.rebooted(False)
         self.assertNotIn(names.handle(volume.id), node.devices)
         self.assertRaises(exceptions.SourceUnreachable,
-                          node.reconciler.converge, volume.id)
+                          node.reconciler.reconcile, volume.id)
         self.assertEqual(Phase.MIGRATING,
-                         next(iter(world.shadows.values())).phase)
+                         next(iter(world.move_records.values())).phase)
         world.nodes[A].gone = False
         world.settle()
         self.check(world, volume, expected)
@@ -338,7 +338,7 @@ class MoveTest(Base):
         world.reconcile()  # it stays as it is
         self.assertEqual('more', node.read(volume.id, 2))
         self.assertFalse(node.devices[names.clone(
-            next(iter(world.shadows)))]['hydrating'])
+            next(iter(world.move_records)))]['hydrating'])
         world.nodes[A].gone = False
         world.settle()
         self.check(world, volume, expected)
@@ -356,7 +356,7 @@ class MoveTest(Base):
         refused('on b@l', A)
         refused('can be reached')
         world.nodes[B].hydrate()
-        moving = next(iter(world.shadows.values()))
+        moving = next(iter(world.move_records.values()))
         world.nodes[B].node.moves.advance(moving, Event.HYDRATED)
         refused('not being copied')
 
@@ -372,17 +372,17 @@ class MoveTest(Base):
             each.stop(power=True)
         world.reconcile()
         self.assertEqual(Phase.STARTING,
-                         next(iter(world.shadows.values())).phase)
+                         next(iter(world.move_records.values())).phase)
         self.assertNotIn(names.handle(volume.id), node.devices)
 
     def test_lost_record_never_cuts_over(self):
         world = worlds.World()
         volume = world.create_volume(A)
         world.nodes[A].move(volume, B)
-        world.shadows.clear()
+        world.move_records.clear()
         world.nodes[B].stop(power=True)
         world.nodes[B].dead = False
         self.assertRaises(
-            exceptions.MissingData, world.nodes[B].reconciler.converge,
+            exceptions.MissingData, world.nodes[B].reconciler.reconcile,
             volume.id)
         self.assertNotIn(names.handle(volume.id), world.nodes[B].devices)

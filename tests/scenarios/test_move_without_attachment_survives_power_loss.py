@@ -29,9 +29,9 @@ class Base(move_case.Base):
         return world, volume, list(world.nodes[A].lvs[volume.name])
 
     @staticmethod
-    def depart(world, volume):
-        migrate.depart(world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+    def move_away(world, volume):
+        migrate.move_away(world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
 
     def check_at(self, world, volume, expected, host):
         self.assertEqual(host, world.home(volume).host)
@@ -49,7 +49,7 @@ class StoppedTest(Base):
                 break
             with contextlib.suppress(exceptions.LocalCloneError,
                                      worlds.Stopped):
-                self.depart(world, volume)
+                self.move_away(world, volume)
             world.settle()
             # Whatever happened, its owner has it back.
             self.assertEqual('available', volume.status)
@@ -105,7 +105,7 @@ class RaceTest(Base):
             request_at=request_at)
         with contextlib.suppress(exceptions.LocalCloneError, worlds.Stopped):
             if how == 'drain':
-                self.depart(world, volume)
+                self.move_away(world, volume)
             else:
                 world.migrate(volume, B)
         if world.request_at > world.moment:
@@ -114,7 +114,7 @@ class RaceTest(Base):
         if world.sent_to:
             for _attempt in range(4):  # as Nova does, or a service's start
                 try:
-                    world.serve()
+                    world.connect()
                 except (exceptions.LocalCloneError, worlds.Stopped):
                     world.recover()
                 else:
@@ -122,7 +122,7 @@ class RaceTest(Base):
         world.settle()
         world.settle()
         if not world.volumes:
-            self.assertEqual({}, world.shadows)
+            self.assertEqual({}, world.move_records)
             for node in world.nodes.values():
                 self.assertEqual([{}] * 4, [
                     node.lvs, node.devices, node.exports, node.sessions])
@@ -141,7 +141,7 @@ class RaceTest(Base):
     def moments(self, how):
         world, volume, _expected = self.begin()
         if how == 'drain':
-            self.depart(world, volume)
+            self.move_away(world, volume)
         else:
             world.migrate(volume, B)
         return range(1, world.moment + 1)

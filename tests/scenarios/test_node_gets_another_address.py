@@ -27,16 +27,16 @@ def reboot(node, portal=NEW, *others):
     exports.portal, exports.others = portal, set(others)
 
 
-class PassedThroughTest(remote_case.Passed):
+class RemotelyAttachedTest(remote_case.Passed):
 
     def setUp(self):
         super().setUp()
         # In this world exports are called as their initiators.
         self.useFixture(fixtures.MockPatchObject(
-            attachments.iscsi, 'is_passed_from', autospec=True,
+            attachments.iscsi, 'is_attached_from', autospec=True,
             side_effect=lambda iqn, home: (iqn, home) == ('iqn.b', A)))
 
-    def look(self):
+    def sweep(self):
         for _look in range(3):
             self.world.reconcile()
 
@@ -45,32 +45,32 @@ class PassedThroughTest(remote_case.Passed):
 
     def test_it_is_exported_at_the_new_address(self):
         reboot(self.a)
-        self.look()
+        self.sweep()
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertEqual(NEW, self.told())
-        self.assertEqual([], self.a.reconciler.serving.troubles())
+        self.assertEqual([], self.a.reconciler.exporting.troubles())
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
 
     def test_it_stays_at_the_old_one_as_long_as_the_node_has_that(self):
         reboot(self.a, NEW, OLD)
-        self.look()
+        self.sweep()
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
         self.assertEqual(OLD, self.told())
 
     def test_it_is_extended(self):
         """And where it is used it is as long: the connection is known."""
         reboot(self.a)
-        self.look()
-        found, = nodes.passed_from(
+        self.sweep()
+        found, = nodes.remote_from(
             self.a.node, self.volume)
         self.assertEqual((B, NEW), (found[0], found[1].portal))
 
-    def test_it_follows_its_instance(self):
+    def test_it_is_deferred_its_instance(self):
         reboot(self.a)
-        self.look()
+        self.sweep()
         self.volume.group_id = None
-        self.a.offered.clear()
+        self.a.exported.clear()
         for _look in range(20):
             self.world.reconcile()
             self.b.hydrate()
@@ -82,9 +82,9 @@ class PassedThroughTest(remote_case.Passed):
         with mock.patch.object(
                 type(self.a.node.attachments._inner), 'readdress',
                 side_effect=OSError('killed')):
-            self.look()
+            self.sweep()
         self.assertEqual(OLD, self.told())
-        self.look()
+        self.sweep()
         self.assertEqual(NEW, self.told())
 
 
@@ -93,7 +93,7 @@ class RemoteTest(attach_case.Base):
 
     def setUp(self):
         super().setUp()
-        found = self.serve(attach_case.ELSEWHERE)
+        found = self.connect(attach_case.ELSEWHERE)
         self.attach('in-use', 'x')
         self.only, = self.volume.volume_attachment
         self.only.connector = attach_case.ELSEWHERE
@@ -111,14 +111,14 @@ class RemoteTest(attach_case.Base):
         for word in ('iqn.x', OLD, 'Give the node that address again',
                      'attach it again'):
             self.assertIn(word, str(said['error']))
-        trouble, = self.a.reconciler.serving.troubles()
+        trouble, = self.a.reconciler.exporting.troubles()
         self.assertIn(self.volume.id, trouble)
         self.assertEqual(set(), self.a.remote)
         # It has that address again.
         self.a.node.exports._inner.others = {OLD}
         self.world.reconcile()
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
-        self.assertEqual([], self.a.reconciler.serving.troubles())
+        self.assertEqual([], self.a.reconciler.exporting.troubles())
 
     def test_what_has_gone_is_told_no_more(self):
         reboot(self.a)
@@ -126,14 +126,14 @@ class RemoteTest(attach_case.Base):
         self.attach('available')
         self.volume.host = B + '#p'
         self.world.reconcile()
-        self.assertEqual([], self.a.reconciler.serving.troubles())
+        self.assertEqual([], self.a.reconciler.exporting.troubles())
 
 
 class CopyTest(attach_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def finish(self):
@@ -144,7 +144,7 @@ class CopyTest(attach_case.Base):
     def test_it_goes_on_from_the_new_address(self):
         reboot(self.a)
         self.b.sessions.clear()  # nobody answers at the old one
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertTrue(self.move().location.startswith(NEW))
         self.finish()
         self.assertIsNone(self.move())
@@ -152,12 +152,12 @@ class CopyTest(attach_case.Base):
 
     def test_from_the_old_one_as_long_as_the_node_has_that(self):
         reboot(self.a, NEW, OLD)
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertTrue(self.move().location.startswith(OLD))
         self.finish()
         self.assertIsNone(self.move())
 
     def test_a_look_at_moves_alone_notices(self):
         reboot(self.a)
-        self.a.reconciler.converge_moves()
+        self.a.reconciler.reconcile_moves()
         self.assertTrue(self.move().location.startswith(NEW))

@@ -33,11 +33,11 @@ class KnownByAddressTest(attach_case.Base):
         for node in (self.a, self.b):
             self.restart(node)
 
-    def pass_through(self):
+    def attach_remotely(self):
         """The volume is used on B, and is pinned to A."""
         connector = self.ON_B
         self.volume.group_id = 'g'
-        found = self.serve(connector)
+        found = self.connect(connector)
         self.attach('in-use', 'b')
         only, = self.volume.volume_attachment
         only.connector = connector
@@ -52,36 +52,36 @@ class KnownByAddressTest(attach_case.Base):
         object.__setattr__(node.node, 'is_at', known.is_at)
         node.connections._find = known.find
 
-    def look(self):
-        self.a.offered.clear()
+    def sweep(self):
+        self.a.exported.clear()
         for _look in range(20):
             self.world.reconcile()
             self.b.hydrate()
 
-    def test_it_follows_its_instance(self):
-        self.pass_through()
+    def test_it_is_deferred_its_instance(self):
+        self.attach_remotely()
         self.volume.group_id = None
         self.restart(self.a)
-        self.look()
+        self.sweep()
         self.assertIs(self.b, self.world.home(self.volume))
 
     def test_a_lost_detach_is_noticed(self):
         self.attach('in-use', 'a', None)
         self.volume.volume_attachment[0].connector = self.ON_A
         self.a.opened.add(self.handle)
-        self.serve(self.ON_B)
+        self.connect(self.ON_B)
         self.volume.volume_attachment[1].connector = self.ON_B
         self.a.opened.discard(self.handle)
         self.b.opened.add(self.handle)
         # The detach was lost, with A's service, which is back.
         self.volume.volume_attachment.pop(0)
         self.restart(self.a)
-        self.look()
+        self.sweep()
         move = self.move()
         self.assertIsNot(Phase.STARTING, move and move.phase)
 
     def test_what_is_extended_is_longer_where_it_is_used(self):
-        self.pass_through()
+        self.attach_remotely()
         self.restart(self.a)
         worlds.extend(self.a, self.volume, 2)
         self.assertEqual(8, self.b.devices[self.handle].get('regions', 4))

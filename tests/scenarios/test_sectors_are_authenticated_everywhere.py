@@ -146,11 +146,11 @@ class DevicesTest(commands.Case):
         """Its handle is much longer: tags are in between."""
         self.assertFalse(devices.is_short(self.survey(), V1))
 
-    def test_what_is_left_of_it_is_a_top(self):
+    def test_what_is_left_of_it_is_a_upper(self):
         found = self.survey()
-        self.assertEqual([found.crypt(V1)], found.tops(V1))
+        self.assertEqual([found.crypt(V1)], found.upper_devices(V1))
         found = self.survey(crypt=False)
-        self.assertEqual([found.integrity(V1)], found.tops(V1))
+        self.assertEqual([found.integrity(V1)], found.upper_devices(V1))
 
     def test_of_others(self):
         name = names.integrity(V1)
@@ -232,7 +232,7 @@ class CreateTest(Case):
             self.a.dead = False
             volume.status = 'error'
             with contextlib.suppress(effects.Stopped):
-                self.a.reconciler.converge_node()
+                self.a.reconciler.reconcile_node()
             self.delete(volume)
             self.assertNothingLeft()
             self.assertEqual([], self.world.wrongs)
@@ -294,23 +294,23 @@ class RefusedTest(encrypted_attach_case.Case):
         super().setUp()
         crypt.authenticate(self.world, self.volume)
 
-    def serve_used(self):
-        self.serve(attach_case.ON_A)
+    def connect_used(self):
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.opened.add(self.crypt)
 
     def test_live_move(self):
-        self.serve_used()
+        self.connect_used()
         self.attach('in-use', 'a', None)
         before = repr(self.world.snapshot())
-        self.assertRaises(encryption_exceptions.MovesCold, self.serve,
+        self.assertRaises(encryption_exceptions.MovesCold, self.connect,
                           attach_case.ON_B)
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_pass_through(self):
         self.volume.group_id = 'g'
         error = self.assertRaises(
-            encryption_exceptions.MovesCold, self.serve,
+            encryption_exceptions.MovesCold, self.connect,
             dict(attach_case.ON_B, initiator='iqn.x'))
         self.assertIn('group', str(error))
         self.assertNotIn(self.crypt, self.b.devices)
@@ -331,7 +331,7 @@ class RefusedTest(encrypted_attach_case.Case):
         """By a power cut, a kill: it is opened, or closed, nevertheless."""
         half = names.integrity(self.volume.id)
         self.a.devices[half] = {'below': self.handle}
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertIn(self.crypt, self.a.devices)
         del self.a.devices[self.crypt]
         self.attach('available')
@@ -341,7 +341,7 @@ class RefusedTest(encrypted_attach_case.Case):
     def test_left_where_it_is_moved_from(self):
         self.a.devices[names.integrity(self.volume.id)] = {
             'below': self.handle}
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertNotIn(names.integrity(self.volume.id), self.a.devices)
         self.assertIn(names.integrity(self.volume.id), self.b.devices)
 
@@ -354,13 +354,13 @@ class RefusedTest(encrypted_attach_case.Case):
             seen.append(names.OPENED in self.a.disk.tags[lv])
             return begin(own, *args, **more)
         with mock.patch.object(records.SimMoves, 'begin', begun):
-            self.serve(attach_case.ON_B)
+            self.connect(attach_case.ON_B)
         self.assertEqual([False], seen)
 
     def test_no_discards(self):
         self.volume.extra_specs = {'localclone:encryption': 'luks2',
                                    'localclone:discards': 'true'}
-        self.assertFalse(self.serve(
+        self.assertFalse(self.connect(
             attach_case.ON_A)['data']['discard'])
 
 
@@ -410,15 +410,15 @@ class BornTest(own_key_case.Case):
 
     def test_own_key(self):
         for of in (own_key_case.VOLUME, own_key_case.SNAPSHOT):
-            newborn = self.born(of, **TYPE)
-            self.assert_own(newborn)
-            recorded = rows.recorded(newborn)
+            uncommitted = self.born(of, **TYPE)
+            self.assert_own(uncommitted)
+            recorded = rows.recorded(uncommitted)
             self.assertEqual((81 << 20, True), (
                 recorded.header_bytes, recorded.authenticated))
             self.assertEqual('aead',
-                             self.world.headers[newborn.id].integrity)
+                             self.world.headers[uncommitted.id].integrity)
             self.assertEqual(GIB + (81 << 20),
-                             self.a.disk.size(newborn.name))
+                             self.a.disk.size(uncommitted.name))
 
     def test_rotate(self):
         self.volume.status = 'in-use'

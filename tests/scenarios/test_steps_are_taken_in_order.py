@@ -56,27 +56,27 @@ class OrderTest(testtools.TestCase):
             volume='v', host='h'))
         self.assertRaises(exceptions.SourceBusy, remote_attachment.end,
                           self.node, 'v')
-        self.node.crypt.forget_passed.assert_not_called()
+        self.node.crypt.forget_remote.assert_not_called()
         self.node.crypt.forget_sealed.assert_not_called()
 
     def test_lv_is_given_away_last(self):
         """Nobody is to find it as long as the handle is above it."""
         for module, name in ((manage, '_check_free'),
-                             (cleanup, 'stop_serving'), (devices, 'users'),
+                             (cleanup, 'end_exports'), (devices, 'users'),
                              (cleanup, 'withdraw_above')):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
             self.step(storage_parts.of(self.node, name), name)
         manage._leave(self.node, mock.MagicMock())
         self.assertEqual(
-            ['_check_free', 'stop_serving', 'users', 'withdraw_above',
+            ['_check_free', 'end_exports', 'users', 'withdraw_above',
              'remove_handle', 'disown'], self.steps)
 
     def test_interrupted_re_encryption_is_recovered_before_it_is_open(self):
         self.node.runner.is_running.return_value = False
         self.step(devices, 'is_interrupted', True)
         self.step(devices, 'recover')
-        self.step(reencrypt, '_take_room')
+        self.step(reencrypt, '_reserve_space')
         self.step(reencrypt, '_pin_new_key', mock.MagicMock())
         self.step(reencrypt, '_ensure_open')
         self.step(reencrypt, '_recorded', mock.Mock(key='k'))
@@ -84,7 +84,7 @@ class OrderTest(testtools.TestCase):
         self.step(self.node.runner, 'start')
         reencrypt._go_on(self.node, mock.MagicMock())
         self.assertEqual(
-            ['is_interrupted', 'recover', '_pin_new_key', '_take_room',
+            ['is_interrupted', 'recover', '_pin_new_key', '_reserve_space',
              '_ensure_open', '_recorded',
              'note_key', 'start'], self.steps)
 
@@ -96,7 +96,7 @@ class OrderTest(testtools.TestCase):
         self.step(migrate, '_migrated', mock.Mock(volume_attachment=[]))
         self.step(cleanup, 'here', ['left'])
         self.step(rows, 'handle_id', 'v')
-        self.step(rows, 'body_bytes', 1)
+        self.step(rows, 'backing_bytes', 1)
         migrate.create_copy(self.node, mock.MagicMock(provider_id=None))
 
     def test_copy_that_is_refused_removes_nothing(self):
@@ -111,7 +111,7 @@ class OrderTest(testtools.TestCase):
         self.copy()
         self.assertEqual(
             ['handle_id', '_migrated', 'check_copy', 'here', 'take_down',
-             '_check_handle', 'body_bytes', 'create_lv'], self.steps)
+             '_check_handle', 'backing_bytes', 'create_lv'], self.steps)
 
     def test_volume_with_the_secret_of_its_type_that_was_not_created(self):
         """What this node has of it goes; the secret stays."""
@@ -193,7 +193,7 @@ class RecoveryKeyTest(rotate_case.Case):
         self.assertEqual(self.old, self.key())
 
 
-class NewbornTest(uncommitted_case.Case):
+class UncommittedTest(uncommitted_case.Case):
 
     def test_whose_row_is_gone_altogether(self):
         """Cinder has purged its database: nothing says whose it is."""

@@ -34,7 +34,7 @@ A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 def opened_by_a_boot(here):
     return [each.volume_id for each in boot_plan.encrypted(
         survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
-            here.node.crypt, here.node.sessions.recorded_passes()))]
+            here.node.crypt, here.node.sessions.recorded_remotes()))]
 
 
 class RecordTest(deferred_case.Case):
@@ -52,26 +52,26 @@ class RecordTest(deferred_case.Case):
         real, records = getattr(storage_parts.simulated(at), at), {}
 
         def last(this, *args):
-            if at == 'follow_onto_clone':  # after it
+            if at == 'switch_to_clone':  # after it
                 real(this, *args)
-            records.update(here.passed)
-        self.cut_while_it_follows(guest, at, last)
-        here.passed.update(records)  # iscsiadm's records outlive it
+            records.update(here.remotes)
+        self.cut_while_deferred(guest, at, last)
+        here.remotes.update(records)  # iscsiadm's records outlive it
         before.stop(power=True)
         before.gone = True
         return here
 
-    def look(self, guest, here):
-        here.reconciler.converge_node(moves=False)
-        here.reconciler.converge_node()
+    def sweep(self, guest, here):
+        here.reconciler.reconcile_node(moves=False)
+        here.reconciler.reconcile_node()
         self.assertNotIn(guest.handle, here.devices)
 
     def test_record_stays_until_the_lv_is_marked(self):
         guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
-        here = self.cut(guest, 'follow_onto_clone')
+        here = self.cut(guest, 'switch_to_clone')
         self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
         self.assertEqual([guest.id], opened_by_a_boot(here))
-        self.look(guest, here)
+        self.sweep(guest, here)
         self.assertEqual([guest.id], opened_by_a_boot(here))
 
     def test_record_stays_until_the_swap(self):
@@ -82,9 +82,9 @@ class RecordTest(deferred_case.Case):
         def restored_by_a_boot():
             own = {local.volume_id for local in boot_plan.plan(
                 survey.Survey(here.sim_lvm.lvs(), {})) if not local.reason}
-            return own | set(here.node.sessions.recorded_passes())
+            return own | set(here.node.sessions.recorded_remotes())
         self.assertEqual({guest.id}, restored_by_a_boot())
-        self.look(guest, here)
+        self.sweep(guest, here)
         self.assertEqual({guest.id}, restored_by_a_boot())
 
 
@@ -108,7 +108,7 @@ class UnsettledTest(deferred_case.Case):
             guest.world.settle()
         guest.revive()
         self.assertIs(here, guest.world.home(guest.volume))
-        self.assertIn(guest.id, here.disk.passed)
+        self.assertIn(guest.id, here.disk.remotes)
         self.guest, self.here = guest, here
 
     def keys(self):
@@ -128,30 +128,30 @@ class UnsettledTest(deferred_case.Case):
         known = upkeep.known(
             survey.Survey(self.here.sim_lvm.lvs(), {}), upkeep.noted_of(
                 self.here.node.crypt,
-                self.here.node.sessions.recorded_passes()))
+                self.here.node.sessions.recorded_remotes()))
         self.assertEqual(rows.recorded(self.guest.volume).key,
                          known[self.guest.id][1])
-        self.here.reconciler.converge_moves()  # settles what was noted
-        self.assertEqual({}, self.here.disk.passed)
+        self.here.reconciler.reconcile_moves()  # settles what was noted
+        self.assertEqual({}, self.here.disk.remotes)
         self.assertEqual(1, len(self.keys()))
 
     def test_look_that_began_before_it_was_noted(self):
-        remote_attachment.look(self.here.node, self.before)
+        remote_attachment.sweep(self.here.node, self.before)
         self.assertEqual([self.guest.id], opened_by_a_boot(self.here))
 
     def test_what_nobody_noted_is_not_marked(self):
         """It has a record yet, is closed, and about to be attached."""
         lv, here = self.guest.volume.name, self.here
-        remote_attachment.look(here.node)
-        here.passed[self.guest.id] = B
+        remote_attachment.sweep(here.node)
+        here.remotes[self.guest.id] = B
         here.disk.tags[lv] -= {names.OPENED}
         self.guest.volume.status = 'reserved'
         self.guest.volume.volume_attachment = [attach_case.attachment(
             None)]
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
-            remote_attachment.look(here.node)
+            remote_attachment.sweep(here.node)
         mark.assert_not_called()
-        self.assertNotIn(self.guest.id, here.passed)
+        self.assertNotIn(self.guest.id, here.remotes)
 
     def test_key_was_changed_meanwhile(self):
         """The look does not note the secret of before."""
@@ -159,8 +159,8 @@ class UnsettledTest(deferred_case.Case):
         old, key = self.keys(), rows.recorded(volume).key
         volume.provider_id = volume.provider_id.replace(key, key[::-1])
         self.assertNotEqual(key, rows.recorded(volume).key)
-        self.here.reconciler.converge_moves()
-        self.assertEqual({}, self.here.disk.passed)
+        self.here.reconciler.reconcile_moves()
+        self.assertEqual({}, self.here.disk.remotes)
         self.assertEqual(1, len(self.keys()))
         self.assertNotEqual(old, self.keys())
 
@@ -174,8 +174,8 @@ class UnsettledTest(deferred_case.Case):
                 crypt.SimCrypt, 'uuid',
                 side_effect=exceptions.CommandFailed(
                     command='cryptsetup', code=1, stderr='')):
-            self.assertTrue(remote_attachment.look(self.here.node))
-        self.assertEqual({}, self.here.passed)
+            self.assertTrue(remote_attachment.sweep(self.here.node))
+        self.assertEqual({}, self.here.remotes)
         self.assertLessEqual(luks, tags[lv])
 
 
@@ -184,14 +184,14 @@ class LostMarkTest(encrypted_attach_case.Case):
     def test_rotated_while_it_is_open(self):
         """Its mark is made again; the key that is kept is not."""
         self.a.disk.sealed = {}
-        found = self.serve(attach_case.ON_A)
+        found = self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.volume.volume_attachment[0].connection_info = dict(
             found['data'], driver_volume_type='local')
         self.assertIn(self.volume.id, self.a.disk.sealed)
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         rotate.rotate(self.a.node, self.volume.id)
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertIn(names.OPENED, self.tags())
         self.assertIn(self.crypt, self.a.devices)
         self.assertIn(self.volume.id, self.a.disk.sealed)
@@ -206,16 +206,16 @@ class LostNoteTest(encrypted_attach_case.Case):
         key that is kept, if the key manager is away then.
         """
         self.b.disk.sealed = {}
-        self.pass_through()
-        self.assertIn(self.volume.id, self.b.disk.passed)
+        self.attach_remotely()
+        self.assertIn(self.volume.id, self.b.disk.remotes)
         self.assertIn(self.volume.id, self.b.disk.sealed)
-        passes = dict(self.b.passed)
+        is_remote = dict(self.b.remotes)
         self.b.stop(power=True)
-        self.b.passed.update(passes)
+        self.b.remotes.update(is_remote)
         self.b.dead = False
-        self.b.disk.passed = {}
+        self.b.disk.remotes = {}
         self.a.dead = True
-        self.b.reconciler.converge_node()
+        self.b.reconciler.reconcile_node()
         self.a.dead = False
         self.assertIn(self.volume.id, self.b.disk.sealed)
 
@@ -246,16 +246,16 @@ class StaleNoteTest(UnsettledTest):
 
     def test_settled_since_it_was_listed(self):
         here, guest = self.here, self.guest
-        listed = here.sim_handles.survey()      # converge_node: noted yet
-        here.reconciler.converge_moves()      # other loop: settled
-        self.assertEqual({}, here.disk.passed)
+        listed = here.sim_handles.survey()      # reconcile_node: noted yet
+        here.reconciler.reconcile_moves()      # other loop: settled
+        self.assertEqual({}, here.disk.remotes)
         guest.detach(A)                       # closed
         self.assertNotIn(names.crypt(guest.id), here.devices)
         self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
         guest.volume.status = 'reserved'      # about to be attached
         guest.volume.volume_attachment = [guest.attachment()]
         with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
-            remote_attachment.look(here.node, listed)
+            remote_attachment.sweep(here.node, listed)
         mark.assert_not_called()
 
 
@@ -268,7 +268,7 @@ class RecordGoesTest(UnsettledTest):
         records = {self.guest.id: B}
         here.stop(power=True)
         here.dead, self.guest.node = False, None
-        here.passed.update(records)
+        here.remotes.update(records)
         self.assertEqual([self.guest.id],
                          opened_by_a_boot(here))
 
@@ -276,28 +276,29 @@ class RecordGoesTest(UnsettledTest):
         """A boot, which takes no locks, restores it beside the service."""
         self.power_fails()
         here, volume = self.here, self.guest.volume
-        real = devices.settle_note
+        real = devices.correct_note
 
         def settle(*args, **more):
             settled = real(*args, **more)
             here.sim_handles.ensure_handle_on_lv(
-                volume.id, volume.name, rows.body_bytes(volume), swaps=False)
+                volume.id, volume.name, rows.backing_bytes(volume),
+                swaps=False)
             return settled
-        with mock.patch.object(devices, 'settle_note', settle):
-            remote_attachment.look(here.node)
+        with mock.patch.object(devices, 'correct_note', settle):
+            remote_attachment.sweep(here.node)
         self.assertEqual([self.guest.id],
                          opened_by_a_boot(here))
 
     def test_group_that_is_away_for_now(self):
         here, guest = self.here, self.guest
         here.disk.tags[guest.volume.name] -= {names.OPENED}
-        here.passed[guest.id] = B
+        here.remotes[guest.id] = B
         handle = dm_tables.Device(guest.handle, 'u', '253:9', 0, False,
                                   '0 1 linear 253:8 0')
         with mock.patch.object(stack.SimLvm, 'lvs', return_value={}), (
                 mock.patch.object(stack.SimHandles, 'devices',
                                   return_value={guest.handle: handle})):
-            remote_attachment.look(here.node)
+            remote_attachment.sweep(here.node)
         self.assertEqual([guest.id],
                          opened_by_a_boot(here))
 
@@ -314,7 +315,7 @@ class AwayTest(UnsettledTest):
         self.assertTrue(move.committed)
         here.stop(power=True)
         here.dead, guest.node = False, None
-        remote_attachment.look(here.node)
+        remote_attachment.sweep(here.node)
         self.assertEqual(guest.nodes[C], guest.world.home(guest.volume))
         guest.detach(C)                       # Nova gives the migration up
         guest.world.settle()
@@ -330,7 +331,7 @@ class NoteKeyTest(encrypted_attach_case.Case):
     """An open volume always says which secret opens it."""
 
     def test_power_fails_in_note_key(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         # A change of the key was killed when the row named the new one.
         header = self.world.headers[self.volume.id]
@@ -346,7 +347,7 @@ class NoteKeyTest(encrypted_attach_case.Case):
             raise worlds.Stopped(self.a)
         with mock.patch.object(crypt.SimCrypt, 'unmark', unmark):
             with contextlib.suppress(worlds.Stopped):
-                self.serve(attach_case.ON_A)
+                self.connect(attach_case.ON_A)
         self.a.dead = False
         known = upkeep.known(survey.Survey(
             self.a.sim_lvm.lvs(), {}), {})
@@ -354,21 +355,21 @@ class NoteKeyTest(encrypted_attach_case.Case):
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
 
 
-class PassesTest(attach_case.Base):
+class RemoteTest(attach_case.Base):
     """A check that fails leaves open whether all is as it should be."""
 
     def test_check_that_fails(self):
-        self.assertTrue(self.a.reconciler._passes)
+        self.assertTrue(self.a.reconciler._is_remote)
         with mock.patch.object(
-                crypt.SimCrypt, 'passed',
+                crypt.SimCrypt, 'remotes',
                 side_effect=exceptions.CommandTimeout(
                     command='vgs', seconds=1)):
             self.assertRaises(exceptions.CommandTimeout,
-                              self.a.reconciler.converge_node)
-        with mock.patch.object(remote_attachment, 'look',
-                               return_value=True) as look:
-            self.a.reconciler.converge_moves()
-        look.assert_called_once()
+                              self.a.reconciler.reconcile_node)
+        with mock.patch.object(remote_attachment, 'sweep',
+                               return_value=True) as sweep:
+            self.a.reconciler.reconcile_moves()
+        sweep.assert_called_once()
 
 
 class UnknownRowTest(attach_case.Base):
@@ -377,9 +378,9 @@ class UnknownRowTest(attach_case.Base):
     def test_row_that_is_not_understood(self):
         self.volume.provider_id = crypt.recorded('k').replace('k', '\n\n')
         self.assertRaises(exceptions.NotPossible, rows.recorded, self.volume)
-        self.a.passed[self.volume.id] = B
-        remote_attachment.look(self.a.node)
-        self.assertEqual({}, self.a.passed)
+        self.a.remotes[self.volume.id] = B
+        remote_attachment.sweep(self.a.node)
+        self.assertEqual({}, self.a.remotes)
 
 
 class NoteTest(encrypted_attach_case.Case):
@@ -391,61 +392,61 @@ class NoteTest(encrypted_attach_case.Case):
 
     def test_mark_is_last(self):
         """By the mark alone no boot finds the secret, and nobody notes it."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.attach('in-use', 'a')
         self.a.disk.tags[self.volume.name] -= {
             names.OPENED, *names.tags(key=self.key)}
-        self.a.disk.passed = dict(self.noted)
+        self.a.disk.remotes = dict(self.noted)
         with mock.patch.object(
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
-            self.assertFalse(remote_attachment.look(self.a.node))
+            self.assertFalse(remote_attachment.sweep(self.a.node))
         self.assertNotIn(names.OPENED, self.tags())
-        self.assertEqual(self.noted, self.a.disk.passed)
+        self.assertEqual(self.noted, self.a.disk.remotes)
 
     def test_marked_with_an_older_secret(self):
         """An older backup of LVM's metadata was restored."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         lv = self.volume.name
         old = set(names.tags(key='old'))
         self.a.disk.tags[lv] -= set(names.tags(key=self.key))
         self.a.disk.tags[lv] |= old
         self.assertIn(names.OPENED, self.tags())
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual(self.key, names.facts(self.tags())['key'])
         self.assertTrue(old.isdisjoint(self.tags()))
 
     def test_secret_that_is_the_same_is_not_taken_off(self):
         """LVM may take off last what is added and taken off at once."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.a.disk.tags[self.volume.name] -= set(
             names.tags(luks=self.volume.id))
         with mock.patch.object(crypt.SimCrypt, 'note') as note:
-            self.serve(attach_case.ON_A)
+            self.connect(attach_case.ON_A)
         note.assert_called_once_with(
             self.volume.name, [], key=self.key, luks=self.volume.id)
 
     def test_second_secret_is_taken_off(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         noted = set(self.tags())
         self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         self.assertEqual(noted, set(self.tags()))
 
     def test_what_is_noted_is_not_noted_again(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
         with mock.patch.object(crypt.SimCrypt, 'note') as note:
-            self.serve(attach_case.ON_A)
+            self.connect(attach_case.ON_A)
         note.assert_not_called()
 
     def test_row_that_names_no_secret(self):
         """What was noted before goes all the same; so does the record."""
         self.volume.provider_id = None
         self.attach('in-use', 'a')
-        self.a.disk.passed = dict(self.noted)
-        self.a.passed[self.volume.id] = B
-        self.assertTrue(remote_attachment.look(self.a.node))
-        self.assertEqual([{}, {}], [self.a.disk.passed, self.a.passed])
+        self.a.disk.remotes = dict(self.noted)
+        self.a.remotes[self.volume.id] = B
+        self.assertTrue(remote_attachment.sweep(self.a.node))
+        self.assertEqual([{}, {}], [self.a.disk.remotes, self.a.remotes])
         self.assertNotIn(names.OPENED, self.tags())
 
 
@@ -457,7 +458,7 @@ class MovingTest(encrypted_attach_case.Case):
     @ddt.unpack
     def test_move_of_the_volume(self, source, keeps_handle, restored):
         """Only what the source of a live move has is left as it is."""
-        self.pass_through()
+        self.attach_remotely()
         for name in (self.crypt, self.handle):
             del self.b.devices[name]
         move = mock.Mock(source=source, keeps_handle=keeps_handle,
@@ -466,21 +467,21 @@ class MovingTest(encrypted_attach_case.Case):
         moves.move_of.return_value = move
         here = dataclasses.replace(self.b.node, moves=moves)
         with mock.patch.object(remote_attachment, '_withdraw_earlier'), (
-                mock.patch.object(at_source, 'export_again')) as offer:
-            remote_attachment.look(here)
+                mock.patch.object(at_source, 'export_again')) as export:
+            remote_attachment.sweep(here)
         self.assertIs(restored, self.handle in self.b.devices)
-        self.assertEqual(source == B and restored, offer.called)
+        self.assertEqual(source == B and restored, export.called)
 
 
 class BeingAttachedTest(encrypted_attach_case.Case):
 
     def test_restored_while_another_attachment_is_made(self):
         """A guest on B waits for nobody who may never come."""
-        self.pass_through()
+        self.attach_remotely()
         self.volume.volume_attachment.append(attach_case.attachment(None))
         for name in (self.crypt, self.handle):
             del self.b.devices[name]
-        self.assertTrue(remote_attachment.look(self.b.node))
+        self.assertTrue(remote_attachment.sweep(self.b.node))
         self.assertIn(self.handle, self.b.devices)
 
     def kept_of_another_backend(self, connector):

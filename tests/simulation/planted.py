@@ -23,7 +23,7 @@ MOST = 2000
 FAULTS = {
     'lock dropped: prepare': (
         'moves.destination', 'prepare',
-        'node.lock(move.volume_id if move else shadow_id)',
+        'node.lock(move.volume_id if move else move_id)',
         '_contextlib.nullcontext()'),
     'lock dropped: free space': (
         'moves.destination', 'Allocate._allocate',
@@ -87,17 +87,17 @@ FAULTS = {
         '    node.handles.flush_handle(move.volume_id)'),
     'recorded before done: the source may go': (
         'moves.destination', 'RemoveClone.execute',
-        'self._node.clones.remove_clone(completing.shadow_id)\n'
+        'self._node.clones.remove_clone(completing.move_id)\n'
         '    self._node.sessions.detach(completing)\n'
         '    self._node.lvm.remove_lv('
-        'names.metadata_lv(completing.shadow_id))\n'
+        'names.metadata_lv(completing.move_id))\n'
         '    self._node.moves.advance('
         'completing, state.Event.DRAINED)',
         'self._node.moves.advance(completing, state.Event.DRAINED)\n'
-        '    self._node.clones.remove_clone(completing.shadow_id)\n'
+        '    self._node.clones.remove_clone(completing.move_id)\n'
         '    self._node.sessions.detach(completing)\n'
         '    self._node.lvm.remove_lv('
-        'names.metadata_lv(completing.shadow_id))'),
+        'names.metadata_lv(completing.move_id))'),
     'recorded before done: all is copied': (
         'moves.destination', 'MarkHydrated.execute',
         'self._node.handles.flush_handle(move.volume_id)\n'
@@ -124,8 +124,8 @@ FAULTS = {
         'pass'),
     'flush left out: source of a volume that follows': (
         'moves.destination', '_put_on_clone',
-        'node.handles.follow_onto_clone(move, source)',
-        'node.handles.follow_onto_clone(move, "")'),
+        'node.handles.switch_to_clone(move, source)',
+        'node.handles.switch_to_clone(move, "")'),
     'wait removed: source still open': (
         'moves.source', 'CheckClosed.execute',
         'devices.ensure_closed(self._node, volume.id)', 'pass'),
@@ -147,13 +147,13 @@ FAULTS = {
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
     'check removed: complete without its source': (
         'moves.destination', 'is_complete_alone',
-        'if not node.clones.clone_status(move.shadow_id).finished:',
+        'if not node.clones.clone_status(move.move_id).finished:',
         'if False:'),
     'order: metadata goes before its LV': (
         'moves.cleanup', 'remove_stack',
         'discard_lv(node, move.destination_lv)\n'
-        '    node.lvm.remove_lv(names.metadata_lv(move.shadow_id))',
-        'node.lvm.remove_lv(names.metadata_lv(move.shadow_id))\n'
+        '    node.lvm.remove_lv(names.metadata_lv(move.move_id))',
+        'node.lvm.remove_lv(names.metadata_lv(move.move_id))\n'
         '    discard_lv(node, move.destination_lv)'),
     'order: committed though begun before': (
         'moves.source', 'abandon_interrupted',

@@ -33,9 +33,9 @@ from tests.world.records import SimQueue
 from tests.world.stack import SimClones
 from tests.world.stack import SimHandles
 from tests.world.stack import SimLvm
-from tests.world.tops import FORMATTED
-from tests.world.tops import HEADER
-from tests.world.tops import Nova
+from tests.world.upper_devices import FORMATTED
+from tests.world.upper_devices import HEADER
+from tests.world.upper_devices import Nova
 
 __all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
            'Nova', 'REGIONS', 'SimClones', 'SimDecommission', 'SimExports',

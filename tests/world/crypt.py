@@ -23,7 +23,7 @@ from cinder_localclone.core import volume_types
 from tests.world import disks
 from tests.world import reencryption
 from tests.world import stack
-from tests.world import tops
+from tests.world import upper_devices
 
 AWAY, REFUSES = 'away', 'refuses'
 #: The digest of a header that somebody else has written.
@@ -236,9 +236,9 @@ class SimCrypt(crypt_interfaces.Crypt):
             # Whoever has asked for it may have given up by now.
             (self.world.home(row) is self.node or row.status in (
                 *statuses.BEING_CREATED, 'error'))
-            and volume_id not in self.node.passed_handles()
+            and volume_id not in self.node.remote_handles()
             and not any(move.volume_id == volume_id and not move.is_over
-                        for move in self.world.shadows.values()),
+                        for move in self.world.move_records.values()),
             '%s of a header that others may read', what)
 
     def header(self, volume_id, mend=False):
@@ -294,7 +294,7 @@ class SimCrypt(crypt_interfaces.Crypt):
         self._insist(row.status in statuses.BEING_CREATED and set(
             self.node.lvs[row.name]) == {disks.EMPTY} and key,
             'a format of what may be more than blank')
-        self.node.write(volume_id, 0, tops.HEADER)
+        self.node.write(volume_id, 0, upper_devices.HEADER)
 
     def write_token(self, volume_id, number, token, replace=False):
         self._insist_at_rest(volume_id, 'a token')
@@ -335,7 +335,7 @@ class SimCrypt(crypt_interfaces.Crypt):
         """It is at rest, and nobody else has it open through here."""
         self._insist_at_rest(volume_id, what)
         self._insist(not any(
-            volume_id in node.passed_handles()
+            volume_id in node.remote_handles()
             for node in self.world.nodes.values()) or not any(
                 each == volume_id for each, _who in self.node.remote),
             '%s of a header that is passed through', what)
@@ -409,7 +409,7 @@ class SimCrypt(crypt_interfaces.Crypt):
         written.uuid = volume_id
         self.world.headers[volume_id] = written
 
-    def place_of_backups(self):
+    def backup_space(self):
         return self.world.backup_disk
 
     def keeps_backups(self):
@@ -485,7 +485,7 @@ class SimCrypt(crypt_interfaces.Crypt):
             each in node.devices for node in self.world.nodes.values()
             for each in (name, names.crypt(volume_id))),
             'two nodes have an authenticated volume open')
-        self._insist(volume_id not in self.node.passed_handles(),
+        self._insist(volume_id not in self.node.remote_handles(),
                      'an authenticated volume is passed through')
         self.node.devices[name] = {'below': names.handle(volume_id)}
         self.world.tick(self.node, 'half open')
@@ -552,15 +552,15 @@ class SimCrypt(crypt_interfaces.Crypt):
         self.node.disk.tags[lv] -= set(outdated)
         self.node.disk.tags[lv] |= set(names.tags(**facts))
 
-    def passed(self, lvs=None):
+    def remotes(self, lvs=None):
         """As old as the listing, if one is given: the group seems the same."""
-        return dict(getattr(lvs, 'noted', self.node.disk.passed))
+        return dict(getattr(lvs, 'noted', self.node.disk.remotes))
 
-    def note_passed(self, volume_id, luks, key):
-        self.node.disk.passed[volume_id] = luks, key
+    def note_remote(self, volume_id, luks, key):
+        self.node.disk.remotes[volume_id] = luks, key
 
-    def forget_passed(self, volume_id):
-        self.node.disk.passed.pop(volume_id, None)
+    def forget_remote(self, volume_id):
+        self.node.disk.remotes.pop(volume_id, None)
 
     def note_directories(self):
         return self.node.former_directories

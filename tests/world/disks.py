@@ -58,7 +58,7 @@ class Disk:
         #: LVM's tags, by name of an LV.
         self.tags = {}
         #: What those of the group say of what is passed through, by id.
-        self.passed = {}
+        self.remotes = {}
         #: Keys that are kept, by volume id: whose, and what; None: none are.
         self.sealed = None
         #: LVs without a device: a boot may leave them so.

@@ -11,54 +11,55 @@ from cinder_localclone.core import state
 UNNOTED = frozenset((
     'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'pending_cleanups',
-    'source_location', 'portal_for', 'has_portal', 'location_for', 'serves',
-    'serves_source', 'opens_in_vain',
-    'offers_source', 'has_begun', 'may_be_passed_by',
+    'source_location', 'portal_for', 'has_portal', 'location_for',
+    'is_exported',
+    'is_source_exported', 'opens_in_vain',
+    'is_source_exported_as_recorded', 'has_begun', 'may_be_attached_by',
     'completed_reads', 'counters', 'seen', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'by_host',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'last_known', 'zone_of', 'correct_services', 'any_newer', 'pool_usage',
     'misplaced', 'service_of', 'resume',
-    'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
-    'recorded_passes', 'wanted_encryption', 'number_of',
+    'note_exported', 'was_exported', 'lv_name', 'remotes', 'remote_to',
+    'recorded_remotes', 'wanted_encryption', 'number_of',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',
     'forget_read', 'check_pool', 'shown_bytes',
     'own_block', 'logical_block',
-    'can_guard', 'header_sectors', 'links', 'remove_served',
+    'can_guard', 'header_sectors', 'links', 'remove_export_device',
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
     'test_backup',
-    'keeps_backups', 'backed_up_volumes', 'place_of_backups',
+    'keeps_backups', 'backed_up_volumes', 'backup_space',
     'header', 'test', 'test_ended', 'get', 'find', 'secrets_in_use',
     'is_running', 'progress', 'unfinished', 'sealed_volumes'))
 #: Only with the lock of the volume that the first argument is of. Begin,
-#: advance and offer_volume are not here: with these tests set a scene.
+#: advance and export_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
     'activate', 'remove_lv', 'create_metadata', 'ensure_clone',
     'ensure_clone_alone', 'set_hydration', 'remove_clone',
     'ensure_handle_on_lv', 'ensure_handle_on_clone', 'remove_handle',
     'read_head', 'flush_handle', 'flush_lv', 'clear',
     'ensure_source', 'remove_source',
-    'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
+    'export_source', 'withdraw_source', 'export_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot',
+    'mark_uncommitted', 'deactivate', 'ensure_handle_on_snapshot',
     'locate', 'protect', 'extend_lv', 'zero_part', 'show_lv',
     'note_zeroed',
     'ensure_handle_on_disk',
-    'follow_onto_clone', 'begin_swap', 'end_swap', 'attach_passed',
-    'end_passed', 'end_passed_if_down', 'end_passing',
-    'end_other_passes', 'readdress', 'relocate', 'leave_out', 'note_mapped',
+    'switch_to_clone', 'begin_swap', 'end_swap', 'attach_remote',
+    'end_remote', 'end_remote_if_down', 'end_remote_attachments',
+    'end_other_remotes', 'readdress', 'relocate', 'leave_out', 'note_mapped',
     'refill',
     'header_sectors', 'note_guarded', 'forget_guarded', 'ensure_guard',
-    'read_guarded', 'ensure_link', 'remove_link', 'close_top',
-    'ensure_served', 'remove_served',
+    'read_guarded', 'ensure_link', 'remove_link', 'close_upper',
+    'ensure_export_device', 'remove_export_device',
     'format', 'format_luks1', 'write_token', 'erase', 'open', 'close',
     'resize', 'zero', 'note', 'mark', 'unmark', 'add_key', 'kill_slot',
     'remove_token', 'renew_backup', 'record', 'set_uuid', 'save',
     'restore', 'begin_reencryption', 'end_reencryption',
     'end_reencryption_sealed',
-    'start', 'stop', 'note_passed',
-    'forget_passed', 'seal', 'open_sealed', 'resize_sealed', 'drop_half',
+    'start', 'stop', 'note_remote',
+    'forget_remote', 'seal', 'open_sealed', 'resize_sealed', 'drop_half',
     'forget_sealed'))
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
@@ -122,20 +123,20 @@ def acting(node: typing.Any, room: Room) -> Room:
 def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
     if name in OF_A_MOVE:
-        if subject not in node.world.shadows:
+        if subject not in node.world.move_records:
             return
-        subject = node.world.shadows[subject]
+        subject = node.world.move_records[subject]
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
     tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()
-    if isinstance(subject, str) and names.is_doomed(subject):
+    if isinstance(subject, str) and names.is_to_wipe(subject):
         return  # it is nobody's
     facts = names.facts(tags)
     if {identity, facts.get('volume'), facts.get('snapshot')} & node.held:
         return
     volumes = {volume.id for volume in node.world.volumes.values()
                if identity == volume.name_id}
-    volumes |= {move.volume_id for move in node.world.shadows.values()
-                if identity in (move.shadow_id, move.source_lv[-36:])}
+    volumes |= {move.volume_id for move in node.world.move_records.values()
+                if identity in (move.move_id, move.source_lv[-36:])}
     node.world.insist(volumes & node.held,
                       '%s without the lock of its volume', name)

@@ -99,8 +99,8 @@ class SimSnapshotExports:
 
     node: typing.Any
 
-    def note_offered(self, snapshot_id):
+    def note_exported(self, snapshot_id):
         self.node.lent.add(snapshot_id)
 
-    def was_offered(self, snapshot_id):
+    def was_exported(self, snapshot_id):
         return snapshot_id in self.node.lent

@@ -522,7 +522,7 @@ class Instances:
                 return
             except seeded.Waits as exc:
                 self.say('guest waits: %s', exc)
-                if not exc.passes and exc.seconds is None:
+                if not exc.is_remote and exc.seconds is None:
                     self._insist_undisturbed(volume_id, host, exc)
                 if not self._wait(volume_id, node, exc):
                     return

@@ -41,47 +41,47 @@ class SimExports(images.SimSnapshotExports):
     def portal_for(self, portal):
         return portal if self.has_portal(portal) else self.portal
 
-    def source_location(self, shadow_id):
-        return iscsi.location(self.portal, 3260, shadow_id)
+    def source_location(self, move_id):
+        return iscsi.location(self.portal, 3260, move_id)
 
     def location_for(self, move):
         portal = iscsi.portal_of(move.location).removesuffix(':3260')
         return iscsi.location(
-            self.portal_for(portal), 3260, move.shadow_id)
+            self.portal_for(portal), 3260, move.move_id)
 
-    def offer_source(self, move):
-        self._insist_device(names.source(move.shadow_id))
-        before = (move.shadow_id in self.node.exports
-                  and self.locations[move.shadow_id] == move.location)
-        self.node.exports[move.shadow_id] = move.volume_id
-        self.locations[move.shadow_id] = move.location
+    def export_source(self, move):
+        self._insist_device(names.source(move.move_id))
+        before = (move.move_id in self.node.exports
+                  and self.locations[move.move_id] == move.location)
+        self.node.exports[move.move_id] = move.volume_id
+        self.locations[move.move_id] = move.location
         return not before
 
-    def offers_source(self, move):
-        return (move.shadow_id in self.node.exports
-                and self.locations[move.shadow_id] == move.location
+    def is_source_exported_as_recorded(self, move):
+        return (move.move_id in self.node.exports
+                and self.locations[move.move_id] == move.location
                 == self.location_for(move))
 
-    def _insist_unread(self, shadow_id):
+    def _insist_unread(self, move_id):
         self.node.world.insist(not any(
-            shadow_id in node.sessions for node in
+            move_id in node.sessions for node in
             self.node.world.nodes.values() if not node.is_away),
             'a destination loses its source')
 
-    def withdraw_source(self, shadow_id):
-        self._insist_unread(shadow_id)
-        return self.node.exports.pop(shadow_id, None) is not None
+    def withdraw_source(self, move_id):
+        self._insist_unread(move_id)
+        return self.node.exports.pop(move_id, None) is not None
 
     def withdraw_strays(self, wanted):
-        for shadow_id in [s for s in self.node.exports if not wanted(s)]:
-            self._insist_unread(shadow_id)
-            del self.node.exports[shadow_id]
+        for move_id in [s for s in self.node.exports if not wanted(s)]:
+            self._insist_unread(move_id)
+            del self.node.exports[move_id]
 
-    def serves(self, volume_id):
+    def is_exported(self, volume_id):
         return volume_id in self.remote()
 
-    def serves_source(self, shadow_id):
-        return shadow_id in self.node.exports
+    def is_source_exported(self, move_id):
+        return move_id in self.node.exports
 
     @staticmethod
     def opens_in_vain(volume_id):
@@ -100,16 +100,16 @@ class SimExports(images.SimSnapshotExports):
     def withdraw_unnamed(self, volume_id, unnamed, at_once=False):
         gone = {(volume_id, iqn) for iqn in unnamed}
         if not at_once:
-            gone -= self.node.offered
+            gone -= self.node.exported
         gone &= self.node.remote
         self.node.remote -= gone
         return bool(gone)
 
-    def offer_volume(self, volume_id, initiator, auth, readonly=False,
-                     passed=False, device=''):
+    def export_volume(self, volume_id, initiator, auth, readonly=False,
+                      remote=False, device=''):
         self._back(volume_id, device)
         self.node.remote.add((volume_id, initiator))
-        self.node.offered.add((volume_id, initiator))
+        self.node.exported.add((volume_id, initiator))
         properties = {'target_iqn': initiator, 'target_portal': self.portal,
                       **dict(zip(('auth_method', 'auth_username',
                                   'auth_password'), auth.split()))}
@@ -117,7 +117,7 @@ class SimExports(images.SimSnapshotExports):
         self.ended -= {(volume_id, initiator), (volume_id, None)}
         return properties
 
-    def offer_again(self, volume_id, initiator, properties, device=''):
+    def export_again(self, volume_id, initiator, properties, device=''):
         if not self.ended.isdisjoint({
                 (volume_id, initiator), (volume_id, None)}):
             return False
@@ -136,7 +136,7 @@ class SimExports(images.SimSnapshotExports):
         self.ended.add((volume_id, initiator))
         gone = {each for each in self.node.remote if each[0] == volume_id
                 and initiator in (None, each[1])}
-        self.node.offered -= gone
+        self.node.exported -= gone
         if gone and self._waits(volume_id):
             raise exceptions.TargetTimeout(seconds=20)
         self.node.remote -= gone
@@ -148,9 +148,9 @@ class SimExports(images.SimSnapshotExports):
     def _waits(self, volume_id):
         """An initiator reads what only a source has that does not answer."""
         below = self.node.devices[names.handle(volume_id)]['below']
-        shadow_id = self.node.devices.get(below, {}).get('shadow')
-        move = self.node.node.moves.get_move(shadow_id)
-        return (shadow_id in self.node.sessions and move
+        move_id = self.node.devices.get(below, {}).get('record')
+        move = self.node.node.moves.get_move(move_id)
+        return (move_id in self.node.sessions and move
                 and self.node.world.nodes[move.source].is_away)
 
 
@@ -162,7 +162,7 @@ class SimSessions:
         #: CHAP users by which volumes were passed through last.
         self.users = {}
 
-    def may_be_passed_by(self, volume_id, user):
+    def may_be_attached_by(self, volume_id, user):
         return self.users.get(volume_id, user) == user
 
     def has_begun(self, volume_id):
@@ -172,28 +172,28 @@ class SimSessions:
         return 'iqn.' + self.node.host
 
     def disk(self, move):
-        return self.node.sessions.get(move.shadow_id) and move.shadow_id
+        return self.node.sessions.get(move.move_id) and move.move_id
 
     def attach(self, move):
         other = self.node.world.nodes[move.source]
-        if (move.shadow_id not in other.exports or move.location !=
-                other.sim_exports.locations[move.shadow_id]):
+        if (move.move_id not in other.exports or move.location !=
+                other.sim_exports.locations[move.move_id]):
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.world.insist(
-            disks.size(other.devices[names.source(move.shadow_id)])
+            disks.size(other.devices[names.source(move.move_id)])
             == move.size_bytes, 'a source of another size')
-        self.node.sessions[move.shadow_id] = move.source
-        return move.shadow_id
+        self.node.sessions[move.move_id] = move.source
+        return move.move_id
 
-    def passed(self):
+    def remotes(self):
         return {volume_id: 'disk of %s' % volume_id
-                for volume_id, home in self.node.passed.items()
+                for volume_id, home in self.node.remotes.items()
                 if names.same_backend(home, self.node.host)}
 
-    def recorded_passes(self):
-        return self.passed()
+    def recorded_remotes(self):
+        return self.remotes()
 
-    def attach_passed(self, volume_id, size_bytes, properties, in_use):
+    def attach_remote(self, volume_id, size_bytes, properties, in_use):
         home = self.node.world.node_at(properties['target_portal'])
         told = volume_id, properties['target_iqn']
         if home is None or home.is_away or told not in home.remote:
@@ -204,42 +204,42 @@ class SimSessions:
         user = properties['auth_username']
         if not in_use and (self._is_down(volume_id) or
                            self.users.get(volume_id, user) != user):
-            self.node.passed.pop(volume_id, None)
-        if (volume_id not in self.node.passed
+            self.node.remotes.pop(volume_id, None)
+        if (volume_id not in self.node.remotes
                 and home.sim_exports.users.get(told, user) != user):
             raise exceptions.LoginFailed(
                 iqn=told[1], portal=home.sim_exports.portal, reason='CHAP')
-        if (self.node.passed.get(volume_id) != home.host
+        if (self.node.remotes.get(volume_id) != home.host
                 or self.node.scanned[volume_id] < size_bytes):
             self.node.scanned[volume_id] = disks.size(
                 home.devices[names.handle(volume_id)])
-        self.node.passed[volume_id] = home.host
+        self.node.remotes[volume_id] = home.host
         self.begun.add(volume_id)
         self.users[volume_id] = user
-        return self.passed()[volume_id]
+        return self.remotes()[volume_id]
 
-    def end_passed(self, volume_id):
+    def end_remote(self, volume_id):
         self.node.world.insist(
             self._is_down(volume_id) or
             {'below': 'disk of ' + volume_id} not in self._opened(),
             'a guest loses what is passed through')
         self.users.pop(volume_id, None)
-        return self.node.passed.pop(volume_id, None) is not None
+        return self.node.remotes.pop(volume_id, None) is not None
 
-    def end_passed_if_down(self, volume_id):
-        return self._is_down(volume_id) and self.end_passed(volume_id)
+    def end_remote_if_down(self, volume_id):
+        return self._is_down(volume_id) and self.end_remote(volume_id)
 
     def _is_down(self, volume_id):
-        home = self.node.world.nodes.get(self.node.passed.get(volume_id))
+        home = self.node.world.nodes.get(self.node.remotes.get(volume_id))
         return home is not None and (home.is_away or volume_id not in {
             each for each, _who in home.remote})
 
-    def end_other_passes(self, volume_id, iqn):
+    def end_other_remotes(self, volume_id, iqn):
         """There is one session for a volume here."""
 
     def is_away(self, move):
         return any(self.node.world.nodes[host].is_away for host in (
-            move.source, self.node.passed.get(move.volume_id)) if host)
+            move.source, self.node.remotes.get(move.volume_id)) if host)
 
     def _opened(self):
         """The handles that others have open, and those below what is."""
@@ -250,7 +250,7 @@ class SimSessions:
                 for each in found]
 
     def end_if_down(self, move):
-        down = (move.shadow_id in self.node.sessions and
+        down = (move.move_id in self.node.sessions and
                 self.node.world.nodes[move.source].is_away)
         if down:
             self.detach(move)
@@ -258,8 +258,8 @@ class SimSessions:
 
     def detach(self, move):
         source = self.node.world.nodes.get(move.source)
-        clone = {'below': names.clone(move.shadow_id)}
+        clone = {'below': names.clone(move.move_id)}
         self.node.world.insist(
             source is None or source.is_away or clone not in self._opened(),
             'a guest loses the source that it reads from')
-        self.node.sessions.pop(move.shadow_id, None)
+        self.node.sessions.pop(move.move_id, None)

@@ -349,10 +349,10 @@ class Machines(fixtures.Fixture):
             'block.written_sectors': lambda path: 0,
             'block.completed_reads': lambda path: 7,
             'block.logical_block': lambda path: 512,
-            'lvm.archive_room': lambda timeout: ('', 0),
+            'lvm.archive_space': lambda timeout: ('', 0),
             'block.disable_discards': lambda path: None,
             'block.discard': lambda *what: None,
-            'dmsetup.mend_path': lambda name: False,
+            'dmsetup.ensure_devnode': lambda name: False,
             'lio_configfs.exports': self._exports,
             'lio_configfs.targets': lambda: json.dumps(
                 [*self.machine.targets]),
@@ -475,7 +475,7 @@ class Machines(fixtures.Fixture):
         """What is found behind a target's name, by who logs in to it."""
         home = next(each for each in self.machines.values()
                     if iqn in each.targets)
-        move = self.world.shadows[iscsi.shadow_of_move_iqn(iqn)]
+        move = self.world.move_records[iscsi.move_of_iqn(iqn)]
         return types.SimpleNamespace(
             iqn=iqn, number='8:%d' % next(self.disk_minors),
             size=home.size(home.targets[iqn]),
@@ -502,22 +502,22 @@ class Machines(fixtures.Fixture):
         volume.volume_attachment = [attachment]
         home = volume.host.partition('#')[0]
         with self.at(home):
-            self.services[home].connections.serve(
+            self.services[home].connections.connect(
                 volume.id, {'host': where, 'initiator': 'iqn.i'},
                 attachments.of_request(volume))
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}
         volume.status = 'in-use'
 
-    def look(self, host, moves=True):
+    def sweep(self, host, moves=True):
         """A periodic look at one node: what is asked for meanwhile.
 
         :param moves: only at what moves
         """
         reconciler = self.services[host].reconciler
         with self.at(host):
-            return self.count(reconciler.converge_moves if moves
-                              else reconciler.converge_node)
+            return self.count(reconciler.reconcile_moves if moves
+                              else reconciler.reconcile_node)
 
     def count(self, act):
         """What is asked for while something is done.

@@ -36,7 +36,7 @@ from tests.world import peers
 from tests.world import records
 from tests.world import reencryption
 from tests.world import stack
-from tests.world import tops
+from tests.world import upper_devices
 
 GEOMETRY = state.Geometry(128, 32, 8)
 
@@ -54,7 +54,7 @@ def extend(node, volume, gib):
 
 
 def lv_kind(name):
-    return 'metadata' if names.shadow_of_metadata(name) else 'volume'
+    return 'metadata' if names.move_of_metadata(name) else 'volume'
 
 
 class LookWaits(BaseException):
@@ -80,13 +80,13 @@ class World(images.WorldImages):
         self.acting = None
         #: Each effect: host, method, first argument.
         self.done = []
-        #: Whom converge_soon has told: from, to, volume id.
+        #: Whom reconcile_soon has told: from, to, volume id.
         self.told = []
         self.wrongs = []
         self.volumes = {}
         #: The moves by their shadows' ids; what those keep for the volumes.
-        self.shadows = {}
-        self.shadow_rows = {}
+        self.move_records = {}
+        self.record_rows = {}
         #: Nodes whose services were forgotten.
         self.forgotten = set()
         #: The thin pool of each node; None: their volumes are thick.
@@ -156,13 +156,13 @@ class World(images.WorldImages):
     def create_volume(self, host, holes=(), **more):
         """:param holes: regions that nothing is written to"""
         volume = self.row(host, status='available', **more)
-        node, size = self.nodes[host], rows.body_bytes(volume)
+        node, size = self.nodes[host], rows.backing_bytes(volume)
         node.disk.create(volume.name, volume.id, [
             disks.ZERO if n in holes else '%s%d' % (volume.id[:4], n)
             for n in range(disks.regions(size))], rows.extra_bytes(volume))
         node.disk.cut(volume.name, size)
         if volume.encryption_key_id:
-            node.lvs[volume.name][0] = tops.HEADER
+            node.lvs[volume.name][0] = upper_devices.HEADER
         with node.lock(volume.id):
             node.sim_handles.ensure_handle_on_lv(
                 volume.id, volume.name, size)
@@ -213,16 +213,16 @@ class World(images.WorldImages):
         for node in self.nodes.values():
             node.dead = node.gone
             with contextlib.suppress(effects.Stopped):
-                node.reconciler.converge_node()
+                node.reconciler.reconcile_node()
                 uncommitted.sweep(node.node)
-                cleanup.remove_doomed(node.node)
+                cleanup.wipe_marked(node.node)
         if self.wrongs:
             raise AssertionError(self.wrongs)
 
     def snapshot(self):
-        return [(n.host, n.lvs, n.devices, n.exports, n.sessions, n.passed,
+        return [(n.host, n.lvs, n.devices, n.exports, n.sessions, n.remotes,
                  sorted(n.remote), n.links, sorted(n.suspended))
-                for n in self.nodes.values()] + [self.shadows]
+                for n in self.nodes.values()] + [self.move_records]
 
 
 @dataclasses.dataclass
@@ -239,10 +239,10 @@ class SimNode:
     #: What volumes have their exports on, if that is not the handle.
     backing: dict = dataclasses.field(default_factory=dict)
     #: Those of them that were offered a moment ago, as its service knows.
-    offered: set = dataclasses.field(default_factory=set)
+    exported: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     #: Volumes that are passed through here, and which node serves them.
-    passed: dict = dataclasses.field(default_factory=dict)
+    remotes: dict = dataclasses.field(default_factory=dict)
     #: How long their disks were when they were scanned last.
     scanned: dict = dataclasses.field(default_factory=dict)
     #: The devices, and LVs, that hold I/O back.
@@ -336,7 +336,7 @@ class SimNode:
             is_at=lambda connector, host: host.startswith(
                 connector['host']), compare_wait=self.COMPARE_WAIT)
         self.reconciler = reconcile.Reconciler(self.node)
-        for each in ('converge_node', 'converge_moves'):
+        for each in ('reconcile_node', 'reconcile_moves'):
             setattr(self.reconciler, each,
                     self.look(getattr(self.reconciler, each)))
         self.connections = connect.Connections(
@@ -353,13 +353,13 @@ class SimNode:
             raise LookWaits('a look on %s waits for %s' % (self.host, name))
         return self.try_lock(name)
 
-    def look(self, converge):
+    def look(self, reconcile):
         """The same look, in which nothing may be waited for."""
-        @functools.wraps(converge)
+        @functools.wraps(reconcile)
         def looking(*args, **kwargs):
             self.looks = True
             try:
-                return converge(*args, **kwargs)
+                return reconcile(*args, **kwargs)
             finally:
                 self.looks = False
         return looking
@@ -386,7 +386,7 @@ class SimNode:
     def flush_source(self, move, disk):
         """Flush what was written to the source of a move to this node."""
         source = self.world.nodes[self.sessions[disk]]
-        self.world.insist(disk == move.shadow_id, 'another disk is flushed')
+        self.world.insist(disk == move.move_id, 'another disk is flushed')
         self.world.insist(not source.is_away, 'a flush that hangs')
         source.disk.flush(move.source_lv)
 
@@ -395,13 +395,13 @@ class SimNode:
         self.reconciler.comparison.memory = refill.Memory()
         self.node.asked.clear()
         self.held.clear()
-        self.offered.clear()
+        self.exported.clear()
         self.lent.clear()
         self.sim_exports.ended.clear()
         if power:
             reencryption.lose_power(self)
             for kept in (self.devices, self.exports, self.remote, self.backing,
-                         self.sessions, self.passed, self.opened,
+                         self.sessions, self.remotes, self.opened,
                          self.links):
                 kept.clear()
             self.disk.lose_power()
@@ -424,7 +424,7 @@ class SimNode:
                     'a boot gives out %d bytes', local.size)
             move = records.SimMoves(self).move_of(local.volume_id)
             self.world.insist(
-                local.reason or not (move and move.follows
+                local.reason or not (move and move.is_deferred
                                      and not move.committed
                                      and move.destination == self.host),
                 'a boot gives out what the volume is not yet')
@@ -435,14 +435,14 @@ class SimNode:
         """
         yield
 
-    def serve(self, volume, connector):
+    def connect(self, volume, connector):
         """Cinder asks for a connection; it is not late."""
-        return self.connections.serve(
+        return self.connections.connect(
             volume.id, connector, attachments.of_request(volume))
 
-    def unserve(self, volume, connector):
+    def disconnect(self, volume, connector):
         """The same for its end."""
-        self.connections.unserve(
+        self.connections.disconnect(
             volume.id, connector, attachments.of_request(volume))
 
     def move(self, volume, peer, live=False):
@@ -457,7 +457,7 @@ class SimNode:
         return self._through(names.handle(volume_id), region)
 
     def write(self, volume_id, region, value, flushed=True):
-        if volume_id in self.passed_handles():
+        if volume_id in self.remote_handles():
             self._home_of(volume_id).write(volume_id, region, value, flushed)
             return
         below = self.devices[names.handle(volume_id)]['below']
@@ -471,7 +471,7 @@ class SimNode:
 
     def flush(self, volume_id):
         """All that was written; with a clone all that was copied, too."""
-        if volume_id in self.passed_handles():
+        if volume_id in self.remote_handles():
             self._home_of(volume_id).flush(volume_id)
             return
         below = self.devices[names.handle(volume_id)]['below']
@@ -479,7 +479,7 @@ class SimNode:
         self.disk.flush(*(clone['lv'], clone['metadata']) if clone
                         else (below,))
 
-    def passed_handles(self):
+    def remote_handles(self):
         """The volumes whose handles are on a disk of another node."""
         return {names.volume_of_handle(name)
                 for name, device in list(self.devices.items())
@@ -490,9 +490,9 @@ class SimNode:
 
         The kernel's initiator comes back to a home that was away.
         """
-        if volume_id not in self.passed:
+        if volume_id not in self.remotes:
             raise IOError('the disk is gone')
-        home = self.world.nodes[self.passed[volume_id]]
+        home = self.world.nodes[self.remotes[volume_id]]
         handle = names.handle(volume_id)
         if (volume_id not in {each for each, _who in home.remote}
                 or handle not in home.devices):
@@ -509,7 +509,7 @@ class SimNode:
 
     def _through(self, name, region):
         volume_id = names.volume_of_handle(name)
-        if volume_id in self.passed_handles():
+        if volume_id in self.remote_handles():
             return self._home_of(volume_id).read(volume_id, region)
         below = self.devices[name]['below']
         assert region < disks.length(self.devices[name]), 'beyond its end'
@@ -526,14 +526,14 @@ class SimNode:
         return self._from_source(clone, region)
 
     def _from_source(self, clone, region):
-        if clone['shadow'] not in self.sessions:
+        if clone['record'] not in self.sessions:
             raise IOError('the source is gone')
-        other = self.world.nodes[self.sessions[clone['shadow']]]
-        if clone['shadow'] not in other.exports:
+        other = self.world.nodes[self.sessions[clone['record']]]
+        if clone['record'] not in other.exports:
             raise IOError('the source is not exported')
         if other.unreadable:
             raise IOError('the source cannot be read')
-        return other._through(names.source(clone['shadow']), region)
+        return other._through(names.source(clone['record']), region)
 
     def hydrate(self, flushed=False):
         """The kernel's own copying, to its end if the source answers.

@@ -28,11 +28,11 @@ class SimPeers(rpc.Calls):
     def cast(self, host, method, arguments):
         getattr(self, method.name + '_soon')(host, *arguments.values())
 
-    def converge_soon(self, host, volume_id):
+    def reconcile_soon(self, host, volume_id):
         self.node.check_alive()
         world = self.node.world
         world.told.append((self.node.host, host, volume_id))
-        world.done.append((self.node.host, 'converge_soon', host))
+        world.done.append((self.node.host, 'reconcile_soon', host))
 
     def send(self, host, name, *args):
         """Have the function of a method answer, in plain JSON."""
@@ -57,8 +57,8 @@ class SimPeers(rpc.Calls):
         return {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
-            'doomed': sum(lv.size for lv in other.sim_lvm.lvs().values()
-                          if names.is_doomed(lv.name)),
+            'to_wipe': sum(lv.size for lv in other.sim_lvm.lvs().values()
+                           if names.is_to_wipe(lv.name)),
             'sparse': bool(other.world.pool),
             'block': other.block,
             'room': dataclasses.asdict(other.sim_lvm.free_space())}

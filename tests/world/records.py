@@ -87,11 +87,11 @@ class Base:
                        source_lv=volume.name if volume else '')
 
     def _of(self, volume_id):
-        return [self._told(move) for move in self.world.shadows.values()
+        return [self._told(move) for move in self.world.move_records.values()
                 if move.volume_id == volume_id]
 
     def _all(self):
-        return [self._told(move) for move in self.world.shadows.values()]
+        return [self._told(move) for move in self.world.move_records.values()]
 
     def _current(self, volume_id):
         """The move of a volume that is not over."""
@@ -106,7 +106,7 @@ class Base:
             row.availability_zone = self.world.zone_of(host)
 
     def _check(self, move):
-        recorded = self.world.shadows.get(move.shadow_id)
+        recorded = self.world.move_records.get(move.move_id)
         if recorded is None or (recorded.token, recorded.committed) != (
                 move.token, move.committed):
             raise exceptions.StaleMove(volume=move.volume_id)
@@ -121,11 +121,11 @@ class SimMoves(Base, records.Moves):
     def pending_cleanups(self, volume_id):
         return [each for each in self._of(volume_id) if each.is_over]
 
-    def get_move(self, shadow_id):
-        return self._move(shadow_id)
+    def get_move(self, move_id):
+        return self._move(move_id)
 
-    def is_move(self, shadow_id):
-        return shadow_id in self.world.shadows
+    def is_move(self, move_id):
+        return move_id in self.world.move_records
 
     def readable(self):
         return self._all()
@@ -136,7 +136,7 @@ class SimMoves(Base, records.Moves):
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
-        shadow_id = str(uuid.uuid4())
+        move_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
             event, False)
         row = self.world.volumes.get(volume.id)
@@ -145,19 +145,19 @@ class SimMoves(Base, records.Moves):
                 or not rows.may_move(
                     row, asked_by, rows.is_migrated_by_cinder(row))):
             raise exceptions.StaleMove(volume=volume.id)
-        shadow = types.SimpleNamespace(
+        record = types.SimpleNamespace(
             host=host, availability_zone=row.availability_zone,
             service_uuid=None, provider_id=row.provider_id,
             previous_status=None)
-        self._take_service(shadow, host)
-        move_record.hold(row, shadow, asked_by)
-        self.world.shadow_rows[shadow_id] = shadow
-        self.world.shadows[shadow_id] = state.Move(
-            volume.id, shadow_id, token, False, _service(row.host),
-            _service(host), row.name, _lv_name(shadow_id), row.size,
-            locate(shadow_id), auth, initiator, row.size, asked_by,
+        self._take_service(record, host)
+        move_record.hold(row, record, asked_by)
+        self.world.record_rows[move_id] = record
+        self.world.move_records[move_id] = state.Move(
+            volume.id, move_id, token, False, _service(row.host),
+            _service(host), row.name, _lv_name(move_id), row.size,
+            locate(move_id), auth, initiator, row.size, asked_by,
             rows.extra_bytes(row))
-        return self._move(shadow_id)
+        return self._move(move_id)
 
     def advance(self, move, event):
         token = move.token.after(event, move.committed)
@@ -165,7 +165,7 @@ class SimMoves(Base, records.Moves):
         if token.phase is state.Phase.RELEASING:
             self._insist_gone(move)
         move_record.give_back(self.world.volumes.get(move.volume_id),
-                              self.world.shadow_rows[move.shadow_id])
+                              self.world.record_rows[move.move_id])
         return self._changed(recorded, token=token)
 
     def relocate(self, move, location):
@@ -177,14 +177,14 @@ class SimMoves(Base, records.Moves):
     def commit(self, move):
         recorded = self._check(move)
         volume = self.world.volumes.get(move.volume_id)
-        shadow = self.world.shadow_rows[move.shadow_id]
+        record = self.world.record_rows[move.move_id]
         if (move.committed or volume is None
                 or _service(volume.host) != move.source
-                or move_record.has_lost_hold(volume, shadow)):
+                or move_record.has_lost_hold(volume, record)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
-        self._swap(volume, move.shadow_id, recorded.destination_lv)
-        move_record.give_back(volume, shadow)
+        self._swap(volume, move.move_id, recorded.destination_lv)
+        move_record.give_back(volume, record)
         return self._changed(recorded, committed=True, source=move.source,
                              source_lv=left)
 
@@ -195,7 +195,7 @@ class SimMoves(Base, records.Moves):
         volume = self.world.volumes.get(move.volume_id)
         if volume is None or _service(volume.host) != move.destination:
             raise exceptions.StaleMove(volume=move.volume_id)
-        self._swap(volume, move.shadow_id, recorded.source_lv)
+        self._swap(volume, move.move_id, recorded.source_lv)
         return self._changed(recorded, token=token, committed=False,
                              destination=move.destination)
 
@@ -204,37 +204,37 @@ class SimMoves(Base, records.Moves):
         self._check(move)
         if move.cleanup_node == self.node.host:
             self._insist_gone(move, move.cleanup_lv)
-        del self.world.shadows[move.shadow_id]
-        del self.world.shadow_rows[move.shadow_id]
+        del self.world.move_records[move.move_id]
+        del self.world.record_rows[move.move_id]
         volume = self.world.volumes.get(move.volume_id)
         if (event is state.Event.SOURCE_REMOVED and volume
                 and not rows.is_migrated_by_cinder(volume)):
             volume.migration_status = 'success'
 
-    def _move(self, shadow_id):
+    def _move(self, move_id):
         """What a change answers: tests fail the reads of the driver."""
-        found = self.world.shadows.get(shadow_id)
+        found = self.world.move_records.get(move_id)
         return found and self._told(found)
 
     def _changed(self, recorded, **values):
-        self.world.shadows[recorded.shadow_id] = dataclasses.replace(
+        self.world.move_records[recorded.move_id] = dataclasses.replace(
             recorded, **values)
-        return self._move(recorded.shadow_id)
+        return self._move(recorded.move_id)
 
-    def _swap(self, volume, shadow_id, lv):
-        shadow = self.world.shadow_rows[shadow_id]
+    def _swap(self, volume, move_id, lv):
+        record = self.world.record_rows[move_id]
         for column in SWAPPED:
             old = getattr(volume, column)
-            setattr(volume, column, getattr(shadow, column))
-            setattr(shadow, column, old)
+            setattr(volume, column, getattr(record, column))
+            setattr(record, column, old)
         volume.name_id, volume.name = lv[-36:], lv
 
     def _insist_gone(self, move, *lvs):
         """What this node has of a move: it has to be gone by now."""
         node = self.node
-        left = (node.lvs.keys() & {names.metadata_lv(move.shadow_id), *lvs}
-                or names.clone(move.shadow_id) in node.devices
-                or move.shadow_id in node.sessions)
+        left = (node.lvs.keys() & {names.metadata_lv(move.move_id), *lvs}
+                or names.clone(move.move_id) in node.devices
+                or move.move_id in node.sessions)
         self.world.insist(not left, 'the record goes before what it tells')
 
 
@@ -249,14 +249,14 @@ class SimVolumes(Base, records.Volumes):
     def last_known(self, volume_id):
         gone = self.world.deleted.get(volume_id)
         volume = gone or self.volume(volume_id)
-        return volume and rows.Newborn(
+        return volume and rows.Uncommitted(
             volume.status, (volume.host or '').partition('#')[0], volume.name,
             bool(gone))
 
     def lv_name(self, name_id):
         return _lv_name(name_id)
 
-    def place(self, volume_id, old, new):
+    def set_home(self, volume_id, old, new):
         volume = self.world.volumes.get(volume_id)
         if (volume is None or volume.status != 'creating'
                 or volume.host != old or self._current(volume_id)):
@@ -276,7 +276,7 @@ class SimVolumes(Base, records.Volumes):
         row.provider_id = _text(encryption)
         return self.volume(volume.id)
 
-    def replace_body(self, volume, new, host, encryption=None):
+    def replace_backing(self, volume, new, host, encryption=None):
         recorded = self.world.volumes.get(volume.id)
         if (recorded is None or recorded.status != 'reverting'
                 or (recorded.host, recorded.name_id) != (
@@ -366,7 +366,7 @@ class SimSnapshots(Base, records.Snapshots):
 
 class SimAttachments(Base, records.Attachments):
 
-    def passed_to(self, host):
+    def remote_to(self, host):
         return sorted((self._read(row) for row in self.world.volumes.values()
                        if nodes.connection_to(self.node.node, row, host)),
                       key=lambda row: row.id)
@@ -380,9 +380,9 @@ class SimAttachments(Base, records.Attachments):
                    for row in self.world.volumes.values()
                    for each in row.volume_attachment)
 
-    def end_passing(self, volume_id, host):
+    def end_remote_attachments(self, volume_id, host):
         self._rewrite(
-            volume_id, lambda each: attachments.passed_to(
+            volume_id, lambda each: attachments.remote_to(
                 each, self.node.node.is_at, host), attachments.without_export)
 
     def readdress(self, volume_id, iqn, portal):
@@ -450,13 +450,13 @@ class SimServices(Base, records.Services):
 class SimQueue(Base, records.Queue):
 
     def copies(self, host):
-        began = list(self.world.shadows)
+        began = list(self.world.move_records)
         waiting = {row.volume_id for row in self.world.snapshots.values()
                    if row.status == 'creating' and not row.deleted} | {
             row.source_volid for row in self.world.volumes.values()
             if row.status == 'creating'}
         return [self._entry(
-            move, began.index(move.shadow_id), move.volume_id in waiting)
+            move, began.index(move.move_id), move.volume_id in waiting)
             for move in self._all() if move.committed
             and move.phase is state.Phase.MIGRATING and move.destination
             and names.same_backend(move.source, host)]
@@ -466,16 +466,16 @@ class SimQueue(Base, records.Queue):
         hosts = [(each.connector or {}).get('host')
                  for each in row.volume_attachment if each.instance_uuid]
         return copies.Entry(
-            move.shadow_id, move.volume_id, move.source, move.destination,
+            move.move_id, move.volume_id, move.source, move.destination,
             bool(hosts), awaited,
-            self.world.stalled.get(move.shadow_id, 0), began,
+            self.world.stalled.get(move.move_id, 0), began,
             row.extra_specs.get('localclone:pace', ''), len(set(hosts)) > 1)
 
     def note_stalled(self, move, stalled):
         self._check(move)
-        self.world.stalled.pop(move.shadow_id, None)
+        self.world.stalled.pop(move.move_id, None)
         if stalled:
-            self.world.stalled[move.shadow_id] = next(self.world.clock)
+            self.world.stalled[move.move_id] = next(self.world.clock)
 
 
 class SimInterrupted(Base, records.Interrupted):
@@ -503,7 +503,7 @@ class SimInterrupted(Base, records.Interrupted):
         else:
             return False
         if row.status in statuses.MIGRATED and not any(
-                self.world.shadow_rows[move.shadow_id].previous_status
+                self.world.record_rows[move.move_id].previous_status
                 for move in moves):
             row.status = statuses.FREE
         return True
@@ -553,7 +553,7 @@ class SimDecommission(Base, records.Decommission):
 
     def give_up_snapshot(self, snapshot_id, host):
         snapshot = self.world.snapshots.get(snapshot_id)
-        if snapshot and not snapshot.is_doomed and snapshot.node == host:
+        if snapshot and not snapshot.is_to_wipe and snapshot.node == host:
             self.world.set_snapshot(snapshot_id, status='error')
 
     def give_up(self, volume, new_home):

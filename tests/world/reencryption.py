@@ -92,7 +92,7 @@ def insist_on_fences(world):
             world.insist(
                 row and world.home(row) is node
                 and not any(move.volume_id == volume_id and not move.is_over
-                            for move in world.shadows.values())
+                            for move in world.move_records.values())
                 and not any(volume == volume_id
                             for volume, _who in node.remote)
                 and {names.handle(volume_id), names.crypt(volume_id)}

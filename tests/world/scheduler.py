@@ -258,7 +258,7 @@ class Actor:
         if self.begun:
             return self.greenlet.switch()
         self.begun = True
-        self.greenlet = _idle.pop() if _idle else greenlet.greenlet(_serve)
+        self.greenlet = _idle.pop() if _idle else greenlet.greenlet(_export)
         self.greenlet.parent = self.scheduler.hub
         return self.greenlet.switch(self)
 
@@ -284,7 +284,7 @@ class Actor:
 _idle: list[greenlet.greenlet] = []
 
 
-def _serve(actor):
+def _export(actor):
     """Be the greenlet of one actor after the other."""
     while True:
         actor.run()

@@ -22,9 +22,9 @@ from tests.world import scheduler as schedulers
 from tests.world import workload
 
 #: What only depends on a name, and is asked for all the time.
-OF_NAMES = ('volume_of_handle', 'volume_of_guard', 'volume_of_served',
-            'shadow_of_clone', 'shadow_of_source', 'shadow_of_metadata',
-            'is_crypt', 'is_integrity', 'is_doomed')
+OF_NAMES = ('volume_of_handle', 'volume_of_guard', 'volume_of_export_device',
+            'move_of_clone', 'move_of_source', 'move_of_metadata',
+            'is_crypt', 'is_integrity', 'is_to_wipe')
 #: Rounds of looks at all nodes within which all comes to its end.
 ROUNDS = 20
 #: Statuses of a volume at rest: an administrator ends the second.
@@ -154,7 +154,7 @@ def _settle(cloud):
         before = _state(world)
         cloud.scheduler.now += 4000
         for node in cloud.nodes():
-            node.offered.clear()
+            node.exported.clear()
             node.lent.clear()
             node.sim_exports.ended.clear()
         _each(cloud, 'resumes', lambda node: _resume(cloud, node))
@@ -191,7 +191,7 @@ def _resume(cloud, node):
 
 def _look(cloud, node):
     node.node.sessions._inner.begun.clear()
-    node.reconciler.converge_node()
+    node.reconciler.reconcile_node()
     cloud.sweep(node)
     interrupted.end_dead(node.node, datetime.datetime.max)
     for volume in list(cloud.world.volumes.values()):
@@ -317,8 +317,9 @@ def check(cloud):
     """What is left is the volumes at rest, and nothing else."""
     world = cloud.world
     problems = [*world.wrongs]  # whoever has caught them
-    if world.shadows:
-        problems.append('moves are left: %s' % list(world.shadows.values()))
+    if world.move_records:
+        problems.append('moves are left: %s'
+                        % list(world.move_records.values()))
     if cloud.scheduler.locks:
         problems.append('locks are held: %s' % cloud.scheduler.locks)
     for volume in world.volumes.values():
@@ -349,7 +350,7 @@ def _left(cloud, node):
     handles = {names.handle(volume.id) for volume in own.values()}
     for name in sorted(set(node.devices) - handles):
         yield 'device %s is left on %s' % (name, node.host)
-    for what in ('exports', 'sessions', 'passed', 'remote', 'suspended'):
+    for what in ('exports', 'sessions', 'remotes', 'remote', 'suspended'):
         found = getattr(node, what)
         if found:
             yield '%s are left on %s: %s' % (what, node.host, found)

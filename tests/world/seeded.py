@@ -136,9 +136,9 @@ class Waits(exceptions.CommandTimeout):
     :param seconds: after which it fails, as a full pool has it; None: never
     """
 
-    def __init__(self, what, ready, passes=False, seconds=None):
+    def __init__(self, what, ready, is_remote=False, seconds=None):
         super().__init__(command='I/O of ' + what, seconds=COMMAND)
-        self.ready, self.passes, self.seconds = ready, passes, seconds
+        self.ready, self.is_remote, self.seconds = ready, is_remote, seconds
 
 
 class _Acting(effects._Acting):
@@ -279,15 +279,15 @@ class Exports(iscsi.SimExports):
         The node's look removes the source of such a move without its
         volume's lock. The target then finds no device.
         """
-        shadows = self.node.world.shadows
+        move_records = self.node.world.move_records
         if name not in self.node.devices and name.startswith(
                 names.source('')) and not any(
                     name == names.source(each) and not move.is_over
-                    for each, move in shadows.items()):
+                    for each, move in move_records.items()):
             raise OSError(errno.ENOENT, 'no such device', name)
         super()._insist_device(name)
 
-    def _insist_unread(self, shadow_id):
+    def _insist_unread(self, move_id):
         """But of a move that has failed, before its destination looks.
 
         A delete withdraws what was to be its source. That harms nobody: the
@@ -297,9 +297,9 @@ class Exports(iscsi.SimExports):
         (removal.tear_down) and needs no answer of the target. The delete
         can't wait for that: the destination may be down for days.
         """
-        move = self.node.world.shadows.get(shadow_id)
+        move = self.node.world.move_records.get(move_id)
         if move is None or move.committed or not move.is_over:
-            super()._insist_unread(shadow_id)
+            super()._insist_unread(move_id)
 
 
 class Client(rpc.Client):
@@ -334,7 +334,7 @@ class Endpoint(endpoint.Endpoint):
     def _describe(self, _context):
         free = self._node.sim_lvm.free_space()
         return {'host': self._node.host + '#p', 'addresses': [],
-                'initiator': 'i', 'problems': [], 'doomed': 0, 'time': 0,
+                'initiator': 'i', 'problems': [], 'to_wipe': 0, 'time': 0,
                 'block': 512, 'sparse': bool(self._node.world.pool),
                 'room': vars(free)}
 
@@ -451,7 +451,7 @@ class Node(nodes.SimNode):
             self.died = self.world.scheduler.now
         self.dead, self.life = True, None
         self.world.scheduler.drop_locks(self.host)
-        self.offered.clear()
+        self.exported.clear()
         self.lent.clear()
         self.sim_exports.ended.clear()
         if not power:
@@ -462,7 +462,7 @@ class Node(nodes.SimNode):
                    for device in self.devices.values()
                    if 'metadata' in device}
         for kept in (self.devices, self.exports, self.remote, self.backing,
-                     self.sessions, self.passed, self.opened, self.links,
+                     self.sessions, self.remotes, self.opened, self.links,
                      self.suspended):
             kept.clear()
         self.world.power_lost(self)
@@ -498,7 +498,7 @@ class Node(nodes.SimNode):
         for name in devices:
             if name in self.suspended:
                 raise Waits(name, lambda name=name: (
-                    name not in self.suspended), passes=True)
+                    name not in self.suspended), is_remote=True)
 
     def _check_handle(self, volume_id):
         """All that is written to a handle, or flushed there, goes on."""
@@ -520,32 +520,32 @@ class Node(nodes.SimNode):
         return super()._through(name, region)
 
     def read_clone(self, clone, region):
-        self._check_runs(names.clone(clone['shadow']), clone['lv'])
+        self._check_runs(names.clone(clone['record']), clone['lv'])
         return super().read_clone(clone, region)
 
     def _home_of(self, volume_id):
-        if volume_id in self.passed and not self._is_served(volume_id):
+        if volume_id in self.remotes and not self._is_exported(volume_id):
             raise Waits('disk of ' + volume_id, lambda: (
-                volume_id not in self.passed or self._is_served(volume_id)))
+                volume_id not in self.remotes or self._is_exported(volume_id)))
         return super()._home_of(volume_id)
 
-    def _is_served(self, volume_id):
-        home = self.world.nodes[self.passed[volume_id]]
+    def _is_exported(self, volume_id):
+        home = self.world.nodes[self.remotes[volume_id]]
         return names.handle(volume_id) in home.devices and any(
             each == volume_id for each, _who in home.remote)
 
-    def check_source(self, shadow_id):
+    def check_source(self, move_id):
         """:raises Waits: if the source of a move does not answer"""
-        if shadow_id in self.sessions and not self._is_offered(shadow_id):
-            raise Waits('source of ' + shadow_id, lambda: (
-                shadow_id not in self.sessions
-                or self._is_offered(shadow_id)))
+        if move_id in self.sessions and not self._has_source(move_id):
+            raise Waits('source of ' + move_id, lambda: (
+                move_id not in self.sessions
+                or self._has_source(move_id)))
 
-    def _is_offered(self, shadow_id):
-        return shadow_id in self.world.nodes[self.sessions[shadow_id]].exports
+    def _has_source(self, move_id):
+        return move_id in self.world.nodes[self.sessions[move_id]].exports
 
     def _from_source(self, clone, region):
-        self.check_source(clone['shadow'])
+        self.check_source(clone['record'])
         return super()._from_source(clone, region)
 
     def copy_one(self):
@@ -553,7 +553,7 @@ class Node(nodes.SimNode):
         copied = False
         for device in list(self.devices.values()):
             if not device.get('hydrating') or names.clone(
-                    device['shadow']) in self.suspended:
+                    device['record']) in self.suspended:
                 continue
             local = self.lvs[device['metadata']]['local']
             for region in range(disks.length(device)):
@@ -667,7 +667,7 @@ class World(nodes.World):
             return
         node.start()
 
-        def serve():
+        def connect():
             try:
                 self.on_start(node)
                 node.begun = node.life
@@ -676,7 +676,7 @@ class World(nodes.World):
                 node.stop(power=False)
                 self.scheduler.spawn('start of ' + node.host,
                                      lambda: self.start(node), after=30)
-        self.scheduler.spawn('service of ' + node.host, serve,
+        self.scheduler.spawn('service of ' + node.host, connect,
                              self.alive(node))
 
     alive = schedulers.Process

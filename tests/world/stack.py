@@ -20,7 +20,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from tests.world import disks
 from tests.world import images
-from tests.world import tops
+from tests.world import upper_devices
 
 
 #: Cipher, bytes of its key, and sector size of a device, unless it says so.
@@ -73,7 +73,7 @@ class SimLvm(_Sim, storage.Lvm):
         used = {device.get(key) for device in self.node.devices.values()
                 for key in ('below', 'lv', 'metadata')}
         suspended = self.node.suspended
-        return Listed(disk.passed, {name: _reported(
+        return Listed(disk.remotes, {name: _reported(
             name, disk.size(name), name not in disk.inactive,
             disk.tags.get(name, frozenset()), pool, disk.serial,
             name in disk.readonly, name in used, name in suspended)
@@ -114,10 +114,10 @@ class SimLvm(_Sim, storage.Lvm):
         return bool(name in self.node.lvs and self.pool and self.node.zeroes)
 
     def create_lv(self, name, size, volume_id, covered=False,
-                  extra_bytes=0, lvs=None, newborn=False):
-        self._insist_body(volume_id, size, extra_bytes)
+                  extra_bytes=0, lvs=None, uncommitted=False):
+        self._insist_backing(volume_id, size, extra_bytes)
         if name in {move.destination_lv
-                    for move in self.node.world.shadows.values()}:
+                    for move in self.node.world.move_records.values()}:
             # Somebody has looked whether it fits.
             self._insist(nodes.FREE_SPACE in self.node.held,
                          'create_lv without the lock of free space')
@@ -126,14 +126,14 @@ class SimLvm(_Sim, storage.Lvm):
                 pool=self.pool, host=self.node.host)
         created = self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
-        if created and newborn:
-            self.mark_newborn(name)
+        if created and uncommitted:
+            self.mark_uncommitted(name)
         self.node.disk.cut(name, size)
         if not created:
             self.activate(name)
         return created
 
-    def _insist_body(self, volume_id, size, extra):
+    def _insist_backing(self, volume_id, size, extra):
         """Whole GiB, and what the encryption of the volume takes."""
         volume = self.node.world.volumes[volume_id]
         self._insist((size - extra) % disks.GIB == 0
@@ -151,12 +151,12 @@ class SimLvm(_Sim, storage.Lvm):
 
     def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
                     extra_bytes=0):
-        self._insist_body(volume_id, size_bytes, extra_bytes)
+        self._insist_backing(volume_id, size_bytes, extra_bytes)
         copied = min(image_bytes, size_bytes)
         longer = self.node.disk.size(image) > copied
         self._take(image, name, [
             *names.volume_tags(volume_id, extra_bytes),
-            *names.newborn(self.node.host),
+            *names.uncommitted(self.node.host),
             *[names.shown(copied)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
         if size_bytes > image_bytes:
@@ -199,13 +199,13 @@ class SimLvm(_Sim, storage.Lvm):
                 or volume.id in self.node.world.going or (
                     # In error, if the service that was asked has died.
                     volume.status in ('creating', 'error')
-                    and (not {names.NEWBORN, names.FRESH}.isdisjoint(
+                    and (not {names.UNCOMMITTED, names.FRESH}.isdisjoint(
                         self.node.disk.tags[name])
                         or set(self.node.lvs[name]) <= {
                             disks.EMPTY, disks.CLEARED})),
                 'LV has the volume')
         self._insist(
-            names.shadow_of_metadata(name) or name not in self.node.lvs
+            names.move_of_metadata(name) or name not in self.node.lvs
             or self.pool or set(self.node.lvs[name]) == {disks.CLEARED}
             or names.shown(0) in self.node.disk.tags[name],
             'the next owner can read what is removed')
@@ -230,15 +230,15 @@ class SimLvm(_Sim, storage.Lvm):
         self._insist(size == self.node.disk.size(name), 'not all is cleared')
         body[:] = [disks.CLEARED] * len(body)
 
-    def mark_newborn(self, name):
+    def mark_uncommitted(self, name):
         self._check_there(name)
         tags = self.node.disk.tags
-        tags[name] = tags[name] | set(names.newborn(self.node.host))
+        tags[name] = tags[name] | set(names.uncommitted(self.node.host))
 
     def accept(self, name):
         self._check_there(name)
         tags = self.node.disk.tags
-        tags[name] = tags[name] - set(names.newborn(self.node.host))
+        tags[name] = tags[name] - set(names.uncommitted(self.node.host))
 
     def mark(self, name, tag):
         self._check_there(name)
@@ -266,7 +266,7 @@ class SimLvm(_Sim, storage.Lvm):
         facts = names.facts(disk.tags.get(name, ()))
         if not facts:
             return False
-        if names.is_doomed(new_name) and name != new_name:
+        if names.is_to_wipe(new_name) and name != new_name:
             self._insist_unused(name)
             self._forget_header(name)
         self.node.world.insist(
@@ -349,7 +349,7 @@ class SimHandles(_Sim, storage.Handles):
                     for v, _who in self.node.remote}
         return {name: _shown(
             name, below.count(name) + (name in exported) + (
-                names.shadow_of_source(name) in self.node.exports) + (
+                names.move_of_source(name) in self.node.exports) + (
                 name in self.node.opened), name in self.node.suspended,
             self._table_of(name, device)) for name, device in devices.items()}
 
@@ -359,7 +359,7 @@ class SimHandles(_Sim, storage.Handles):
         if names.is_integrity(name):
             return '0 %d integrity %s 32768 28 J 0' % (
                 _sectors(device), device['below'])
-        if names.volume_of_served(name):
+        if names.volume_of_export_device(name):
             return dm_tables.linear(_sectors(device), device['below'])
         return self._table(device)
 
@@ -377,7 +377,7 @@ class SimHandles(_Sim, storage.Handles):
                 end, cipher, size, device['below'], sector)
         if 'below' not in device:
             return '0 %d clone %s %s %s' % (
-                end, device['metadata'], device['lv'], device['shadow'])
+                end, device['metadata'], device['lv'], device['record'])
         clone = self.node.devices.get(device['below'])
         if clone is None:
             return dm_tables.linear(end, device['below'])
@@ -404,16 +404,16 @@ class SimHandles(_Sim, storage.Handles):
         return self._handle(volume_id, lv, lv, size, swaps)
 
     def ensure_handle_on_clone(self, move, swaps=True):
-        self._insist(names.clone(move.shadow_id) in self.node.devices,
+        self._insist(names.clone(move.move_id) in self.node.devices,
                      'no such clone')
-        self._insist(not move.follows or move.committed, 'what is written '
+        self._insist(not move.is_deferred or move.committed, 'what is written '
                      'now would be lost with the move')
-        return self._handle(move.volume_id, names.clone(move.shadow_id),
+        return self._handle(move.volume_id, names.clone(move.move_id),
                             move.destination_lv, move.volume_bytes, swaps)
 
     def ensure_handle_on_disk(self, volume_id, disk, swaps=True):
         self._insist(disk == 'disk of ' + volume_id
-                     and volume_id in self.node.passed, 'no such disk')
+                     and volume_id in self.node.remotes, 'no such disk')
         before = self.node.devices.get(names.handle(volume_id))
         size = self.node.scanned[volume_id]
         if before and self.devices()[names.handle(volume_id)].opened:
@@ -426,10 +426,10 @@ class SimHandles(_Sim, storage.Handles):
         self.lvm.activate(lv)
         return self._handle(snapshot_id, lv, lv, size)
 
-    def follow_onto_clone(self, move, source):
-        self._insist(move.volume_id in self.node.passed_handles(),
+    def switch_to_clone(self, move, source):
+        self._insist(move.volume_id in self.node.remote_handles(),
                      'the handle is not on the disk')
-        clone = names.clone(move.shadow_id)
+        clone = names.clone(move.move_id)
         metadata = self.node.devices[clone]['metadata']
         self._insist(move.committed and not self.node.lvs[metadata]['local'],
                      'a clone that is not pristine')
@@ -449,13 +449,13 @@ class SimHandles(_Sim, storage.Handles):
                        and disks.size(before) <= self.node.disk.shown(lv)):
             size = max(size, disks.size(before))
         if before is None:
-            size = max(size, self.lvm.lvs()[lv].body)
+            size = max(size, self.lvm.lvs()[lv].backing)
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
         changed = self._swap(volume_id, before, disks.sized(
             {'below': below}, size), swaps)
-        if names.served(volume_id) in self.node.devices:
-            self.ensure_served(volume_id)
+        if names.export_device(volume_id) in self.node.devices:
+            self.ensure_export_device(volume_id)
         return changed
 
     def _swap(self, volume_id, before, after, swaps):
@@ -469,8 +469,8 @@ class SimHandles(_Sim, storage.Handles):
         return changed
 
     def remove_handle(self, volume_id):
-        self.close_top(volume_id)
-        self.remove_served(volume_id)
+        self.close_upper(volume_id)
+        self.remove_export_device(volume_id)
         return self._remove(names.handle(volume_id))
 
     def _remove(self, name):
@@ -505,13 +505,13 @@ class SimHandles(_Sim, storage.Handles):
         except IOError as exc:
             raise exceptions.CommandFailed(command='luksDump', code=4,
                                            stderr=exc)
-        if not found.startswith(tops.HEADER):
+        if not found.startswith(upper_devices.HEADER):
             raise encryption_exceptions.HeaderDamaged(path='p', reason=found)
-        return tops.SECTORS
+        return upper_devices.SECTORS
 
     def ensure_guard(self, volume_id, header):
         handle = self.node.devices.get(names.handle(volume_id))
-        self._insist(handle is not None and header == tops.SECTORS,
+        self._insist(handle is not None and header == upper_devices.SECTORS,
                      'a guard above nothing')
         self.node.insist_unclaimed(volume_id)
         after = disks.sized({'below': names.handle(volume_id)},
@@ -522,7 +522,8 @@ class SimHandles(_Sim, storage.Handles):
 
     @staticmethod
     def guard_table(device, end):
-        return str(dm_tables.Guard(device['below'], tops.SECTORS, end))
+        return str(dm_tables.Guard(device['below'], upper_devices.SECTORS,
+                                   end))
 
     def read_guarded(self, volume_id, header):
         try:
@@ -543,7 +544,7 @@ class SimHandles(_Sim, storage.Handles):
     def remove_link(self, volume_id):
         return self.node.links.pop(volume_id, None) is not None
 
-    def close_top(self, volume_id):
+    def close_upper(self, volume_id):
         closed = False
         for name in (names.guard(volume_id), names.crypt(volume_id),
                      names.integrity(volume_id)):
@@ -553,17 +554,18 @@ class SimHandles(_Sim, storage.Handles):
             closed = self._remove(name) or closed
         return self.remove_link(volume_id) or closed
 
-    def ensure_served(self, volume_id):
+    def ensure_export_device(self, volume_id):
         handle = self.node.devices.get(names.handle(volume_id))
         if handle is None:
             raise exceptions.MissingData(what='h', volume=volume_id, host='x')
-        before = self.node.devices.get(names.served(volume_id))
-        self.node.devices[names.served(volume_id)] = after = disks.sized(
+        before = self.node.devices.get(names.export_device(volume_id))
+        self.node.devices[
+            names.export_device(volume_id)] = after = disks.sized(
             {'below': names.handle(volume_id)}, disks.size(handle))
         return before != after
 
-    def remove_served(self, volume_id):
-        name = names.served(volume_id)
+    def remove_export_device(self, volume_id):
+        name = names.export_device(volume_id)
         return (name in self.node.devices and not self.devices()[name].opened
                 and self._remove(name))
 
@@ -572,14 +574,14 @@ class SimHandles(_Sim, storage.Handles):
             raise exceptions.MissingData(
                 what=move.source_lv, volume=move.volume_id, host='x')
         self.lvm.activate(move.source_lv)
-        name = names.source(move.shadow_id)
+        name = names.source(move.move_id)
         before = self.node.devices.get(name)
         after = disks.sized({'below': move.source_lv}, move.size_bytes)
         self.node.devices[name] = after
         return before != after
 
-    def remove_source(self, shadow_id):
-        return self._remove(names.source(shadow_id))
+    def remove_source(self, move_id):
+        return self._remove(names.source(move_id))
 
 
 class SimClones(_Sim, storage.Clones):
@@ -591,7 +593,7 @@ class SimClones(_Sim, storage.Clones):
         self.handles = handles
 
     def create_metadata(self, move, lvs):
-        name = names.metadata_lv(move.shadow_id)
+        name = names.metadata_lv(move.move_id)
         if move.destination_lv in lvs:
             if name not in lvs:
                 raise exceptions.MissingData(
@@ -605,7 +607,7 @@ class SimClones(_Sim, storage.Clones):
                 name, move.volume_id, {'local': set(range(disks.REGIONS))},
                 move.extra_bytes)
             self.node.disk.tags[name] |= {
-                names.FOLLOWS} if move.follows else frozenset()
+                names.DEFERRED} if move.is_deferred else frozenset()
             self.node.disk.tags[name] |= {
                 names.UNMAPPED} if move.is_under_guest else frozenset()
         self.lvm.activate(name)
@@ -615,39 +617,39 @@ class SimClones(_Sim, storage.Clones):
 
     def is_unmapped(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(
-            names.metadata_lv(move.shadow_id), ())
+            names.metadata_lv(move.move_id), ())
 
     def note_mapped(self, move):
-        self.node.disk.tags[names.metadata_lv(move.shadow_id)] -= {
+        self.node.disk.tags[names.metadata_lv(move.move_id)] -= {
             names.UNMAPPED}
 
     def begin_swap(self, move):
-        name = names.metadata_lv(move.shadow_id)
+        name = names.metadata_lv(move.move_id)
         tags = self.node.disk.tags.get(name, frozenset())
-        if tags.isdisjoint((names.FOLLOWS, names.SWAPPING)):
+        if tags.isdisjoint((names.DEFERRED, names.SWAPPING)):
             return False
-        self.node.disk.tags[name] = tags - {names.FOLLOWS} | {names.SWAPPING}
+        self.node.disk.tags[name] = tags - {names.DEFERRED} | {names.SWAPPING}
         return True
 
     def end_swap(self, move):
-        name = names.metadata_lv(move.shadow_id)
+        name = names.metadata_lv(move.move_id)
         self.node.disk.tags[name] -= {names.SWAPPING}
 
     def ensure_clone(self, move, source, holes=()):
-        self._insist(source is None or move.shadow_id in
+        self._insist(source is None or move.move_id in
                      self.node.sessions, 'no such disk')
-        for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
+        for lv in (move.destination_lv, names.metadata_lv(move.move_id)):
             self.lvm._insist_active(lv)
-        if names.clone(move.shadow_id) in self.node.devices:
-            before = names.clone(move.shadow_id), names.handle(move.volume_id)
+        if names.clone(move.move_id) in self.node.devices:
+            before = names.clone(move.move_id), names.handle(move.volume_id)
             resumed = not self.node.suspended.isdisjoint(before)
             if resumed:
-                with self.node.held_back(names.clone(move.shadow_id)):
+                with self.node.held_back(names.clone(move.move_id)):
                     pass  # its table is loaded anew, and it is resumed
             return resumed
-        clone = self.node.devices[names.clone(move.shadow_id)] = disks.sized({
-            'shadow': move.shadow_id, 'lv': move.destination_lv,
-            'metadata': names.metadata_lv(move.shadow_id),
+        clone = self.node.devices[names.clone(move.move_id)] = disks.sized({
+            'record': move.move_id, 'lv': move.destination_lv,
+            'metadata': names.metadata_lv(move.move_id),
             'hydrating': False}, move.size_bytes)
         self._insist(move.size_bytes <= self.node.disk.size(
             move.destination_lv), 'a clone longer than its LV')
@@ -658,15 +660,15 @@ class SimClones(_Sim, storage.Clones):
         return True
 
     def ensure_clone_alone(self, move):
-        if names.clone(move.shadow_id) in self.node.devices:
+        if names.clone(move.move_id) in self.node.devices:
             return False
         return self.ensure_clone(move, None)
 
-    def remove_clone(self, shadow_id):
-        return self.handles._remove(names.clone(shadow_id))
+    def remove_clone(self, move_id):
+        return self.handles._remove(names.clone(move_id))
 
-    def clone_status(self, shadow_id):
-        device = self.node.devices[names.clone(shadow_id)]
+    def clone_status(self, move_id):
+        device = self.node.devices[names.clone(move_id)]
         local = self.node.lvs[device['metadata']]['local']
         regions = disks.length(device)
         in_flight = regions - len(local) if device['hydrating'] else 0
@@ -674,36 +676,36 @@ class SimClones(_Sim, storage.Clones):
             128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
-    def read_clone(self, shadow_id):
+    def read_clone(self, move_id):
         try:
-            self.node.read_clone(self.node.devices[names.clone(shadow_id)], 0)
+            self.node.read_clone(self.node.devices[names.clone(move_id)], 0)
         except IOError as exc:
             raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
     def flush_disk(self, move, disk):
         self.node.flush_source(move, disk)
 
-    def set_hydration(self, shadow_id, enabled):
-        clone = self.node.devices[names.clone(shadow_id)]
+    def set_hydration(self, move_id, enabled):
+        clone = self.node.devices[names.clone(move_id)]
         before, clone['hydrating'] = clone['hydrating'], enabled
         return before != enabled
 
     def wake_hydration(self, steps):
-        gone = [shadow_id for shadow_id in steps
-                if names.clone(shadow_id) not in self.node.devices]
-        for shadow_id in set(steps) - set(gone):
-            self.node.devices[names.clone(shadow_id)]['step'] = (
-                steps[shadow_id])
+        gone = [move_id for move_id in steps
+                if names.clone(move_id) not in self.node.devices]
+        for move_id in set(steps) - set(gone):
+            self.node.devices[names.clone(move_id)]['step'] = (
+                steps[move_id])
         return gone
 
     def leave_out(self, move, holes):
-        clone = self.node.devices[names.clone(move.shadow_id)]
+        clone = self.node.devices[names.clone(move.move_id)]
         self._insist(not clone['hydrating'] and self.node.devices[
             names.handle(move.volume_id)]['below'] == names.clone(
-                move.shadow_id), 'discards under what goes on')
+                move.move_id), 'discards under what goes on')
         for start, count in holes:
             with self.node.held_back(names.handle(move.volume_id),
-                                     names.clone(move.shadow_id)):
+                                     names.clone(move.move_id)):
                 self.node.world.tick(self.node, 'half of leave_out')
                 for region in range(start, start + count):
                     self._discard(clone, region)
@@ -722,9 +724,9 @@ class SimClones(_Sim, storage.Clones):
         return names.handle(move.volume_id), move.destination_lv
 
     def seen(self, counters):
-        return {shadow_id: copies.Seen(
+        return {move_id: copies.Seen(
             self.node.ios.get(handle, 0), 0, self.node.copied.get(lv, 0))
-            for shadow_id, (handle, lv) in counters.items()
+            for move_id, (handle, lv) in counters.items()
             if handle in self.node.devices and not self.node.blind}
 
     def completed_reads(self, disk):
@@ -732,7 +734,7 @@ class SimClones(_Sim, storage.Clones):
 
     def recorded_as_local(self, move):
         return [[region, 1] for region in sorted(
-            self.node.disk.committed(names.metadata_lv(move.shadow_id)))]
+            self.node.disk.committed(names.metadata_lv(move.move_id)))]
 
     def unmapped(self, move, factor):
         self.check_pool(move)
@@ -748,8 +750,8 @@ class SimClones(_Sim, storage.Clones):
 
     def refill(self, move, disk, missing, factor):
         """The kernel counts it as local: what is written is what is read."""
-        clone = self.node.devices[names.clone(move.shadow_id)]
-        self._insist(move.shadow_id in self.node.sessions, 'no such disk')
+        clone = self.node.devices[names.clone(move.move_id)]
+        self._insist(move.move_id in self.node.sessions, 'no such disk')
         for start, count in missing:
             self.node.world.tick(self.node, 'half of refill')
             written = [
@@ -777,7 +779,7 @@ def _reported(name, size, is_active, tags, pool, serial, readonly, opened,
               suspended):
     return lvm_reports.LogicalVolume(
         'g', name, size, name if is_active else '', tags, pool=pool,
-        thin=bool(pool and not names.shadow_of_metadata(name)),
+        thin=bool(pool and not names.move_of_metadata(name)),
         plain=not pool, uuid='%s of %s' % (name, serial),
         readonly=readonly, opened=opened, suspended=suspended)
 

@@ -57,12 +57,13 @@ CINDER = {'lost': _plain, 'lost after the commit': _plain}
 TROUBLES = sorted({*STOPS, *LOCAL, *HALF, *DATABASE, *KEYS, *CINDER})
 #: What is recorded: after a fault there a record says too much, or too little.
 RECORDED = frozenset((
-    'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'place',
+    'begin', 'advance', 'commit', 'roll_back', 'finish', 'locate', 'set_home',
     'record'))
 #: The same, and what is flushed or swapped: faults beside it tell most.
 HOT = RECORDED | frozenset((
-    'flush_handle', 'flush_lv', 'ensure_handle_on_clone', 'end_passing',
-    'ensure_handle_on_lv', 'follow_onto_clone', 'remove_lv', 'disown',
+    'flush_handle', 'flush_lv', 'ensure_handle_on_clone',
+    'end_remote_attachments',
+    'ensure_handle_on_lv', 'switch_to_clone', 'remove_lv', 'disown',
     'create_snapshot', 'create_copy', 'begin_swap', 'set_hydration',
     'suspended', 'create', 'remove', 'set_encryption', 'add_key',
     'kill_slot', 'write_token', 'remove_token', 'begin_reencryption',

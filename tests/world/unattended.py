@@ -73,7 +73,7 @@ class World(nodes.World):
             volume.status = REQUESTS[self.request]
             self.sent_to = volume.host.partition('#')[0]
 
-    def serve(self):
+    def connect(self):
         """Whoever the request was sent to; its service is there (again).
 
         For an attach or a snapshot it looks itself where the home is.
@@ -95,7 +95,7 @@ class World(nodes.World):
             volume.volume_attachment = [types.SimpleNamespace(
                 id='of ' + volume.id, instance_uuid='vm', connector=None,
                 connection_info=None)]
-            home.serve(
+            home.connect(
                 volume, {'host': 'b', 'initiator': 'i'})
             volume.status = 'in-use'
 

@@ -104,7 +104,7 @@ class Cloud(encrypted.Events, instances.Instances):
             node.skew = skew
             node.disk.sealed = {} if schedule.encrypted else None
         self.scheduler: typing.Any = self.world.scheduler
-        self.world.on_start = self.serve
+        self.world.on_start = self.connect
         self.world.on_power_lost.append(self.power_lost)
         #: By volume id, by snapshot id.
         self.data = {}
@@ -293,19 +293,19 @@ class Cloud(encrypted.Events, instances.Instances):
 
     def _look(self, a, b):
         """One end of moves looks at them, or all ends do."""
-        ends = {host for move in self.world.shadows.values()
+        ends = {host for move in self.world.move_records.values()
                 for host in (move.source, move.destination)}
         found = [node for node in self.nodes() if node.host in ends]
         if not found:
             return False
         return self.services(
             found if b % 2 else [found[a % len(found)]],
-            lambda node: node.reconciler.converge_moves())
+            lambda node: node.reconciler.reconcile_moves())
 
     def _node_look(self, a, b):
         return self.services(
             [self.node(a)] if b else self.nodes(),
-            lambda node: node.reconciler.converge_node())
+            lambda node: node.reconciler.reconcile_node())
 
     def _sweep(self, a, _b):
         self.services([self.node(a)], self.sweep)
@@ -313,7 +313,7 @@ class Cloud(encrypted.Events, instances.Instances):
     @staticmethod
     def sweep(node):
         uncommitted.sweep(node.node)
-        cleanup.remove_doomed(node.node)
+        cleanup.wipe_marked(node.node)
 
     def _fill(self, a, b):
         """A thin pool is full for a while."""
@@ -330,7 +330,7 @@ class Cloud(encrypted.Events, instances.Instances):
 
     def _lose_source(self, a, b):
         """The power of a node fails from which a guest's volume is copied."""
-        found = [move for move in self.world.shadows.values()
+        found = [move for move in self.world.move_records.values()
                  if move.committed and not move.keeps_handle
                  and not move.is_over and move.volume_id in self.guests]
         if not found:
@@ -352,10 +352,10 @@ class Cloud(encrypted.Events, instances.Instances):
             self.scheduler.wait(1 + b)
             self.world.start(node)
 
-    def serve(self, node):
+    def connect(self, node):
         """A service starts: Cinder's part, and the driver's."""
         node.node.interrupted.end_interrupted(node.host)
-        node.reconciler.converge_node(moves=False)
+        node.reconciler.reconcile_node(moves=False)
         for volume in list(self.world.volumes.values()):
             life, host = self.workers.get(volume.id, (None, ''))
             if host != node.host or life is node.life:
@@ -471,7 +471,7 @@ class Cloud(encrypted.Events, instances.Instances):
                           status=self._usable(volume, before))
             finally:
                 self.data[volume.id].grow(
-                    disks.regions(rows.body_bytes(volume)))
+                    disks.regions(rows.backing_bytes(volume)))
         self.manager(volume.host.partition('#')[0], extend)
 
     @staticmethod
@@ -651,8 +651,8 @@ class Cloud(encrypted.Events, instances.Instances):
             self.say('drain %s to %s', volume.id[:4], host)
             done, _nothing = self.ask(
                 volume.host.partition('#')[0], lambda node, host=host: (
-                    node.endpoint.depart(None, volume_id=volume.id,
-                                         peer=host)), 2 * seeded.PEER)
+                    node.endpoint.move_away(None, volume_id=volume.id,
+                                            peer=host)), 2 * seeded.PEER)
             if done:
                 return None
             steps = scheduler.steps

@@ -42,7 +42,7 @@ RULE_DIRECTORIES = (
     '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
 #: What the rules must know: the driver's own devices, imported disks, and what
 #: decrypts volumes.
-RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*pass-',
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*remote-',
               'localclone-crypt-')
 #: Settings that say which devices LVM looks at, and how lvmconfig calls them.
 FILTERS = ('use_devicesfile', 'global_filter', 'filter')

@@ -127,7 +127,7 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         findings += examine('thin pool transactions', _transactions, volumes,
                             volumes.pool)
     findings += examine('stripes', _stripes, backend, volumes)
-    findings += stuck.suspended(lvs) + stuck.doomed(
+    findings += stuck.suspended(lvs) + stuck.to_wipe(
         lvs, backend.settings.sections())
     if volumes.pool in (None, *lvs):
         findings += checks.metadata_space(
@@ -175,7 +175,7 @@ def _encryption(backend):
     from cinder_localclone.storage.privsep import folders
     db = backend.db
     if not (db.secrets.secrets_in_use(host=backend.host)
-            or db.inventory.is_encryption_offered()):
+            or db.inventory.is_encryption_available()):
         return []
     keys = backend.keys()
     findings = encryption.key_manager(keys.check, keys.project)
@@ -224,19 +224,20 @@ def _locked(backend):
 def _copies(backend, nodes):
     """How many copies run, how many wait; nothing if there are none."""
     entries = backend.db.queue.copies(backend.host)
-    turns = copies.turns(
+    positions = copies.positions(
         entries, options.limits(backend.conf),
         {host for each in entries for host in each.ends
          if not nodes.get(host)}).values()
-    stalled = sum(bool(each.entry.stalled) for each in turns)
+    stalled = sum(bool(each.entry.stalled) for each in positions)
     return [Finding(
         'copies', checks.WARN if stalled else checks.OK, ', '.join(
             '%d %s' % (count, what) for count, what in (
-                (sum(each.runs for each in turns), 'run'),
-                (sum(not each.runs for each in turns), 'wait for their turn'),
+                (sum(each.runs for each in positions), 'run'),
+                (sum(not each.runs for each in positions),
+                 'wait for their turn'),
                 (stalled, 'make no progress')) if count),
         'cinder-localclone moves; see whether their sources can be reached '
-        'and read' if stalled else '')] if turns else []
+        'and read' if stalled else '')] if positions else []
 
 
 def _unknown_lvs(backend):
@@ -245,7 +246,7 @@ def _unknown_lvs(backend):
     with contextlib.suppress(exceptions.LocalCloneError):  # said by others
         for name, lv in backend.lvm().lvs().items():
             facts = names.facts(lv.tags)
-            if not names.is_doomed(name):
+            if not names.is_to_wipe(name):
                 volumes[name] = facts.get('volume')
             if 'snapshot' in facts:
                 snapshots[facts['snapshot']] = name
@@ -257,7 +258,7 @@ def _unknown_lvs(backend):
     known = {volume.name for volume in db.volumes.volumes_of(backend.host)}
     for move in db.moves.moves_of(backend.host):
         known |= {move.source_lv, move.destination_lv,
-                  names.metadata_lv(move.shadow_id)}
+                  names.metadata_lv(move.move_id)}
     for name, volume_id in volumes.items():
         if volume_id and name not in known:
             try:

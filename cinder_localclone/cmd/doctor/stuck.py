@@ -62,13 +62,13 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
         if lv.suspended]
 
 
-def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
-           ) -> list[Finding]:
+def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
+            ) -> list[Finding]:
     """LVs that are no volume's any more, and have yet to be overwritten.
 
     :param backends: the names of those that this node has
     """
-    found = [lv for lv in lvs.values() if names.is_doomed(lv.name)]
+    found = [lv for lv in lvs.values() if names.is_to_wipe(lv.name)]
     if not found:
         return []
     findings = [Finding(
@@ -76,7 +76,7 @@ def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
         'removed, one by one' % (
             len(found), sum(lv.size for lv in found) / 2**30))]
     for lv in sorted(found, key=lambda each: each.name):
-        if not any(names.is_doomed(lv.name, '@' + each) for each in backends):
+        if not any(names.is_to_wipe(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
                 'LV ' + lv.name, WARN, 'belongs to no volume any more, and to '
                 'a backend that is not enabled on this node: the driver will '

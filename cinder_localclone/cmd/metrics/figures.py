@@ -208,31 +208,34 @@ class Figures:
             key = (*_ends(each.move).values(), each.move.display_phase)
             began[key] = min(each.began, began.get(key, each.began))
             if not each.move.is_over:
-                self._of_move(each.move, said.turns.get(each.move.shadow_id))
+                self._of_move(each.move, said.positions.get(each.move.move_id))
         for key, moment in began.items():
             self._add('move_age_seconds', max(0, self._now - moment), **dict(
                 zip((*_MOVE, 'phase'), key, strict=True)))
-        here = [turn for turn in said.turns.values()
-                if turn.entry.destination == self._host]
+        here = [position for position in said.positions.values()
+                if position.entry.destination == self._host]
         for name, count in (
-                ('running', sum(turn.runs for turn in here)),
-                ('waiting', sum(not turn.runs for turn in here)),
-                ('stalled', sum(bool(turn.entry.stalled) for turn in here))):
+                ('running', sum(position.runs for position in here)),
+                ('waiting', sum(not position.runs for position in here)),
+                ('stalled',
+                 sum(bool(position.entry.stalled) for position in here))):
             self._add('copies', count, state=name)
         for what in ('volume', 'snapshot', 'migration', 'move'):
             self._add('unended', sum(
                 each.what == what for each in said.unended), what=what)
 
-    def _of_move(self, move: state.Move, turn: copies.Turn | None) -> None:
+    def _of_move(self, move: state.Move, position: copies.Position
+                 | None) -> None:
         labels = _ends(move)
         self._add('move_bytes', move.size_bytes, **labels)
-        self._add('move_stalled', bool(turn and turn.entry.stalled), **labels)
+        self._add('move_stalled', bool(position and position.entry.stalled),
+                  **labels)
 
     def _of_storage(self, said: sources.Storage) -> None:
         volumes = _volumes(said)
-        for shadow_id, clone in said.clones.items():
-            if shadow_id in volumes:
-                volume = volumes[shadow_id]
+        for move_id, clone in said.clones.items():
+            if move_id in volumes:
+                volume = volumes[move_id]
                 self._add('clone_failed', clone.mode != 'rw', volume=volume)
                 self._add('copied_bytes', clone.hydrated
                           * clone.region_sectors * state.SECTOR,
@@ -291,13 +294,13 @@ class Figures:
             self._add('events_total', count, event=name)
         for cause, count in sorted(said['refusals'].items()):
             self._add('refusals_total', count, cause=cause)
-        for shadow_id, copy in said['copies'].items():
-            if shadow_id in volumes:
+        for move_id, copy in said['copies'].items():
+            if move_id in volumes:
                 self._add('copy_rate_bytes', copy['rate'] or 0,
-                          volume=volumes[shadow_id])
+                          volume=volumes[move_id])
                 for speed in copies.Speed if copy['pace'] else ():
                     self._add('copy_pace', speed == copy['pace'],
-                              volume=volumes[shadow_id], pace=speed.value)
+                              volume=volumes[move_id], pace=speed.value)
 
     def _of_doctor(self, found: list[checks.Finding]) -> None:
         worst: dict[str, int] = {}
@@ -320,10 +323,10 @@ def _volumes(said: sources.Storage | None) -> dict[str, str]:
     """The volumes that are being copied to this node, by shadow id."""
     found = {}
     for lv in said.present.lvs.values() if said else ():
-        shadow_id = names.shadow_of_metadata(lv.name)
+        move_id = names.move_of_metadata(lv.name)
         volume = names.facts(lv.tags).get('volume')
-        if shadow_id and volume:
-            found[shadow_id] = volume
+        if move_id and volume:
+            found[move_id] = volume
     return found
 
 
@@ -335,7 +338,8 @@ def record_of(host: str, said: sources.Database) -> inspection.Record:
         [each.move for each in said.moves
          if host in (each.move.source, each.move.destination)],
         said.snapshots,
-        {shadow_id: turn.place for shadow_id, turn in said.turns.items()})
+        {move_id: position.number for move_id, position
+         in said.positions.items()})
 
 
 def as_objects(families: Iterable[Family]

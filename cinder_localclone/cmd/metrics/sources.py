@@ -139,7 +139,7 @@ class Database:
     moves: 'list[inventory.Under]'
     unreadable: int
     volumes: 'list[inventory.Row]'
-    turns: dict[str, copies.Turn]
+    positions: dict[str, copies.Position]
     snapshots: list[rows.Snapshot] = dataclasses.field(
         default_factory=list)
     unended: 'list[inventory.Unended]' = dataclasses.field(
@@ -158,7 +158,7 @@ def storage(backend: backends.Backend) -> Storage:
     return Storage(
         present, free, capacity, lvm.group, lvm.pool,
         backend.clones().clone_statuses() if any(
-            map(names.shadow_of_clone, present.devices)) else {},
+            map(names.move_of_clone, present.devices)) else {},
         reencrypting, how_far)
 
 
@@ -173,7 +173,7 @@ def database(backend: backends.Backend) -> Database:
     return Database(
         nodes, moves, unreadable,
         db.inventory.all_volumes(backend.name, backend.host),
-        copies.turns(entries, options.limits(backend.conf), dead),
+        copies.positions(entries, options.limits(backend.conf), dead),
         db.inventory.available_snapshots(backend.host),
         [each for each in db.inventory.unended(backend.name, stuck.PATIENCE)
          if each.host == backend.host])

@@ -239,7 +239,7 @@ def parse_pool_mode(line: str) -> str:
     return _said_of_pool(line)[7]
 
 
-def parse_pool_room(line: str) -> int:
+def parse_pool_space(line: str) -> int:
     """How many blocks a thin pool has left, by its status.
 
     :raises ValueError: if it is no thin pool's status line

@@ -92,14 +92,14 @@ class LogicalVolume:
         return min(self.size, self.zeroed, self.given)
 
     @property
-    def body(self) -> int:
+    def backing(self) -> int:
         """Bytes of its volume's body that users may see: whole GiB and extra.
 
         An LV is as long as whole extents are, of each stripe. What is above
         the handle of an encrypted volume would show its user all of that.
         """
         gib = self.shown - self.extra >> 30
-        return state.body_bytes(gib, self.extra) if gib > 0 else self.shown
+        return state.backing_bytes(gib, self.extra) if gib > 0 else self.shown
 
     @property
     def given(self) -> int:
@@ -188,11 +188,11 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
     that is taken only as the copy comes, up to all that is copied. So does
     a re-encryption, up to all of the LV.
     """
-    arriving = {shadow_id: lv for lv in lvs.values()
-                if (shadow_id := names.shadow_of_metadata(lv.name))}
+    arriving = {move_id: lv for lv in lvs.values()
+                if (move_id := names.move_of_metadata(lv.name))}
     found = 0
     for lv in lvs.values():
-        metadata = (None if names.shadow_of_metadata(lv.name)
+        metadata = (None if names.move_of_metadata(lv.name)
                     else names.find_by_id(arriving, lv.name))
         if lv.thin and metadata:
             # What it was extended by meanwhile is not copied.
@@ -206,7 +206,7 @@ def _copied(lv: LogicalVolume, metadata: LogicalVolume) -> int:
     """Bytes that are copied into an LV; all of it if no tag says that."""
     copied = names.facts(metadata.tags).get('copied', '')
     try:
-        return min(lv.size, state.body_bytes(int(copied), metadata.extra))
+        return min(lv.size, state.backing_bytes(int(copied), metadata.extra))
     except (ValueError, exceptions.UnreadableTag):
         return lv.size
 

@@ -38,7 +38,7 @@ class Survey:
         """What has the tags of an authenticated volume, if it is open."""
         return self.devices.get(names.integrity(volume_id))
 
-    def tops(self, volume_id: str) -> list[dm_tables.Device]:
+    def upper_devices(self, volume_id: str) -> list[dm_tables.Device]:
         """What stands above a volume's handle, for others to open.
 
         Or is left of it: of an authenticated volume that was not opened, or
@@ -48,9 +48,9 @@ class Survey:
             self.crypt(volume_id) or self.integrity(volume_id))
         return [device for device in found if device]
 
-    def served(self, volume_id: str) -> dm_tables.Device | None:
+    def export_device(self, volume_id: str) -> dm_tables.Device | None:
         """What other nodes are served of a volume with a top."""
-        return self.devices.get(names.served(volume_id))
+        return self.devices.get(names.export_device(volume_id))
 
     def users(self, volume_id: str) -> int:
         """How many have a volume open, by its handle or what is above it.
@@ -63,10 +63,10 @@ class Survey:
             return 0
         own = sum(handle.number in device.uses()
                   for device in self.devices.values())
-        served = self.served(volume_id)
+        export_device = self.export_device(volume_id)
         return handle.opened - own + sum(
-            above.opened for above in self.tops(volume_id)
-            + ([served] if served else []))
+            above.opened for above in self.upper_devices(volume_id)
+            + ([export_device] if export_device else []))
 
     def header_guarded(self, volume_id: str) -> int:
         """The sectors of the header that a volume's guard keeps as it is.
@@ -84,52 +84,52 @@ class Survey:
         """Whether there is anything of a volume: its LV, or a handle."""
         return lv in self.lvs or self.handle(volume_id) is not None
 
-    def clone(self, shadow_id: str) -> dm_tables.Device | None:
+    def clone(self, move_id: str) -> dm_tables.Device | None:
         """The clone of a move, if it is here."""
-        return self.devices.get(names.clone(shadow_id))
+        return self.devices.get(names.clone(move_id))
 
-    def source(self, shadow_id: str) -> dm_tables.Device | None:
+    def source(self, move_id: str) -> dm_tables.Device | None:
         """The source device of a move, if it is here."""
-        return self.devices.get(names.source(shadow_id))
+        return self.devices.get(names.source(move_id))
 
     def sources(self) -> list[str]:
         """The moves, by shadow id, that have a source device here."""
-        found = map(names.shadow_of_source, sorted(self.devices))
-        return [shadow_id for shadow_id in found if shadow_id]
+        found = map(names.move_of_source, sorted(self.devices))
+        return [move_id for move_id in found if move_id]
 
     def sources_above(self, lv: str) -> list[str]:
         """Those of them that serve this very LV."""
-        body = self.lvs.get(lv)
-        return [shadow_id for shadow_id in self.sources() if body and
-                body.number in self.devices[names.source(shadow_id)].uses()]
+        backing = self.lvs.get(lv)
+        return [move_id for move_id in self.sources() if backing and
+                backing.number in self.devices[names.source(move_id)].uses()]
 
-    def metadata(self, shadow_id: str) -> lvm_reports.LogicalVolume | None:
+    def metadata(self, move_id: str) -> lvm_reports.LogicalVolume | None:
         """The metadata LV of a move, if it is here."""
-        return self.lvs.get(names.metadata_lv(shadow_id))
+        return self.lvs.get(names.metadata_lv(move_id))
 
     def move_into(self, lv: str) -> lvm_reports.LogicalVolume | None:
         """Return the metadata LV of the move that copies into an LV."""
         # A destination LV is named after the shadow (see records.py).
         return next(filter(None, map(self.metadata, names.ids_in(lv))), None)
 
-    def destination_lvs(self, shadow_id: str) -> list[str]:
+    def destination_lvs(self, move_id: str) -> list[str]:
         """Return the names of the LVs that a move copies into."""
         # A destination LV is named after the shadow (see records.py).
-        metadata = names.metadata_lv(shadow_id)
+        metadata = names.metadata_lv(move_id)
         return [name for name in self.lvs
-                if shadow_id in name and name != metadata
-                and not names.is_doomed(name)]
+                if move_id in name and name != metadata
+                and not names.is_to_wipe(name)]
 
     def stray_metadata(self) -> dict[str, lvm_reports.LogicalVolume]:
         """Return the metadata LVs without a destination LV, by shadow id.
 
         LVM may have created one late, after its move was given up.
         """
-        found = {names.shadow_of_metadata(lv.name): lv
+        found = {names.move_of_metadata(lv.name): lv
                  for lv in self.lvs.values()}
-        return {shadow_id: lv for shadow_id, lv in found.items()
-                if shadow_id and not lv.opened and not self.clone(shadow_id)
-                and not self.destination_lvs(shadow_id)}
+        return {move_id: lv for move_id, lv in found.items()
+                if move_id and not lv.opened and not self.clone(move_id)
+                and not self.destination_lvs(move_id)}
 
     def snapshots(self, group: str) -> dict[str, lvm_reports.LogicalVolume]:
         """The LVs of snapshots in a group, by the snapshots' ids."""
@@ -138,13 +138,13 @@ class Survey:
         return {key: lv for key, lv in found.items()
                 if lv.name == names.snapshot_lv(key)}
 
-    def newborns(self, group: str
-                 ) -> list[tuple[str, lvm_reports.LogicalVolume]]:
+    def uncommitted_lvs(self, group: str
+                        ) -> list[tuple[str, lvm_reports.LogicalVolume]]:
         """The LVs in a group that nobody was given yet, with volume ids."""
         return [(names.facts(lv.tags).get('volume', ''), lv)
                 for lv in self.lvs.values()
-                if lv.group == group and names.NEWBORN in lv.tags
-                and not names.is_doomed(lv.name)]
+                if lv.group == group and names.UNCOMMITTED in lv.tags
+                and not names.is_to_wipe(lv.name)]
 
     def left_of(self, volume_id: str, group: str
                 ) -> list[lvm_reports.LogicalVolume]:
@@ -152,8 +152,8 @@ class Survey:
         return [lv for lv in self.lvs.values()
                 if lv.group == group
                 and names.facts(lv.tags).get('volume') == volume_id
-                and not names.shadow_of_metadata(lv.name)
-                and not names.is_doomed(lv.name)
+                and not names.move_of_metadata(lv.name)
+                and not names.is_to_wipe(lv.name)
                 and not self.move_into(lv.name)]
 
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
@@ -166,8 +166,8 @@ class Survey:
 
     def is_on_lv(self, name: str, lv: str, size: int = 0) -> bool:
         """The same for a device of this name."""
-        body = self.lvs.get(lv)
-        return is_on(self.devices.get(name), body.number if body else '',
+        backing = self.lvs.get(lv)
+        return is_on(self.devices.get(name), backing.number if backing else '',
                      size)
 
     def handle_is_on_clone(self, move: state.Move) -> bool:
@@ -175,7 +175,7 @@ class Survey:
 
         What the volume was extended by meanwhile is on the LV.
         """
-        clone, handle = self.clone(move.shadow_id), self.handle(move.volume_id)
+        clone, handle = self.clone(move.move_id), self.handle(move.volume_id)
         return bool(clone and handle
                     and handle.uses()[:1] == (clone.number,)
                     and _is_usable(handle, move.volume_bytes))
@@ -222,7 +222,7 @@ class Survey:
         return {volume_id for volume_id in above if volume_id}
 
 
-def names_of(volume_id: str, shadow_id: str = '') -> list[str]:
+def names_of(volume_id: str, move_id: str = '') -> list[str]:
     """The devices by which a survey tells of one volume, and of one move.
 
     The kernel takes half a millisecond for each that it is asked for: whoever
@@ -234,9 +234,10 @@ def names_of(volume_id: str, shadow_id: str = '') -> list[str]:
     """
     found = [names.handle(volume_id), names.guard(volume_id),
              names.crypt(volume_id), names.integrity(volume_id),
-             names.served(volume_id), *dm_tables.helper_names(volume_id)]
-    return found + [names.clone(shadow_id), names.source(shadow_id),
-                    names.absent_source(shadow_id)] * bool(shadow_id)
+             names.export_device(volume_id),
+             *dm_tables.helper_names(volume_id)]
+    return found + [names.clone(move_id), names.source(move_id),
+                    names.absent_source(move_id)] * bool(move_id)
 
 
 def is_on(device: dm_tables.Device | None, number: str, size: int = 0) -> bool:

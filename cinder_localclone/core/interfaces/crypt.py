@@ -193,7 +193,7 @@ class Crypt(typing.Protocol):
     def keeps_backups(self) -> bool:
         """Return whether this node keeps backups of headers at all."""
 
-    def place_of_backups(self) -> tuple[int, int] | None:
+    def backup_space(self) -> tuple[int, int] | None:
         """Return device and inode of the directory of header backups.
 
         It is another one when a disk is mounted there, or not any more.
@@ -324,8 +324,9 @@ class Crypt(typing.Protocol):
 
     # -- notes on the volume group
 
-    def passed(self, lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None
-               ) -> dict[str, tuple[str, str]]:
+    def remotes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
+                | None = None
+                ) -> dict[str, tuple[str, str]]:
         """Return the notes on headers of volumes that are attached remotely.
 
         :param lvs: as they were listed not long ago: LVM is not asked again
@@ -333,14 +334,14 @@ class Crypt(typing.Protocol):
         :returns: their UUIDs, and references of the secrets, by volume id
         """
 
-    def note_passed(self, volume_id: str, luks: str, key: str) -> None:
+    def note_remote(self, volume_id: str, luks: str, key: str) -> None:
         """Note the header of a volume on the volume group: it has no LV here.
 
         :param luks: its UUID
         :param key: reference of its secret
         """
 
-    def forget_passed(self, volume_id: str) -> None:
+    def forget_remote(self, volume_id: str) -> None:
         """Remove that note."""
 
     def note_directories(self) -> list[str]:

@@ -28,7 +28,7 @@ class Exports(typing.Protocol):
 
     # -- where
 
-    def source_location(self, shadow_id: str) -> str:
+    def source_location(self, move_id: str) -> str:
         """Return where the source of a move is exported: a provider_location.
         """
 
@@ -51,7 +51,7 @@ class Exports(typing.Protocol):
 
     # -- sources of moves
 
-    def offer_source(self, move: state.Move) -> bool:
+    def export_source(self, move: state.Move) -> bool:
         """Export a move's source, read-only, to its destination.
 
         Under the name and the portal that its record has. The record has the
@@ -62,13 +62,13 @@ class Exports(typing.Protocol):
         :raises ExportFailed: if the record lacks initiator or secret
         """
 
-    def offers_source(self, move: state.Move) -> bool:
+    def is_source_exported_as_recorded(self, move: state.Move) -> bool:
         """Return whether a move's source is exported like that already."""
 
-    def withdraw_source(self, shadow_id: str) -> bool:
+    def withdraw_source(self, move_id: str) -> bool:
         """Remove the export of a move's source."""
 
-    def serves_source(self, shadow_id: str) -> bool:
+    def is_source_exported(self, move_id: str) -> bool:
         """Return whether the source of a move is exported."""
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
@@ -79,15 +79,15 @@ class Exports(typing.Protocol):
         service may be making one just now. A failure is logged, and stops
         neither the others nor the caller.
 
-        :param wanted: ``wanted(shadow_id)``: whether it is still a move
+        :param wanted: ``wanted(move_id)``: whether it is still a move
         :returns: the shadow ids that were exported in vain
         """
 
     # -- volumes and snapshots
 
-    def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False, passed: bool = False,
-                     device: str = '') -> dict[str, typing.Any]:
+    def export_volume(self, volume_id: str, initiator: str, auth: str,
+                      readonly: bool = False, remote: bool = False,
+                      device: str = '') -> dict[str, typing.Any]:
         """Export a volume, or a snapshot, to another host.
 
         :param initiator: that host's iSCSI name
@@ -98,23 +98,23 @@ class Exports(typing.Protocol):
         :returns: connection properties for that host
         """
 
-    def note_offered(self, snapshot_id: str) -> None:
+    def note_exported(self, snapshot_id: str) -> None:
         """Remember for a while that a snapshot is about to be exported."""
 
-    def was_offered(self, snapshot_id: str) -> bool:
+    def was_exported(self, snapshot_id: str) -> bool:
         """Return whether that was a moment ago: it may not be open yet."""
 
-    def offer_again(self, volume_id: str, initiator: str,
-                    properties: Mapping[str, typing.Any], device: str = ''
-                    ) -> bool:
+    def export_again(self, volume_id: str, initiator: str,
+                     properties: Mapping[str, typing.Any], device: str = ''
+                     ) -> bool:
         """Export a volume as before: a reboot forgets all exports.
 
         Under the name and the portal that the properties have. Not if the
         connection was ended here: Cinder deletes its attachment only
         afterwards.
 
-        :param properties: as :meth:`offer_volume` returned them
-        :param device: as of :meth:`offer_volume`
+        :param properties: as :meth:`export_volume` returned them
+        :param device: as of :meth:`export_volume`
         :returns: whether the export was missing, and was made
         :raises NotPossible: if the name is not that of the volume's export
             to this initiator
@@ -137,7 +137,7 @@ class Exports(typing.Protocol):
         :param at_once: remove even those
         """
 
-    def serves(self, volume_id: str) -> bool:
+    def is_exported(self, volume_id: str) -> bool:
         """Return whether a volume is exported to any host."""
 
     def is_last(self, volume_id: str, initiator: str | None) -> bool:
@@ -215,7 +215,7 @@ class Sessions(typing.Protocol):
 
     # -- remote attachments
 
-    def attach_passed(self, volume_id: str, size_bytes: int,
+    def attach_remote(self, volume_id: str, size_bytes: int,
                       properties: objects.Properties, in_use: bool) -> str:
         """Log in to a volume's home, for a remote attachment.
 
@@ -224,7 +224,7 @@ class Sessions(typing.Protocol):
         if the home has left the portal that it is with, and is at another.
 
         :param size_bytes: the length that the volume has at least
-        :param properties: as the home's :meth:`Exports.offer_volume` has
+        :param properties: as the home's :meth:`Exports.export_volume` has
             returned them
         :param in_use: whether something has the handle open
         :returns: path of the disk
@@ -233,19 +233,19 @@ class Sessions(typing.Protocol):
         :raises LoginFailed: if no disk appears
         """
 
-    def passed(self) -> dict[str, str]:
+    def remotes(self) -> dict[str, str]:
         """Return the disks of volumes that this node attaches remotely.
 
         :returns: paths by volume id; '' for a session without a disk
         """
 
-    def recorded_passes(self) -> dict[str, str]:
+    def recorded_remotes(self) -> dict[str, str]:
         """Return the remote attachments in this node's own iSCSI records.
 
         :returns: iSCSI names by volume id
         """
 
-    def may_be_passed_by(self, volume_id: str, user: str) -> bool:
+    def may_be_attached_by(self, volume_id: str, user: str) -> bool:
         """Return whether a CHAP user may attach a volume remotely.
 
         A service that has started since then does not know: it may.
@@ -257,19 +257,19 @@ class Sessions(typing.Protocol):
         Its attachment may not say so yet.
         """
 
-    def end_passed(self, volume_id: str) -> bool:
+    def end_remote(self, volume_id: str) -> bool:
         """Log out of a volume's home, whatever still uses the disk.
 
         :returns: whether there was a session, or a record of one
         """
 
-    def end_passed_if_down(self, volume_id: str) -> bool:
+    def end_remote_if_down(self, volume_id: str) -> bool:
         """Log out of a volume's home that does not answer: waiting I/O fails.
 
         :returns: whether it did not answer
         """
 
-    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+    def end_other_remotes(self, volume_id: str, iqn: str) -> None:
         """Log out of the homes that a volume had before.
 
         :param iqn: iSCSI name of what its home exports now

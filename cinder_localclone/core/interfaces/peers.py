@@ -26,12 +26,12 @@ def describe(node: typing.Any) -> dict[str, typing.Any]:
     raise NotImplementedError
 
 
-@rpc.declared('converge', prompt=True, casts=True,
+@rpc.declared('reconcile', prompt=True, casts=True,
               expected=(exceptions.Busy,))
-def converge(node: typing.Any, volume_id: str) -> None:
+def reconcile(node: typing.Any, volume_id: str) -> None:
     """Take a node's next steps for a volume.
 
-    Done by :meth:`cinder_localclone.volumes.reconcile.Reconciler.converge`.
+    Done by :meth:`cinder_localclone.volumes.reconcile.Reconciler.reconcile`.
     That node goes on by itself after the time limit.
 
     :raises Busy: if other work on the volume takes too long

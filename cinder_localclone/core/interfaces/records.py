@@ -50,14 +50,14 @@ class Moves(abc.ABC):
         """
 
     @abc.abstractmethod
-    def get_move(self, shadow_id: str) -> state.Move | None:
+    def get_move(self, move_id: str) -> state.Move | None:
         """Return the move with this record.
 
         :raises InvalidToken: if the record cannot be read
         """
 
     @abc.abstractmethod
-    def is_move(self, shadow_id: str) -> bool:
+    def is_move(self, move_id: str) -> bool:
         """Return whether there is such a record, readable or not."""
 
     @abc.abstractmethod
@@ -150,7 +150,7 @@ class Volumes(abc.ABC):
         """Return all visible volumes whose home is a service host."""
 
     @abc.abstractmethod
-    def last_known(self, volume_id: str) -> rows.Newborn | None:
+    def last_known(self, volume_id: str) -> rows.Uncommitted | None:
         """Return what a volume's row says, deleted or not; None: no row."""
 
     @abc.abstractmethod
@@ -161,7 +161,7 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def place(self, volume_id: str, old: str, new: str) -> None:
+    def set_home(self, volume_id: str, old: str, new: str) -> None:
         """Give another home to a volume that is being created.
 
         :param old: the home with its pool that it must still have
@@ -193,9 +193,9 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def replace_body(self, volume: objects.Volume, new: str, host: str,
-                     encryption: volume_types.Recorded | None = None
-                     ) -> objects.Volume:
+    def replace_backing(self, volume: objects.Volume, new: str, host: str,
+                        encryption: volume_types.Recorded | None = None
+                        ) -> objects.Volume:
         """Give another LV, and home, to a volume that is being reverted.
 
         :param volume: as it was read
@@ -302,7 +302,7 @@ class Attachments(abc.ABC):
     """Attachments, and the connections that are recorded with them."""
 
     @abc.abstractmethod
-    def passed_to(self, host: str) -> list[objects.Volume]:
+    def remote_to(self, host: str) -> list[objects.Volume]:
         """Return the volumes that are attached remotely at a node.
 
         :param host: its service host
@@ -321,7 +321,7 @@ class Attachments(abc.ABC):
         """
 
     @abc.abstractmethod
-    def end_passing(self, volume_id: str, host: str) -> None:
+    def end_remote_attachments(self, volume_id: str, host: str) -> None:
         """Record that a node ends its remote attachment of a volume."""
 
     @abc.abstractmethod

@@ -100,7 +100,7 @@ class Lvm(typing.Protocol):
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
                   lvs: Mapping[str, lvm_reports.LogicalVolume] | None = None,
-                  newborn: bool = False) -> bool:
+                  uncommitted: bool = False) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for the restore at boot. Once this
@@ -146,7 +146,7 @@ class Lvm(typing.Protocol):
 
     # -- tags
 
-    def mark_newborn(self, name: str) -> None:
+    def mark_uncommitted(self, name: str) -> None:
         """Tag an LV as uncommitted again: unless a row names it, it goes."""
 
     def accept(self, name: str) -> None:
@@ -340,7 +340,7 @@ class Handles(typing.Protocol):
         :raises MissingData: if there is no LV
         """
 
-    def follow_onto_clone(self, move: state.Move, source: str) -> None:
+    def switch_to_clone(self, move: state.Move, source: str) -> None:
         """Swap a handle in use from the home's disk to a pristine clone.
 
         What the guest has written is stable at the source before anything
@@ -425,7 +425,7 @@ class Handles(typing.Protocol):
     def remove_link(self, volume_id: str) -> bool:
         """Remove the path of a volume."""
 
-    def close_top(self, volume_id: str) -> bool:
+    def close_upper(self, volume_id: str) -> bool:
         """Remove the upper device of a volume, and the path that leads to it.
 
         :raises CommandFailed: if something has it open; then nothing is done
@@ -433,7 +433,7 @@ class Handles(typing.Protocol):
 
     # -- devices beside the handle
 
-    def ensure_served(self, volume_id: str) -> bool:
+    def ensure_export_device(self, volume_id: str) -> bool:
         """Make the device to export of a volume that has an upper device.
 
         The kernel gives a device to the one above it or to its iSCSI target,
@@ -442,7 +442,7 @@ class Handles(typing.Protocol):
         :raises MissingData: if the volume has no handle
         """
 
-    def remove_served(self, volume_id: str) -> bool:
+    def remove_export_device(self, volume_id: str) -> bool:
         """Remove that device, unless it is still exported.
 
         :returns: whether it was there, and is gone
@@ -457,7 +457,7 @@ class Handles(typing.Protocol):
         :raises MissingData: if there is no such LV; it is never created here
         """
 
-    def remove_source(self, shadow_id: str) -> bool:
+    def remove_source(self, move_id: str) -> bool:
         """Remove the source device of a move; its LV stays.
 
         :raises CommandFailed: if it is exported
@@ -538,20 +538,20 @@ class Clones(typing.Protocol):
         :raises MetadataLost: as :meth:`ensure_clone`
         """
 
-    def remove_clone(self, shadow_id: str) -> bool:
+    def remove_clone(self, move_id: str) -> bool:
         """Remove the clone of a move; its LVs stay.
 
         :raises CommandFailed: if something uses it
         """
 
-    def clone_status(self, shadow_id: str) -> dm_tables.CloneStatus:
+    def clone_status(self, move_id: str) -> dm_tables.CloneStatus:
         """Return the state of a move's clone, without committing its metadata.
 
         :raises CommandFailed: if there is no such device
         :raises ValueError: if it is no clone
         """
 
-    def read_clone(self, shadow_id: str) -> None:
+    def read_clone(self, move_id: str) -> None:
         """Prove that a clone can be read, in a child with a time limit.
 
         No region becomes local by that.
@@ -566,7 +566,7 @@ class Clones(typing.Protocol):
 
     # -- hydration
 
-    def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
+    def set_hydration(self, move_id: str, enabled: bool) -> bool:
         """Have the kernel copy a move's regions in the background, or not.
 
         Writes to regions that are not local copy them in either case.

@@ -53,7 +53,7 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
     """
     configuration.require_groups(group)
     path = names.lv_path(group, lv)
-    privsep.require(names.shadow_of_metadata(lv), path)
+    privsep.require(names.move_of_metadata(lv), path)
     if not _lv_number(group, lv):
         raise exceptions.WrongDevice(
             path=path, found=sysfs.mapped_name(path) or 'nothing')
@@ -173,7 +173,7 @@ def discard(path: str, parts: list[tuple[int, int]], at_once: int,
     :raises WrongDevice: if the path leads elsewhere
     :raises CommandFailed: if it takes no discards
     """
-    privsep.require(names.shadow_of_clone(os.path.basename(path)), path)
+    privsep.require(names.move_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
     what = 'discard parts of ' + path
     try:
@@ -205,7 +205,7 @@ def disable_discards(path: str) -> None:
 
     Allows: makes a clone of the driver refuse discards.
     """
-    privsep.require(names.shadow_of_clone(os.path.basename(path)), path)
+    privsep.require(names.move_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
               'w') as limit:

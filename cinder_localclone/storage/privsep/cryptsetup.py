@@ -95,7 +95,7 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
     return seen
 
 
-def _look(path: str, *argv: str, timeout: float) -> str:
+def _read(path: str, *argv: str, timeout: float) -> str:
     require_handle(path)
     return beside_writer(
         lambda: run(path, *argv, LOOK, path, timeout=timeout))
@@ -119,7 +119,7 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
     """
     words = 'luksDump', '--dump-json-metadata'
     if not mend:
-        return _look(path, *words, timeout=timeout)
+        return _read(path, *words, timeout=timeout)
     require_handle(path)
     return run(path, *words, path, timeout=timeout)
 
@@ -139,7 +139,7 @@ def luks_uuid(path: str, timeout: float) -> str:
 
     Allows: reads the UUID of any volume's header.
     """
-    return _look(path, 'luksUUID', timeout=timeout).strip()
+    return _read(path, 'luksUUID', timeout=timeout).strip()
 
 
 @privsep.entrypoint

@@ -100,7 +100,7 @@ def _load(*command: str, table: str, timeout: float) -> None:
 
 
 @privsep.entrypoint
-def mend_path(name: str) -> bool:
+def ensure_devnode(name: str) -> bool:
     """See that a device's path leads to this very device.
 
     Allows: turns the link of a device of the driver's in /dev/mapper back to
@@ -277,7 +277,7 @@ def clone_statuses(timeout: float) -> dict[str, str]:
     Allows: reads the status of the driver's clones.
     """
     return {each.name: each.lines for each in dm_control.statuses(
-        names.shadow_of_clone, timeout)
+        names.move_of_clone, timeout)
         if each.lines.split()[2:3] == ['clone']}  # one is just being made
 
 
@@ -344,7 +344,7 @@ def discard_beneath(handle: str, clone: str, table: str,
     :raises WrongDevice: if the clone's path leads elsewhere
     """
     privsep.require(names.volume_of_handle(handle), handle)
-    privsep.require(names.shadow_of_clone(clone), clone)
+    privsep.require(names.move_of_clone(clone), clone)
     lower.require(table)
     path = '/dev/mapper/' + clone
     sysfs.check_mapped(path)

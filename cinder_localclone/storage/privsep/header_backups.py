@@ -345,12 +345,12 @@ def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
     :param name: of the file
     :raises HeaderDamaged: if it can't be read
     """
-    return _look(backend, volume_id, name, 'luksDump',
-                 '--dump-json-metadata', timeout=timeout)
+    return _read_with_cryptsetup(backend, volume_id, name, 'luksDump',
+                                 '--dump-json-metadata', timeout=timeout)
 
 
-def _look(backend: str, volume_id: str, name: str, *argv: str,
-          timeout: float) -> str:
+def _read_with_cryptsetup(backend: str, volume_id: str, name: str, *argv: str,
+                          timeout: float) -> str:
     with opened(backend, volume_id, name) as (shown, descriptor):
         return cryptsetup.run(
             shown, *argv, cryptsetup.LOOK, '/dev/fd/%d' % descriptor,

@@ -136,7 +136,7 @@ def free(groups: list[str], timeout: float) -> str:
 
 
 @privsep.entrypoint
-def archive_room(timeout: float) -> tuple[str, int]:
+def archive_space(timeout: float) -> tuple[str, int]:
     """Where LVM archives metadata before it changes them, and what is free.
 
     Allows: reads LVM's configuration, and the free space of its archive.
@@ -474,7 +474,7 @@ def remove(group: str, name: str, timeout: float) -> bool:
         volume_name_template, gives
     """
     _require(group, name)
-    privsep.require(names.ids_in(name) or names.is_doomed(name), name)
+    privsep.require(names.ids_in(name) or names.is_to_wipe(name), name)
     return _change_unless(
         'Failed to find logical volume', group, 'lvremove', '--force',
         '--config', _RETRY, '%s/%s' % (group, name), timeout=timeout)

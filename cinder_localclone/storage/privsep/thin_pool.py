@@ -166,7 +166,7 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
         raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
     pool = thin.pool
     with _alone(thin.metadata, timeout):
-        room = dm_tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
+        room = dm_tables.parse_pool_space(_check(pool, timeout, (_WRITES,)))
         # Others write as well.
         if room < 2 * blocks:
             raise exceptions.PoolOutOfSpace(

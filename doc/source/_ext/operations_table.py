@@ -9,7 +9,7 @@ import list_table
 #: What a cell says, for who has not read the list.
 WORDS = {
     'works': 'It is done while the situation lasts.',
-    'served': 'The volume is connected at once, over the network, from where '
+    'remote': 'The volume is connected at once, over the network, from where '
               'it is.',
     'waits': 'It is accepted, and done by itself when the situation is over.',
     'refused': 'Nothing changes. With a code, ``LC07`` for one, it is the '

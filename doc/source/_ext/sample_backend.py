@@ -49,10 +49,10 @@ MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
 NODE1, NODE2, NODE3 = ('node%d@localclone' % n for n in (1, 2, 3))
 
 
-def _move(volume, shadow, phase, source=NODE1):
+def _move(volume, record, phase, source=NODE1):
     return state.Move(
-        volume, shadow, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
-        True, source, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
+        volume, record, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
+        True, source, NODE2, 'volume-' + volume, 'volume-' + record, 20)
 
 
 MOVES = {each.volume_id: each for each in (
@@ -122,7 +122,8 @@ def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
     moving = MOVES[volume_id]
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
-             'served': False, 'source': None, 'passed': False, 'tops': [],
+             'exported': False, 'source': None, 'remote': False,
+             'upper_devices': [],
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
                         'on': ['LV ' + moving.source_lv]},
              'lvs': [_lv(moving.source_lv)]}
@@ -133,10 +134,10 @@ def _inspect(host, volume_id):
     copies = moving.phase is state.Phase.MIGRATING
     return dict(
         found, session='/dev/sdb', lvs=[
-            _lv(names.metadata_lv(moving.shadow_id), 4 << 20),
+            _lv(names.metadata_lv(moving.move_id), 4 << 20),
             _lv(moving.destination_lv)],
         handle=dict(found['handle'], opened=1,
-                    on=['clone ' + names.clone(moving.shadow_id)]),
+                    on=['clone ' + names.clone(moving.move_id)]),
         clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
                'mode': 'rw', 'enabled': copies},
         progress=dataclasses.asdict(copies_module.Progress(
@@ -178,7 +179,7 @@ class _Peers:
         if method == 'repair':
             moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
-                repair.DESCRIPTIONS['offer_source'].format(moving)]
+                repair.DESCRIPTIONS['export_source'].format(moving)]
         if method == 'troubles':
             return []
         if method == 'encryption_status':
@@ -195,8 +196,8 @@ class _Peers:
         problems = [] if host == NODE1 or self.ready else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
-        return {'host': host + '#localclone', 'time': time.time(), 'doomed': 0,
-                'problems': problems, 'room': dataclasses.asdict(
+        return {'host': host + '#localclone', 'time': time.time(),
+                'to_wipe': 0, 'problems': problems, 'room': dataclasses.asdict(
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 
@@ -295,11 +296,11 @@ class _Backend:
     def sessions(self):
         return types.SimpleNamespace(
             initiator=lambda: 'iqn.2026-11.org.example:node1',
-            recorded_passes=lambda: {})
+            recorded_remotes=lambda: {})
 
     def crypt(self):
         return types.SimpleNamespace(
-            passed=lambda: {}, backed_up_volumes=lambda: [GONE],
+            remotes=lambda: {}, backed_up_volumes=lambda: [GONE],
             drop_backups=lambda volume_id: None,
             former_directories=list)
 
@@ -386,7 +387,7 @@ def _measured(*_args):
                 {NODE1: True, NODE2: True},
                 [inventory.Under(MOVES[MOVING], time.time() - 52)], 0,
                 [_row(MOVING, NODE2, SHADOW)],
-                {SHADOW: copies_module.Turn(entry, 0)}),
+                {SHADOW: copies_module.Position(entry, 0)}),
             0.06),
         'service': answer(
             {'events': {'move_completed': 4, 'copying': 61},

@@ -79,7 +79,7 @@ class FromSnapshot(Making):
 
     @functools.cached_property
     def request(self):
-        return snapshots.Newborn(self.disk, self.gib, self.place.snapshot)
+        return snapshots.Uncommitted(self.disk, self.gib, self.place.snapshot)
 
     def at(self):
         return self.place.snapshot.node
@@ -95,7 +95,7 @@ class Clone(Making):
 
     @functools.cached_property
     def request(self):
-        return snapshots.Newborn(self.disk)
+        return snapshots.Uncommitted(self.disk)
 
     def ask(self):
         self.disk.check_running()

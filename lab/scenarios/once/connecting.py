@@ -29,12 +29,12 @@ class Connection(operation.Once):
     def connect(self, node, live=False):
         """Attach on a node.
 
-        :returns: 'works' if the volume is there, or comes; 'served' if not
+        :returns: 'works' if the volume is there, or comes; 'remote' if not
         """
         refusing(self.disk.try_attach, node, live=live)
         must(self.disk.attached[node.name].path == self.disk.path,
              'the path is ' + self.disk.attached[node.name].path)
-        return ('works' if self.disk.home() == node.name else 'served')
+        return ('works' if self.disk.home() == node.name else 'remote')
 
     def prove_at(self, node):
         """The guest goes on here; all that it had is there."""
@@ -161,7 +161,7 @@ class HostWithoutBackend(operation.Once):
         finally:
             remote.detach()
         must(disk.home() == home, 'it has moved to ' + disk.home())
-        return 'served'
+        return 'remote'
 
 
 class AttachOfGroup(Connection):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of one volume each, and their snapshots."""
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios.once import operation
 from lab.scenarios import requests
@@ -31,13 +31,13 @@ class Group:
         ).json()['group']['id']
         self.wait()
         # The scheduler chooses any node; volumes are made in groups, mostly.
-        look.sql(environment.lab, "UPDATE `groups` SET host = '%s' WHERE "
-                 "id = '%s'" % (row['os-vol-host-attr:host'], self.id))
+        observe.sql(environment.lab, "UPDATE `groups` SET host = '%s' WHERE "
+                    "id = '%s'" % (row['os-vol-host-attr:host'], self.id))
         if environment.is_misled:
             # That would go to the former home, too, where Cinder's manager
             # leaves the group in status "updating".
-            look.sql(environment.lab, "UPDATE volumes SET group_id = '%s' "
-                     "WHERE id = '%s'" % (self.id, disk.volume))
+            observe.sql(environment.lab, "UPDATE volumes SET group_id = '%s' "
+                        "WHERE id = '%s'" % (self.id, disk.volume))
         else:
             self.update(add_volumes=disk.volume)
 

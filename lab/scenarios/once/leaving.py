@@ -4,7 +4,7 @@
 import contextlib
 import functools
 
-from lab.core import look
+from lab.core import observe
 from lab.scenarios import disk as disks
 from lab.scenarios.once import operation
 from lab.scenarios import requests
@@ -23,9 +23,9 @@ def pool(node):
 
 def set_type(lab, volume, name):
     """Give a volume a type, whatever that asks for."""
-    look.sql(lab, "UPDATE volumes SET volume_type_id = (SELECT id FROM "
-             "volume_types WHERE name = '%s' AND deleted = 0) WHERE id = '%s'"
-             % (name, volume))
+    observe.sql(lab, "UPDATE volumes SET volume_type_id = (SELECT id FROM "
+                "volume_types WHERE name = '%s' AND deleted = 0) WHERE id = "
+                "'%s'" % (name, volume))
 
 
 class Migration(operation.Once):
@@ -224,9 +224,9 @@ class Delete(operation.Once):
 
     def finish(self):
         # Its home waits a quarter of an hour for the request.
-        look.sql(self.lab, "UPDATE workers SET updated_at = updated_at - "
-                 "INTERVAL 1 HOUR WHERE resource_id = '%s'"
-                 % self.disk.volume)
+        observe.sql(self.lab, "UPDATE workers SET updated_at = updated_at - "
+                    "INTERVAL 1 HOUR WHERE resource_id = '%s'"
+                    % self.disk.volume)
         self.request.wait(60)
         self.disk.gone = True
 

@@ -39,7 +39,7 @@ class Once(operation.Operation):
     def ask(self):
         """Ask for it, prove what was done.
 
-        :returns: 'works' or 'served'
+        :returns: 'works' or 'remote'
         :raises Refused: if it is not done
         :raises TakesTooLong: if it is neither done nor refused by now
         :raises LabError: if what was done is wrong

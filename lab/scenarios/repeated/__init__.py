@@ -8,9 +8,9 @@ drain), ``following``, ``encrypted``, and ``third_party`` with a host that does
 not run the backend.
 """
 
+from lab.scenarios.repeated import deferred
 from lab.scenarios.repeated import encrypted
 from lab.scenarios.repeated import extending
-from lab.scenarios.repeated import following
 from lab.scenarios.repeated import images
 from lab.scenarios.repeated import leaving
 from lab.scenarios.repeated import moves
@@ -21,7 +21,7 @@ OPERATIONS = {each.name: each for each in (
     moves.DeleteWhileMoving, moves.MoveBack, images.TakeSnapshot,
     images.DeleteSnapshot, images.FromSnapshot, images.Clone, images.Revert,
     extending.Extend, extending.CompletionOfExtended, leaving.Migrate,
-    leaving.Drain, following.Follow, encrypted.CreateEncrypted,
+    leaving.Drain, deferred.DeferredMove, encrypted.CreateEncrypted,
     encrypted.MoveEncrypted, encrypted.LiveMoveEncrypted,
     encrypted.DeleteEncrypted, encrypted.RotateEncrypted,
     encrypted.Reencrypt)}

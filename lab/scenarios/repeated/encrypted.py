@@ -5,7 +5,7 @@ keys and ciphers.
 
 import functools
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.keys import volumes
 from lab.scenarios import encrypted_disk
@@ -21,7 +21,7 @@ def _is_placed(row):
     return row['os-vol-host-attr:host'] or row['status'] == 'error'
 
 
-class Beside(snapshots.Newborn):
+class Beside(snapshots.Uncommitted):
     """An encrypted volume that is made on the node of another.
 
     :param environment: in which only one is placed at a time
@@ -35,7 +35,7 @@ class Beside(snapshots.Newborn):
     def send(self):
         disk = self.disk
         with self.environment.draining:
-            look.take_volumes(disk.lab, self.node.name)
+            observe.take_volumes(disk.lab, self.node.name)
             try:
                 made = requests.ask(disk.cinder.post('/volumes', json={
                     'volume': {
@@ -46,7 +46,7 @@ class Beside(snapshots.Newborn):
                 process.wait_for('a node for it', lambda: _is_placed(
                     volumes.row(disk.lab, made)), requests.ANSWERED)
             finally:
-                look.take_volumes(disk.lab)
+                observe.take_volumes(disk.lab)
 
 
 class CreateEncrypted(operation.Making):
@@ -72,15 +72,15 @@ class CreateEncrypted(operation.Making):
         self.join()
         self._ensure()
         self._at_goal()
-        newborn = self.newborn
-        newborn.fill(self.source)
-        newborn.verify(self.source)
-        secrets = newborn.way.references(newborn.volume)
+        uncommitted = self.uncommitted
+        uncommitted.fill(self.source)
+        uncommitted.verify(self.source)
+        secrets = uncommitted.way.references(uncommitted.volume)
         if len(secrets) != 1:
             raise process.LabError('it has %d secrets' % len(secrets))
-        self._key = newborn.key
+        self._key = uncommitted.key
         self.tidy()
-        newborn.check_no_secret()
+        uncommitted.check_no_secret()
 
 
 class MoveEncrypted(moves.Move):

@@ -79,33 +79,34 @@ class Clone(operation.Making, OfVolumeInUse):
 
     @functools.cached_property
     def request(self):
-        return snapshots.Newborn(self.disk)
+        return snapshots.Uncommitted(self.disk)
 
     def settle(self, lost_power):
         self.join()
-        newborn = self._settle_newborn()
+        uncommitted = self._settle_uncommitted()
         self._writes_on()
-        newborn.verify(self.source)
+        uncommitted.verify(self.source)
         self._prove(self.source)
         self.tidy()
 
-    def _settle_newborn(self):
+    def _settle_uncommitted(self):
         """There is one, where the image is, with what that has."""
         self._ensure()
-        newborn = self.newborn
-        if newborn.home() != self.source.name:
+        uncommitted = self.uncommitted
+        if uncommitted.home() != self.source.name:
             raise process.LabError('%s was made on %s, not on %s' % (
-                newborn.volume, newborn.home(), self.source.name))
+                uncommitted.volume, uncommitted.home(), self.source.name))
         process.wait_for(
-            '%s to be taken' % newborn.volume,
-            lambda: snapshots.taken(self.source, newborn.volume), LOOKED_AT,
+            '%s to be taken' % uncommitted.volume,
+            lambda: snapshots.taken(self.source, uncommitted.volume),
+            LOOKED_AT,
             every=1)
         self._at_goal()
-        process.wait_for('the handle of %s' % newborn.volume,
-                         lambda: newborn.has_path(self.source),
+        process.wait_for('the handle of %s' % uncommitted.volume,
+                         lambda: uncommitted.has_path(self.source),
                          requests.ANSWERED, every=1)
-        newborn.verify(self.source)
-        return newborn
+        uncommitted.verify(self.source)
+        return uncommitted
 
 
 class OfSnapshotElsewhere(WithSnapshot):
@@ -158,11 +159,11 @@ class FromSnapshot(OfSnapshotElsewhere, Clone):
 
     @functools.cached_property
     def request(self):
-        return snapshots.Newborn(self.disk, 2, self.snapshot)
+        return snapshots.Uncommitted(self.disk, 2, self.snapshot)
 
     def settle(self, lost_power):
         self.join()
-        self._settle_newborn()
+        self._settle_uncommitted()
         self._prove_images()
         self.tidy()
         self.snapshot.delete()

@@ -78,4 +78,4 @@ class Departure(requests.Migration):
         self.destination = destination
 
     def send(self):
-        self.environment.depart(self.disk, self.source, self.destination)
+        self.environment.move_away(self.disk, self.source, self.destination)

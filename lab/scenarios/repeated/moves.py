@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves by an attach, live moves, and deleting what moves."""
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios.repeated.operation import Deletion
 from lab.scenarios.repeated.operation import Repeated
@@ -143,7 +143,7 @@ class DeleteWhileMoving(Deletion):
         self.disk.start(self.destination)
         self.disk.stop()
         self.disk.detach(self.destination)
-        clone = look.clone_progress(self.destination)
+        clone = observe.clone_progress(self.destination)
         if clone is None:
             raise process.LabError('the copy has ended before the delete')
 

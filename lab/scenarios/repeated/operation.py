@@ -5,7 +5,7 @@ import functools
 import threading
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios import operation
 from lab.scenarios import requests
@@ -102,7 +102,8 @@ class Repeated(operation.Operation):
             lambda: not any(
                 volume == self.disk.volume and token.startswith(
                     'lc1:rolling-back:')
-                for volume, token in look.shadows(self.environment.lab)),
+                for volume,
+                token in observe.move_records(self.environment.lab)),
             ROLLED_BACK)
         self.error = None
 
@@ -174,7 +175,7 @@ class Repeated(operation.Operation):
             lambda: self.disk.written() > before, ANSWERED)
 
     def _wait_moved(self):
-        look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
+        observe.wait_moved(self.environment.lab, self.disk.volume, MOVING)
         if self.disk.home() != self.destination.name:
             raise process.LabError('the home is %s, not %s' % (
                 self.disk.home(), self.destination.name))
@@ -231,23 +232,23 @@ class Deletion(Requested):
 class Making(Requested):
     """It makes a volume, which it deletes in the end.
 
-    Its request is a :class:`lab.scenarios.snapshot.Newborn`.
+    Its request is a :class:`lab.scenarios.snapshot.Uncommitted`.
     """
 
     @property
-    def newborn(self):
+    def uncommitted(self):
         """The volume that was made, if it was asked for."""
         return self.request.made
 
     @property
     def ids(self):
         return super().ids + (
-            [self.newborn.volume] if self.newborn else [])
+            [self.uncommitted.volume] if self.uncommitted else [])
 
     @property
     def keys(self):
         return super().keys | (
-            {self.newborn.key} - {b''} if self.newborn else set())
+            {self.uncommitted.key} - {b''} if self.uncommitted else set())
 
     def forget_failure(self):
         super().forget_failure()

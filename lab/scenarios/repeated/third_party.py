@@ -7,7 +7,7 @@ iSCSI, by the volume's home.
 
 import time
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios import disk as disks
 from lab.scenarios.disk import ELSEWHERE
@@ -22,10 +22,10 @@ done
 '''
 
 
-class Served(operation.Repeated):
+class Exported(operation.Repeated):
     """Attached, written and detached by a host without the backend."""
 
-    name = 'served elsewhere'
+    name = 'exported elsewhere'
 
     def run(self):
         self._attach()
@@ -65,16 +65,16 @@ class Served(operation.Repeated):
             return node
         node = requests.until('the attach of %s' % disk.volume, at_home)
         if disk.is_moving():
-            look.wait_moved(self.environment.lab, disk.volume,
-                            operation.MOVING)
+            observe.wait_moved(self.environment.lab, disk.volume,
+                               operation.MOVING)
         disk.start(node)
         self._prove(node)
 
 
-class LiveMoveOfServed(Served):
+class LiveMoveOfExported(Exported):
     """The guest goes from there to a node that has the backend."""
 
-    name = 'live-move of what is served'
+    name = 'live-move of an exported volume'
 
     def run(self):
         self._attach()
@@ -93,7 +93,7 @@ class LiveMoveOfServed(Served):
             self._prove(self.destination)
 
 
-class Encrypted(Served):
+class Encrypted(Exported):
     """A volume of an encrypted type is never made."""
 
     name = 'encrypted type'
@@ -140,4 +140,4 @@ def _secret_type(lab):
 
 
 OPERATIONS = {each.name: each for each in (
-    Served, LiveMoveOfServed, Encrypted)}
+    Exported, LiveMoveOfExported, Encrypted)}

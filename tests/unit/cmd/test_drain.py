@@ -81,10 +81,10 @@ class Base(move_case.Base):
                 asked_by = next(each for each in self.world.nodes.values()
                                 if not each.gone)
                 return asked_by.node.peers.describe(host), ''
-            if method == 'depart':
+            if method == 'move_away':
                 volume_id, peer = arguments
-                migrate.depart(node.node, volume_id, peer,
-                               Asked.DRAIN)
+                migrate.move_away(node.node, volume_id, peer,
+                                  Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
                 not move.is_over for move in self.backend.db.moves.readable()))
@@ -121,7 +121,7 @@ class DrainTest(Base):
         self.assertEqual({volume.id for volume in volumes},
                          {volume_id for volume_id, _peer in self.departed})
         self.assertEqual(({}, {}), (
-            self.world.nodes[A].lvs, self.world.shadows))
+            self.world.nodes[A].lvs, self.world.move_records))
         self.assertEqual(2, self.most)
         for volume in volumes:
             self.assertEqual('available', volume.status)
@@ -202,8 +202,8 @@ class DrainTest(Base):
         attach, tried = sessions.attach, []
 
         def fails(move):
-            if move.shadow_id not in tried:
-                tried.append(move.shadow_id)
+            if move.move_id not in tried:
+                tried.append(move.move_id)
             if len(tried) <= times:
                 raise exceptions.SourceUnreachable(portal='p', reason='r')
             return attach(move)
@@ -256,8 +256,8 @@ class DrainTest(Base):
         """Its copy is not waited for without end, nor does it hold others."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         stuck = self.volumes()
-        migrate.depart(self.world.nodes[A].node, stuck.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, stuck.id, B,
+                          Asked.DRAIN)
         self.die(B)
         others = self.volumes(3)
         (volume_id, what, why), = self.drain('--at-once', '1', code=1)
@@ -270,8 +270,8 @@ class DrainTest(Base):
     def test_node_that_dies_itself(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
         sleep = drain.time.sleep
         self.useFixture(fixtures.MockPatchObject(
             drain.time, 'sleep', lambda seconds: (
@@ -283,8 +283,8 @@ class DrainTest(Base):
     def test_destination_that_comes_back(self):
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
         self.die(B)
         sleep = drain.time.sleep
 
@@ -300,8 +300,8 @@ class DrainTest(Base):
     def test_nothing_departs_twice(self):
         """Run again, it goes on where it was."""
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
         self.assertEqual([], self.drain())
         self.assertEqual([], self.departed)
         self.assertEqual({}, self.world.nodes[A].lvs)
@@ -310,7 +310,7 @@ class DrainTest(Base):
         volume = self.volumes()
         self.backend.db.moves.begin(
             volume, B + '#p', state.Event.MOVE_BEGUN,
-            worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
+            worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i',
             asked_by=Asked.DRAIN)
         self.assertEqual([], self.drain())
 
@@ -323,8 +323,8 @@ class DrainTest(Base):
 
     def test_copies_under_way(self):
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
         (volume_id, what, why), = self.drain('--seconds', '0', code=1)
         self.assertEqual((volume.id, 'copied from it'), (volume_id, what))
         self.assertIn('to %s (migrating)' % B, why)
@@ -358,8 +358,8 @@ class DrainTest(Base):
 
     def test_what_arrives_departs_then(self):
         volume = self.volumes(host=B)
-        migrate.depart(self.world.nodes[B].node, volume.id, A,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[B].node, volume.id, A,
+                          Asked.DRAIN)
         (_id, what, _why), = self.drain('--seconds', '0', code=1)
         self.assertEqual('copied to it', what)
         self.assertEqual([], self.drain('--to', C))
@@ -385,7 +385,7 @@ class DrainTest(Base):
         volume = self.volumes(host=B)
         self.backend.db.moves.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
-            worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
+            worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i')
         found, = drain_plan.holders(self.backend.db, A, 0)
         self.assertEqual('about to come', found.what)
 
@@ -406,7 +406,7 @@ class DrainTest(Base):
         self.assertLess(59, self.slept)
 
     @ddt.data(((None, 'no answer'), 'no answer'),
-              (({'doomed': None}, ''), 'its volume service can\'t tell.'),
+              (({'to_wipe': None}, ''), 'its volume service can\'t tell.'),
               (({}, ''), 'its volume service can\'t tell.'))
     @ddt.unpack
     def test_nobody_knows_what_is_to_be_overwritten(self, answer, why):
@@ -426,8 +426,8 @@ class DrainTest(Base):
         """Each time that would take as long as an answer may."""
         self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
         volume = self.volumes()
-        migrate.depart(self.world.nodes[A].node, volume.id, B,
-                       Asked.DRAIN)
+        migrate.move_away(self.world.nodes[A].node, volume.id, B,
+                          Asked.DRAIN)
         self.die(A)
         work = drain.Draining(self.backend, A, None, 1)
         self.backend.ask.reset_mock()
@@ -477,13 +477,13 @@ class DrainTest(Base):
             moves = self.backend.db.moves
             moves.begin(
                 other, C + '#p', state.Event.MOVE_BEGUN,
-                worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
+                worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i',
                 asked_by=Asked.DRAIN)
             move, = moves.readable()
             moves.advance(move, state.Event.FAILED)
         else:
-            migrate.depart(self.world.nodes[B].node, other.id, A,
-                           Asked.DRAIN)
+            migrate.move_away(self.world.nodes[B].node, other.id, A,
+                              Asked.DRAIN)
         self.volumes()
         waited = mock.Mock(side_effect=InterruptedError)
         self.useFixture(fixtures.MockPatchObject(drain.time, 'sleep', waited))

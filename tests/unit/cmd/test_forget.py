@@ -57,7 +57,7 @@ class ForgettingTest(ended_move_case.Base):
                                lambda _own, _host: [*world.volumes.values()]):
             self.assertEqual([], self.plan(world, B))
 
-    def test_remains(self):
+    def test_leftovers(self):
         world, volume, expected = self.begin()
         self.fail_to_prepare(world, volume)
         self.complete(world, volume, A, C)
@@ -65,7 +65,7 @@ class ForgettingTest(ended_move_case.Base):
             step, = self.forget(world, host)
             self.assertEqual(forget.NOTHING, step.lost)
             self.check_forgotten(world, host)
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         self.verify(world, volume, expected)
         self.assertEqual('success', volume.migration_status)
         # What they had is theirs: it is not removed once they are back.
@@ -80,7 +80,7 @@ class ForgettingTest(ended_move_case.Base):
         world, volume, expected = self.begin()
         world.nodes[A].node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         step, = self.forget(world, B)
         self.assertEqual(
             ('a move to it, not committed', forget.NOTHING),
@@ -104,7 +104,7 @@ class ForgettingTest(ended_move_case.Base):
             ('home of the volume (available)', 'the whole volume')], [
                 (step.what, step.lost) for step in self.forget(world, A)])
         self.check_forgotten(world, A)
-        self.assertEqual(({}, {}), (world.nodes[B].lvs, world.shadows))
+        self.assertEqual(({}, {}), (world.nodes[B].lvs, world.move_records))
         self.check_lost(world, volume)
 
     def check_lost(self, world, volume):
@@ -114,7 +114,7 @@ class ForgettingTest(ended_move_case.Base):
         callers.delete(world.nodes[C].node, volume)
         del world.volumes[volume.id]
         world.settle()
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         for node in world.nodes.values():
             if not node.gone:
                 self.assertEqual([{}] * 4, [
@@ -138,7 +138,7 @@ class ForgettingTest(ended_move_case.Base):
         self.check_lost(world, volume)
 
     @ddt.data(False, True)
-    def test_heir_has_no_trouble_with_what_is_lost(self, copied):
+    def test_new_home_has_no_trouble_with_what_is_lost(self, copied):
         """Its owner has to delete it; no look can do anything about it."""
         world, volume, _expected = self.begin()
         if copied:
@@ -146,11 +146,11 @@ class ForgettingTest(ended_move_case.Base):
         self.forget(world, B if copied else A)
         log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
         world.settle()
-        world.nodes[C].reconciler.converge_moves()
+        world.nodes[C].reconciler.reconcile_moves()
         self.assertEqual('', log.output)
         # What there is of it is not left alone.
         volume.status = 'available'
-        world.nodes[C].reconciler.converge_node()
+        world.nodes[C].reconciler.reconcile_node()
         self.assertIn(volume.id, log.output)
         volume.status = 'error'
         self.check_lost(world, volume)
@@ -178,7 +178,7 @@ class ForgettingTest(ended_move_case.Base):
         del world.volumes[volume.id]
         self.forget(world, A)
         self.check_forgotten(world, A)
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
 
     def live(self):
         world, volume, expected = self.begin()
@@ -210,18 +210,18 @@ class ForgettingTest(ended_move_case.Base):
         """They stay where they were taken, wherever their volume went."""
         world, volume, expected = self.begin()
         world.pool = 'pool'
-        kept, doomed = (snapshot_case.Base.take(world, volume)
-                        for _each in range(2))
+        kept, to_wipe = (snapshot_case.Base.take(world, volume)
+                         for _each in range(2))
         world.nodes[A].move(volume, B)
         world.settle()
         world.settle()
-        world.set_snapshot(doomed, status='deleting')
+        world.set_snapshot(to_wipe, status='deleting')
         step, = self.forget(world, A)
         self.assertEqual((volume.id, 'the whole snapshot'),
                          (step.volume_id, step.lost))
         self.assertIn(kept, step.what)
         self.assertEqual(['error', 'deleting'], [
-            world.snapshots[each].status for each in (kept, doomed)])
+            world.snapshots[each].status for each in (kept, to_wipe)])
         self.check_forgotten(world, A)
         self.verify(world, volume, expected)
         # Deleting it is all that its owner can do.
@@ -235,7 +235,7 @@ class ForgettingTest(ended_move_case.Base):
         self.assertRaises(exceptions.StaleMove, step.act)
         self.check(world, volume, expected)
 
-    def test_heir_is_the_source(self):
+    def test_new_home_is_the_source(self):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         self.lose(world.nodes[B])
@@ -249,7 +249,7 @@ class ForgettingTest(ended_move_case.Base):
         del world.volumes[volume.id]
         world.settle()
         self.assertEqual(({}, {}, {}), (
-            world.shadows, world.nodes[A].lvs, world.nodes[A].devices))
+            world.move_records, world.nodes[A].lvs, world.nodes[A].devices))
 
 
 class CommandTest(ended_move_case.Base):
@@ -280,18 +280,18 @@ class CommandTest(ended_move_case.Base):
 
     def test_first_it_says_what_is_lost(self):
         self.fail_to_prepare(self.world, self.volume)
-        before = dict(self.world.shadows)
+        before = dict(self.world.move_records)
         code, rows = self.run_command(B)
         self.assertEqual((1, [self.volume.id, '']), (
             code, [row['Volume'] for row in rows]))
         self.assertEqual('nothing', rows[0]['Lost'])
-        self.assertEqual(before, self.world.shadows)
+        self.assertEqual(before, self.world.move_records)
         self.services.assert_not_called()
 
     def test_then_it_does_so(self):
         self.fail_to_prepare(self.world, self.volume)
         code, rows = self.run_command(B, '--yes')
-        self.assertEqual((0, {}), (code, self.world.shadows))
+        self.assertEqual((0, {}), (code, self.world.move_records))
         self.services.assert_called_once_with(B)
         self.assertEqual(['not waited for any more',
                           'the volume service is forgotten'],

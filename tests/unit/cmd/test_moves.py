@@ -90,19 +90,19 @@ class MovesTest(testtools.TestCase):
 
     def test_copy_that_waits_for_its_turn(self):
         progress = dataclasses.asdict(
-            copies.Progress(25.0, None, None, place=3))
+            copies.Progress(25.0, None, None, position=3))
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertEqual((25.0, 'waiting for its turn (3rd)'),
                          (row['Percent'], row['Remark']))
 
     def test_show_says_that_a_copy_waits(self):
-        for place, shown in ((2, ['waiting for its turn (2nd)']), (0, [])):
+        for position, shown in ((2, ['waiting for its turn (2nd)']), (0, [])):
             found = show._on_node(standing(
                 B, clone=dict(CLONE, hydrated=1, regions=4),
-                progress={'place': place}))
+                progress={'position': position}))
             self.assertEqual(
-                [(text, {'place': place}) for text in shown],
+                [(text, {'position': position}) for text in shown],
                 [(value, fields) for what, value, fields in found
                  if what == 'copy'])
 

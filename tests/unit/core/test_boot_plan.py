@@ -48,7 +48,7 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual('', found.reason)
         self.assertEqual(
             (V1, SHADOW, GEOMETRY, 1, 'iqn.2026-11.org.example:x'),
-            (found.move.volume_id, found.move.shadow_id,
+            (found.move.volume_id, found.move.move_id,
              found.move.geometry, found.move.size_gib,
              found.move.source_iqn))
 

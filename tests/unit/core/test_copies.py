@@ -22,8 +22,8 @@ def entry(name, source=A, destination=B, **more):
 
 
 def running(entries, limits=NONE, dead=()):
-    return ''.join(sorted(key for key, turn in copies.turns(
-        entries, limits, dead).items() if turn.runs))
+    return ''.join(sorted(key for key, position in copies.positions(
+        entries, limits, dead).items() if position.runs))
 
 
 @ddt.ddt
@@ -50,12 +50,13 @@ class OrderTest(testtools.TestCase):
          entry('a', C, awaited=True, attached=True)))
     def test_which_of_two_comes_first(self, first, second):
         for both in itertools.permutations((first, second)):
-            turns = copies.turns(both, self.LIMITS, {C})
+            positions = copies.positions(both, self.LIMITS, {C})
             self.assertEqual((0, 1), (
-                turns[first.shadow_id].place, turns[second.shadow_id].place))
+                positions[first.move_id].number,
+                positions[second.move_id].number))
             self.assertEqual((True, False), (
-                turns[first.shadow_id].runs, turns[second.shadow_id].runs))
-            self.assertIs(second, turns[second.shadow_id].entry)
+                positions[first.move_id].runs, positions[second.move_id].runs))
+            self.assertIs(second, positions[second.move_id].entry)
 
     def test_a_dead_destination_copies_nothing_either(self):
         self.assertEqual('b', running([entry('a', A, C), entry('b', A, B)],
@@ -81,7 +82,7 @@ class OrderTest(testtools.TestCase):
         self.assertEqual(expected, running(entries, limits))
 
     def test_nobody(self):
-        self.assertEqual({}, copies.turns([], copies.Limits(), {A}))
+        self.assertEqual({}, copies.positions([], copies.Limits(), {A}))
 
     @ddt.data(copies.Limits(1, 2), copies.Limits(2, 1))
     def test_either_end_is_enough(self, limits):
@@ -94,16 +95,16 @@ class OrderTest(testtools.TestCase):
         """Among those that wait for the same nodes."""
         entries = [*(entry(name, A, B) for name in 'abc'),
                    *(entry(name, C, D) for name in 'defg')]
-        found = copies.turns(entries, copies.Limits(1, 1), ())
+        found = copies.positions(entries, copies.Limits(1, 1), ())
         self.assertEqual([0, 1, 2, 0, 1, 2, 3],
-                         [found[name].place for name in 'abcdefg'])
+                         [found[name].number for name in 'abcdefg'])
 
     @ddt.data((1, '1st'), (2, '2nd'), (3, '3rd'), (4, '4th'), (11, '11th'),
               (12, '12th'), (13, '13th'), (21, '21st'), (112, '112th'))
     @ddt.unpack
-    def test_in_words(self, place, word):
+    def test_in_words(self, position, word):
         self.assertEqual('waiting for its turn (%s)' % word,
-                         copies.position_in_words(place))
+                         copies.position_in_words(position))
 
     def test_options(self):
         conf = mock.Mock(localclone_max_copies_in=1,
@@ -135,25 +136,27 @@ class PropertyTest(testtools.TestCase):
         limits = copies.Limits(
             *(chance.randrange(4) for _each in range(2)))
         dead = set(chance.sample(hosts, chance.randrange(2)))
-        alive = {each.shadow_id for each in entries if not each.ends & dead}
+        alive = {each.move_id for each in entries if not each.ends & dead}
         rounds = 0
         while entries:
-            turns = copies.turns(entries, limits, dead)
+            positions = copies.positions(entries, limits, dead)
             for _node in hosts:  # each reads the rows in its own order
                 chance.shuffle(entries)
-                self.assertEqual(turns, copies.turns(entries, limits, dead))
-            runs = [turn.entry for turn in turns.values() if turn.runs]
+                self.assertEqual(positions,
+                                 copies.positions(entries, limits, dead))
+            runs = [position.entry for position in positions.values()
+                    if position.runs]
             self.assert_within(limits, runs)
-            self.assert_none_runs_less(limits, turns, dead)
-            ends = {each.shadow_id for each in runs
-                    if each.shadow_id in alive}
+            self.assert_none_runs_less(limits, positions, dead)
+            ends = {each.move_id for each in runs
+                    if each.move_id in alive}
             if not ends:
                 break
             entries = [each for each in entries
-                       if each.shadow_id not in ends]
+                       if each.move_id not in ends]
             rounds += 1
         self.assertEqual(set(), alive & {
-            each.shadow_id for each in entries}, 'some never end')
+            each.move_id for each in entries}, 'some never end')
         self.assertLessEqual(rounds, 25)
 
     def assert_within(self, limits, runs):
@@ -164,16 +167,17 @@ class PropertyTest(testtools.TestCase):
                     each.source for each in runs).values())):
             self.assertTrue(limit == 0 or count <= limit)
 
-    def assert_none_runs_less(self, limits, turns, dead):
+    def assert_none_runs_less(self, limits, positions, dead):
         """The dead take nothing from the others; nobody waits for nothing."""
-        live = [turn.entry for turn in turns.values()
-                if not turn.entry.ends & dead]
-        alone = copies.turns(live, limits, dead)
+        live = [position.entry for position in positions.values()
+                if not position.entry.ends & dead]
+        alone = copies.positions(live, limits, dead)
         self.assertEqual(
-            {key for key, turn in alone.items() if turn.runs},
-            {each.shadow_id for each in live if turns[each.shadow_id].runs})
-        runs = [turn.entry for turn in turns.values() if turn.runs]
-        for turn in turns.values():
-            if not turn.runs:
+            {key for key, position in alone.items() if position.runs},
+            {each.move_id for each in live if positions[each.move_id].runs})
+        runs = [position.entry for position in positions.values()
+                if position.runs]
+        for position in positions.values():
+            if not position.runs:
                 with testtools.ExpectedException(AssertionError):
-                    self.assert_within(limits, [*runs, turn.entry])
+                    self.assert_within(limits, [*runs, position.entry])

@@ -34,8 +34,8 @@ FROZEN = {
     107: ('move_not_rolled_back', 'error'),
     108: ('destination_left', 'warning'),
     109: ('live_migration_given_up', 'info'),
-    110: ('source_detached', 'info'), 111: ('follows', 'info'),
-    112: ('not_followed', 'warning'), 201: ('copying', 'info'),
+    110: ('source_detached', 'info'), 111: ('deferred_move_begun', 'info'),
+    112: ('deferred_move_failed', 'warning'), 201: ('copying', 'info'),
     202: ('clone_failed', 'error'), 203: ('copying_fails', 'error'),
     204: ('stalled', 'warning'), 205: ('copied_again', 'error'),
     206: ('not_compared', 'warning'), 207: ('uncompared', 'error'),
@@ -100,13 +100,13 @@ class EventsTest(testtools.TestCase):
             found[name].append(given)
         # notifications.py says what it finds in a table.
         self.assertEqual({'volume', 'source', 'destination', 'asked_by',
-                          'shadow'}, *found.pop('LINES[milestone]'))
+                          'record'}, *found.pop('LINES[milestone]'))
         for name, event in vars(events).items():
             if not isinstance(event, events.Event):
                 continue
             if event in notifications.LINES.values():
                 self.assertEqual({'volume', 'source', 'destination',
-                                  'asked_by', 'shadow'}, facts(event))
+                                  'asked_by', 'record'}, facts(event))
                 continue
             calls = found.pop('events.' + name, [])
             self.assertTrue(calls, name)
@@ -177,9 +177,9 @@ class CountedTest(testtools.TestCase):
             set(found['events']))
         self.assertEqual({key.lower() for key in outcomes.USER_MESSAGES},
                          set(found['refusals']))
-        shadow_id, = world.shadows
-        self.assertEqual({shadow_id}, set(found['copies']))
-        self.assertIn('rate', found['copies'][shadow_id])
+        move_id, = world.move_records
+        self.assertEqual({move_id}, set(found['copies']))
+        self.assertIn('rate', found['copies'][move_id])
         self.assertEqual(found, json.loads(json.dumps(found)))
 
 

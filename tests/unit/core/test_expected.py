@@ -79,7 +79,7 @@ class ExpectedTest(testtools.TestCase):
     @ddt.unpack
     def test_source_of_a_deferred_move(self, phase, committed, handle):
         """The instance uses the volume from there until its handle swaps."""
-        moving = move(phase, committed, Asked.FOLLOW)
+        moving = move(phase, committed, Asked.DEFERRED)
         self.assertEqual(handle, self.wanted(A, moving).handle)
         self.assertEqual(CLONE if committed else {
             NOTHING, On.CLONE, REMOTE}, self.wanted(B, moving).handle)

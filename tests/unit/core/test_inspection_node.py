@@ -98,7 +98,7 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual({V1: ['the clone is not copying']}, self.differing(
             right, B, {SHADOW: waits}, **record))
         self.assertEqual({}, self.differing(
-            right, B, {SHADOW: waits}, places={SHADOW: 2}, **record))
+            right, B, {SHADOW: waits}, positions={SHADOW: 2}, **record))
         self.assertEqual({V1: ['the clone is missing']}, self.differing(
             right, B, {}, **record))
 
@@ -136,10 +136,10 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual(['volume-' + V2], inspection.unknown_lvs(
             inspection.Record(A, volumes=[self.row()]), found))
 
-    def test_what_is_doomed_is_not_unknown(self):
+    def test_what_is_wiped_is_not_unknown(self):
         """Though its node died before it could take the tags off."""
         found = present([inventory_rows.lv(
-            names.doomed(A, 12 * 'f'), *names.tags(volume=V2))])
+            names.to_wipe(A, 12 * 'f'), *names.tags(volume=V2))])
         self.assertEqual([], inspection.unknown_lvs(
             inspection.Record(A), found))
 
@@ -154,9 +154,9 @@ class WorldTest(testtools.TestCase):
                 each.status, 'detached', None, each.provider_id, None)
                 for each in node.node.volumes.volumes_of(host)]
             moves = node.node.moves.moves_of(host)
-            clones = {move.shadow_id: node.sim_clones.clone_status(
-                move.shadow_id) for move in moves
-                if node.sim_handles.survey().clone(move.shadow_id)}
+            clones = {move.move_id: node.sim_clones.clone_status(
+                move.move_id) for move in moves
+                if node.sim_handles.survey().clone(move.move_id)}
             record = inspection.Record(host, rows, moves)
             yield host, inspection.differing(
                 record, node.sim_handles.survey(), clones)
@@ -173,7 +173,7 @@ class WorldTest(testtools.TestCase):
         self.assertIs(Phase.MIGRATING, move.phase)
         self.assert_right(world)
         world.settle()
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
         self.assert_right(world)
         world.nodes[B].devices.clear()
         self.assertTrue(any(found for _host, found in self.compare(world)))

@@ -89,8 +89,8 @@ class TableTest(testtools.TestCase):
                              names.with_fact(names.tags(**found), name))
 
     def test_tags_of_a_group(self):
-        tag = header_notes.passed('v', 'luks', 'key')
-        self.assertTrue(tag.startswith(lvm_tags.PASSED.text), tag)
+        tag = header_notes.remote('v', 'luks', 'key')
+        self.assertTrue(tag.startswith(lvm_tags.REMOTE.text), tag)
         tag, = header_notes.directories('backend', ['/a'])
         self.assertTrue(tag.startswith(lvm_tags.KEEPS.text), tag)
 

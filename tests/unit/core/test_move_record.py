@@ -80,7 +80,7 @@ class MoveRecordTest(testtools.TestCase):
                           record(**values), None, 'volume-s')
 
     @ddt.data((None, Asked.ATTACH), ('', Asked.ATTACH),
-              ('whatever', Asked.ATTACH), ('follow', Asked.FOLLOW),
+              ('whatever', Asked.ATTACH), ('deferred', Asked.DEFERRED),
               ('migration; stalled since 7', Asked.MIGRATION))
     @ddt.unpack
     def test_who_asked(self, text, asked):
@@ -90,10 +90,10 @@ class MoveRecordTest(testtools.TestCase):
     def test_stalled(self):
         found = record()
         self.assertEqual(0, move_record.stalled_since(found))
-        move_record.hold(row(), found, Asked.FOLLOW)
+        move_record.hold(row(), found, Asked.DEFERRED)
         for since, read in ((7, 7.0), (9, 9.0), (None, 0)):
             move_record.note_stalled(found, since)
-            self.assertEqual((read, Asked.FOLLOW), (
+            self.assertEqual((read, Asked.DEFERRED), (
                 move_record.stalled_since(found),
                 move_record.asked_by(found)))
 
@@ -114,7 +114,7 @@ class MoveRecordTest(testtools.TestCase):
             self.assertEqual(phase.value, move_record.phase_word(found))
 
     def test_a_forgotten_move_has_no_credentials(self):
-        self.assertTrue(move_record.is_shadow(record()))
+        self.assertTrue(move_record.is_move_record(record()))
         found = record(**move_record.ended())
         self.assertIsNone(found.provider_auth)
-        self.assertFalse(move_record.is_shadow(found))
+        self.assertFalse(move_record.is_move_record(found))

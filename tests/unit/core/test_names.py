@@ -16,20 +16,20 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(VOLUME, names.volume_of_handle(
             names.handle(VOLUME)))
         self.assertIsNone(names.volume_of_handle(names.clone(SHADOW)))
-        self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
+        self.assertEqual(SHADOW, names.move_of_clone(names.clone(SHADOW)))
         source = names.source(SHADOW)
-        self.assertEqual(SHADOW, names.shadow_of_source(source))
+        self.assertEqual(SHADOW, names.move_of_source(source))
         self.assertEqual('/dev/mapper/' + source, names.source_path(SHADOW))
-        self.assertIsNone(names.shadow_of_source(names.clone(SHADOW)))
+        self.assertIsNone(names.move_of_source(names.clone(SHADOW)))
         self.assertIsNone(names.volume_of_handle(source))
-        self.assertEqual(SHADOW, names.shadow_of_metadata(
+        self.assertEqual(SHADOW, names.move_of_metadata(
             names.metadata_lv(SHADOW)))
         iqn = iscsi.move_iqn('iqn.x:', SHADOW)
-        self.assertEqual(SHADOW, iscsi.shadow_of_move_iqn(iqn))
+        self.assertEqual(SHADOW, iscsi.move_of_iqn(iqn))
         remote = iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
         self.assertEqual(VOLUME, iscsi.volume_of_remote_iqn(
             remote))
-        self.assertIsNone(iscsi.shadow_of_move_iqn(remote))
+        self.assertIsNone(iscsi.move_of_iqn(remote))
         self.assertNotEqual(remote, iscsi.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
 

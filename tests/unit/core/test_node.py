@@ -104,13 +104,13 @@ class ArrivalTest(move_steps_case.Base):
     def test_prepared_again(self):
         """What was written here since stays what counts."""
         move = self.begun()
-        prepare = destination.prepare, move.shadow_id, move.token.nonce
+        prepare = destination.prepare, move.move_id, move.token.nonce
         self.called(self.b, *prepare)
-        local = self.b.lvs[names.metadata_lv(move.shadow_id)]['local']
+        local = self.b.lvs[names.metadata_lv(move.move_id)]['local']
         local.add(1)
         self.called(self.b, *prepare)
         self.assertEqual({1}, self.b.lvs[
-            names.metadata_lv(move.shadow_id)]['local'])
+            names.metadata_lv(move.move_id)]['local'])
 
     def test_what_was_shown_long_ago(self):
         self.world.pool = 'pool'
@@ -122,5 +122,5 @@ class ArrivalTest(move_steps_case.Base):
         self.b.disk.create(names.metadata_lv(other), 'x', {'local': set()})
         self.b.disk.create('volume-' + other, 'x', ['empty'] * 4)
         self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
-                          destination.prepare, move.shadow_id,
+                          destination.prepare, move.move_id,
                           move.token.nonce)

@@ -168,7 +168,7 @@ class AllowedTest(testtools.TestCase):
     def test_key_or_offset_without_its_integrity(self, change):
         pin = pinning.pin(volume_types.Encryption(),
                           volume_types.HEADER_BYTES, 'd')
-        self.assertNotEqual('', pinning._why_not_offered(
+        self.assertNotEqual('', pinning._why_not_allowed(
             dataclasses.replace(pin, **change)))
 
     def test_part_with_a_third_key(self):
@@ -185,10 +185,10 @@ class AllowedTest(testtools.TestCase):
         for bits in each.key_bits for how in each.integrity
         for sector in volume_types.SECTOR_SIZES))
     @ddt.unpack
-    def test_each_that_is_offered(self, cipher, bits, how, sector):
+    def test_each_that_is_exported(self, cipher, bits, how, sector):
         pin = pinning.pin(volume_types.Encryption(
             cipher, bits, sector, how), volume_types.HEADER_BYTES, 'd')
-        self.assertEqual('', pinning._why_not_offered(pin))
+        self.assertEqual('', pinning._why_not_allowed(pin))
         self.assertEqual(how == 'none', pin.integrity == '')
 
 
@@ -676,15 +676,15 @@ class BackupTest(own_key_case.Case):
 
     def setUp(self):
         super().setUp()
-        self.backups = header_backups.Look(self.a.node)
+        self.backups = header_backups.Sweep(self.a.node)
 
     def test_first_backup(self):
         self.world.backups.clear()
         self.header.digest = 'of somebody else'
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual({}, self.world.backups)
         self.header.digest = crypt.PIN.digest
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual(['1'], self.world.backups[self.volume.id])
 
     def test_header_is_not_read_where_no_backups_are_kept(self):
@@ -697,5 +697,5 @@ class BackupTest(own_key_case.Case):
     def test_later_backup(self):
         before = repr(self.world.copies)
         self.header.digest = 'of somebody else'
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual(before, repr(self.world.copies))

@@ -40,8 +40,8 @@ class AttachmentsTest(records_case.Base):
         found.connection_info = properties
         found.save()
 
-    def passed_to(self, host):
-        return [each.id for each in self.attachments.passed_to(host)]
+    def remote_to(self, host):
+        return [each.id for each in self.attachments.remote_to(host)]
 
     @ddt.data(1, -1)
     def test_new_by_the_clock_of_the_database(self, days):
@@ -52,18 +52,18 @@ class AttachmentsTest(records_case.Base):
             self.assertFalse(self.attachments.any_newer(ids, -60))
 
     def test_who_passes_it_through(self):
-        self.assertEqual([self.volume.id], self.passed_to('b@l'))
+        self.assertEqual([self.volume.id], self.remote_to('b@l'))
         for host in ('a@l', 'c@l', 'd@l'):
-            self.assertEqual([], self.passed_to(host))
+            self.assertEqual([], self.remote_to(host))
 
     def test_ended(self):
         for _again in range(2):
             for host in ('c@l', 'b@l'):
-                self.attachments.end_passing(self.volume.id, host)
+                self.attachments.end_remote_attachments(self.volume.id, host)
             self.check_ended()
 
     def check_ended(self):
-        self.assertEqual([], self.passed_to('b@l'))
+        self.assertEqual([], self.remote_to('b@l'))
         left = {each.connector['host']: each.connection_info
                 for each in self.reload().volume_attachment}
         self.assertEqual({
@@ -104,7 +104,7 @@ class AttachmentsTest(records_case.Base):
         for act in (
                 lambda: self.attachments.readdress(
                     self.volume.id, iqn, 'new:3260'),
-                lambda: self.attachments.end_passing(
+                lambda: self.attachments.end_remote_attachments(
                     self.volume.id, 'b@l')):
             begun.clear()
             with mock.patch.object(manager, 'using', autospec=True,
@@ -149,7 +149,7 @@ class AttachmentsTest(records_case.Base):
         for act in (
                 lambda: self.attachments.readdress(
                     self.volume.id, IQN, 'new:3260'),
-                lambda: self.attachments.end_passing(
+                lambda: self.attachments.end_remote_attachments(
                     self.volume.id, 'b@l')):
             self.attach('b', PROPERTIES)
             begun.clear()
@@ -166,13 +166,13 @@ class AttachmentsTest(records_case.Base):
             each.destroy()
         before = self.told()
         self.attachments.readdress(self.volume.id, IQN, 'new:3260')
-        self.attachments.end_passing(self.volume.id, 'b@l')
+        self.attachments.end_remote_attachments(self.volume.id, 'b@l')
         self.assertEqual(before, self.told())
         self.attach('b', PROPERTIES)
         before = self.told()
         for volume_id in (fake.VOLUME2_ID, fake.VOLUME3_ID):
             self.attachments.readdress(volume_id, IQN, 'new:3260')
-            self.attachments.end_passing(volume_id, 'b@l')
+            self.attachments.end_remote_attachments(volume_id, 'b@l')
         self.assertEqual(before, self.told())
 
     def test_reserved(self):
@@ -183,34 +183,34 @@ class AttachmentsTest(records_case.Base):
         before = self.told()
         self.assertIn((None, None), before.values())
         self.attachments.readdress(self.volume.id, 'iqn.other', 'new:3260')
-        self.attachments.end_passing(self.volume.id, 'z@l')
+        self.attachments.end_remote_attachments(self.volume.id, 'z@l')
         self.assertEqual(before, self.told())
 
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(
                 objects.Volume, 'get_by_id',
                 side_effect=exception.VolumeNotFound(volume_id='v')):
-            self.assertEqual([], self.passed_to('b@l'))
+            self.assertEqual([], self.remote_to('b@l'))
 
     def test_who_asks_for_a_move_is_on_record(self):
         volume = self.reload()
-        for asked in (Asked.FOLLOW, Asked.ATTACH):
+        for asked in (Asked.DEFERRED, Asked.ATTACH):
             move = self.moves.begin(
                 volume, 'b@l#p', Event.MOVE_BEGUN, records_case.GEOMETRY,
-                lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
+                lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i',
                 asked)
-            self.assertEqual((asked, asked is Asked.FOLLOW),
-                             (move.asked_by, move.follows))
-            move = self.moves.get_move(move.shadow_id)
+            self.assertEqual((asked, asked is Asked.DEFERRED),
+                             (move.asked_by, move.is_deferred))
+            move = self.moves.get_move(move.move_id)
             self.assertIs(asked, move.asked_by)
             failed = self.moves.advance(move, Event.FAILED)
             self.moves.finish(failed, Event.DESTINATION_REMOVED)
 
-    def test_only_what_is_in_use_follows(self):
+    def test_only_what_is_in_use_is_deferred(self):
         volume = self.reload()
         volume.status = 'available'
         volume.save()
         self.assertRaises(
             exceptions.StaleMove, self.moves.begin, volume, 'b@l#p',
             Event.MOVE_BEGUN, records_case.GEOMETRY, str, 'CHAP u s', 'i',
-            Asked.FOLLOW)
+            Asked.DEFERRED)

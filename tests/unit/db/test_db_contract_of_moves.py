@@ -71,9 +71,9 @@ class WholeTest(testtools.TestCase):
             yield seeded.Services
 
     def test_each_method_is_tested(self):
-        offered = [name for subject in SUBJECTS
-                   for name in public(next(self.classes(subject)))]
-        self.assertEqual(sorted(offered), sorted(
+        exported = [name for subject in SUBJECTS
+                    for name in public(next(self.classes(subject)))]
+        self.assertEqual(sorted(exported), sorted(
             self.TESTED | NOT_SIMULATED))
         self.assertEqual(set(), self.TESTED & NOT_SIMULATED)
 

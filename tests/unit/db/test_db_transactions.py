@@ -113,18 +113,18 @@ class Calls(snapshot_records_case.Case):
         snapshot = self.snapshot(status='creating', provider_location=None)
         return lambda: self.snapshots.locate(snapshot.id, A)
 
-    def call_volumes__place(self):
+    def call_volumes__set_home(self):
         self.put(status='creating')
-        return lambda: self.volumes.place(
+        return lambda: self.volumes.set_home(
             self.volume.id, A + '#p', B + '#p')
 
     def call_volumes__set_encryption(self):
         volume = self.put(status='creating')
         return lambda: self.volumes.set_encryption(volume, ENCRYPTION)
 
-    def call_volumes__replace_body(self):
+    def call_volumes__replace_backing(self):
         volume = self.put(status='reverting')
-        return lambda: self.volumes.replace_body(volume, NEW, B)
+        return lambda: self.volumes.replace_backing(volume, NEW, B)
 
     def call_volumes__keep(self):
         volume = self.put(status='reverting')

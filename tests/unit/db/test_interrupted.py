@@ -117,7 +117,7 @@ class DeadTest(Base):
         node = specs.node(host=B, interrupted=self.interrupted)
         node.lvm.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
-        unended.look(node, time.monotonic() - 2 * 3600)
+        unended.sweep(node, time.monotonic() - 2 * 3600)
         self.assertEqual('available', self.status())
         self.assertEqual('available', objects.Snapshot.get_by_id(
             self.context, snapshot.id).status)
@@ -138,7 +138,7 @@ class DeadTest(Base):
                 self.put(status='extending')
                 self.age(base.models.Volume, self.volume.id)
                 node.asked[self.volume.id] = time.monotonic() - ago
-                unended.look(node, time.monotonic() - started)
+                unended.sweep(node, time.monotonic() - started)
                 self.assertEqual(status, self.status())
             self.assertEqual({}, node.asked)
 
@@ -219,7 +219,7 @@ class DeadTest(Base):
         rows = node.interrupted
         rows.older.return_value = rows.lost_deletes.return_value = []
         rows.now.return_value = timeutils.utcnow()
-        unended.look(node, time.monotonic() - seconds)
+        unended.sweep(node, time.monotonic() - seconds)
         self.assertEqual(times, rows.older.call_count)
         rows.lost_deletes.assert_called_once_with(node.host, unended.LOST)
 
@@ -235,8 +235,8 @@ class DeadTest(Base):
         # It was begun 15 minutes ago, by this service or before it.
         for minutes, status in ((16, 'retyping'), (14, 'available')):
             with mock.patch.object(timeutils, 'utcnow', lambda *_a: wrong):
-                unended.look(node,
-                             time.monotonic() - minutes * 60)
+                unended.sweep(node,
+                              time.monotonic() - minutes * 60)
             self.assertEqual(status, self.status())
 
     @ddt.data(('mysql', 'utc_timestamp()'), ('mariadb', 'utc_timestamp()'),
@@ -309,7 +309,7 @@ class UnendedTest(Base):
                       Event.DRAINED):
             if event:
                 moving = self.moves.advance(moving, event)
-            self.age(base.models.Volume, moving.shadow_id)
+            self.age(base.models.Volume, moving.move_id)
             seen += self.found()
         self.assertEqual([('move', self.volume.id, 'starting'),
                           ('move', self.volume.id, 'completing')], seen)

@@ -25,7 +25,7 @@ class MetricRecordsTest(records_case.Base):
         return self.moves.commit(self.moves.begin(
             self.volumes.volume(volume.id), B + '#p',
             state.Event.MOVE_BEGUN, records_case.GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
+            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i'))
 
     def test_moves(self):
         move = self.begin()
@@ -41,7 +41,7 @@ class MetricRecordsTest(records_case.Base):
         gone = self.moves.pending_cleanups(self.volume.id)
         self.assertEqual([failed], gone)
         self.volumes.volume(self.volume.id).destroy()
-        key = lambda move: move.shadow_id  # noqa: E731
+        key = lambda move: move.move_id  # noqa: E731
         self.assertEqual(
             sorted(self.moves.readable(), key=key),
             sorted((each.move for each in
@@ -50,9 +50,9 @@ class MetricRecordsTest(records_case.Base):
     def test_a_record_that_cannot_be_read_hides_no_other(self):
         broken = self.moving(self.volume_at())
         move = self.begin()
-        shadow = objects.Volume.get_by_id(self.context, broken.shadow_id)
-        shadow.update({'replication_driver_data': 'lc1:broken'})
-        shadow.save()
+        record = objects.Volume.get_by_id(self.context, broken.move_id)
+        record.update({'replication_driver_data': 'lc1:broken'})
+        record.save()
         (found,), unreadable = self.inventory.all_moves('l')
         self.assertEqual((move, 1), (found.move, unreadable))
 
@@ -135,7 +135,7 @@ class MetricRecordsTest(records_case.Base):
         def queries():
             del counted[:]
             said = sources.database(Backend)
-            return len(counted), len(said.volumes), len(said.turns)
+            return len(counted), len(said.volumes), len(said.positions)
         self.moving(self.volume_at())
         self.volume_at()  # every node reads the rows of its own volumes
         one = queries()

@@ -38,10 +38,10 @@ class RecordsTest(Base):
             self.assertEqual([moving], self.moves.moves_of(host))
         self.assertEqual([], self.moves.moves_of('c@l'))
         self.assertEqual(moving, self.moves.move_of(self.volume.id))
-        self.assertEqual(moving, self.moves.get_move(moving.shadow_id))
-        self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
-        self.assertTrue(move_record.is_shadow(
-            self.volumes.volume(moving.shadow_id)))
+        self.assertEqual(moving, self.moves.get_move(moving.move_id))
+        self.assertEqual('iqn:' + moving.move_id, moving.source_iqn)
+        self.assertTrue(move_record.is_move_record(
+            self.volumes.volume(moving.move_id)))
         self.assertEqual([self.volume.id], [
             each.id for each in self.volumes.volumes_of(A)])
         self.assertEqual([], self.volumes.volumes_of(B))
@@ -58,7 +58,7 @@ class RecordsTest(Base):
         self.volume.save()
         moving = self.moves.begin(
             self.reload(), B + '#p', Event.MOVE_BEGUN, GEOMETRY,
-            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'p,1 i:%s 0' % record, 'CHAP u s', 'i',
             state.Asked.DRAIN)
         self.volume.update({'status': status})
         self.volume.save()
@@ -71,16 +71,16 @@ class RecordsTest(Base):
     def test_the_source_is_exported_elsewhere(self):
         moving = self.moves.commit(self.begin())
         self.moves.relocate(moving, 'new,1 iqn:x 0')
-        found = self.moves.get_move(moving.shadow_id)
+        found = self.moves.get_move(moving.move_id)
         self.assertEqual(
             dataclasses.replace(moving, location='new,1 iqn:x 0'), found)
         # By what was read before, or by another phase: another was first.
         for stale in (moving, dataclasses.replace(found, committed=False)):
             self.assertRaises(exceptions.StaleMove, self.moves.relocate,
                               stale, 'other,1 iqn:x 0')
-        self.assertEqual(found, self.moves.get_move(moving.shadow_id))
+        self.assertEqual(found, self.moves.get_move(moving.move_id))
 
-    def test_begin_beside_remains(self):
+    def test_begin_beside_leftovers(self):
         failed = self.moves.advance(self.begin(), Event.FAILED)
         self.assertIsNone(self.moves.move_of(self.volume.id))
         self.assertEqual([failed], self.moves.pending_cleanups(self.volume.id))
@@ -88,47 +88,47 @@ class RecordsTest(Base):
         current = self.begin(host='c@l')
         self.assertEqual(current, self.moves.move_of(self.volume.id))
         self.assertRaises(exceptions.StaleMove, self.begin)
-        left = {move.shadow_id: move for move in
+        left = {move.move_id: move for move in
                 self.moves.pending_cleanups(self.volume.id)}
-        self.assertEqual({failed.shadow_id, drained.shadow_id}, set(left))
+        self.assertEqual({failed.move_id, drained.move_id}, set(left))
         self.assertEqual([(B, failed.destination_lv), (A, drained.source_lv)],
-                         [(left[each.shadow_id].cleanup_node,
-                           left[each.shadow_id].cleanup_lv)
+                         [(left[each.move_id].cleanup_node,
+                           left[each.move_id].cleanup_lv)
                           for each in (failed, drained)])
 
-    def test_remains_are_as_they_were_once_the_volume_has_moved_on(self):
+    def test_leftovers_are_as_they_were_once_the_volume_has_moved_on(self):
         failed = self.moves.advance(self.begin(), Event.FAILED)
         drained = self.drain(self.moves.commit(self.begin()))
         last = self.moves.commit(self.begin(host='c@l'))
         self.assertEqual('c@l', last.destination)
         for before in (failed, drained):
-            after = self.moves.get_move(before.shadow_id)
+            after = self.moves.get_move(before.move_id)
             for same in ('token', 'committed', 'cleanup_node', 'cleanup_lv',
                          'location', 'auth', 'initiator'):
                 self.assertEqual(getattr(before, same), getattr(after, same))
         # Each node learns of what it has to clean up, the home of all.
-        self.assertEqual({drained.shadow_id}, {
-            move.shadow_id for move in self.moves.moves_of(A)})
-        self.assertEqual({failed.shadow_id, last.shadow_id}, {
-            move.shadow_id for move in self.moves.moves_of(B)})
+        self.assertEqual({drained.move_id}, {
+            move.move_id for move in self.moves.moves_of(A)})
+        self.assertEqual({failed.move_id, last.move_id}, {
+            move.move_id for move in self.moves.moves_of(B)})
         self.assertEqual(3, len(self.moves.moves_of('c@l')))
 
-    def test_remains_end_while_a_later_move_goes_on(self):
+    def test_leftovers_end_while_a_later_move_goes_on(self):
         failed = self.moves.advance(self.begin(), Event.FAILED)
         drained = self.drain(self.moves.commit(self.begin()))
         current = self.moves.commit(self.begin(host='c@l'))
         volume = self.reload()
-        for shadow_id, event in (
-                (failed.shadow_id, Event.DESTINATION_REMOVED),
-                (drained.shadow_id, Event.SOURCE_REMOVED)):
-            self.moves.finish(self.moves.get_move(shadow_id), event)
+        for move_id, event in (
+                (failed.move_id, Event.DESTINATION_REMOVED),
+                (drained.move_id, Event.SOURCE_REMOVED)):
+            self.moves.finish(self.moves.get_move(move_id), event)
         self.assertEqual([], self.moves.pending_cleanups(self.volume.id))
         self.assertEqual(current, self.moves.move_of(self.volume.id))
         for column in ('host', 'name'):
             self.assertEqual(getattr(volume, column),
                              getattr(self.reload(), column))
 
-    def test_remains_of_a_volume_that_was_deleted(self):
+    def test_leftovers_of_a_volume_that_was_deleted(self):
         drained = self.drain(self.moves.commit(self.begin()))
         self.volume.destroy()
         self.assertIsNone(self.moves.move_of(self.volume.id))
@@ -189,9 +189,9 @@ class RecordsTest(Base):
         self.volume.save()
         self.assertRaises(
             exceptions.StaleMove, self.moves.begin, stale, B + '#p',
-            Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
+            Event.MOVE_BEGUN, GEOMETRY, lambda record: 'x', 'CHAP u s', 'i')
 
-    def test_no_tenant_sees_a_shadow(self):
+    def test_no_tenant_sees_a_record(self):
         self.volume.update({'project_id': 'project'})
         self.volume.save()
         owner = context.RequestContext(
@@ -208,11 +208,11 @@ class RecordsTest(Base):
                     volumes.get_volume_summary(owner, {})[:2], used)
         before = seen()
         self.assertEqual(([self.volume.id], (1, 1)), before[:2])
-        shadow = self.begin().shadow_id
-        self.moves.commit(self.moves.get_move(shadow))
+        record = self.begin().move_id
+        self.moves.commit(self.moves.get_move(record))
         self.assertEqual(before, seen())
         self.assertRaises(exception.VolumeNotFound, api.API().get, owner,
-                          shadow)
+                          record)
 
     def test_commit_swaps_and_nothing_else(self):
         before = self.reload()
@@ -221,7 +221,7 @@ class RecordsTest(Base):
         self.assertTrue(moving.committed)
         self.assertEqual((A, B), (moving.source, moving.destination))
         self.assertEqual(B + '#p', after.host)
-        self.assertEqual(moving.shadow_id, after.name_id)
+        self.assertEqual(moving.move_id, after.name_id)
         self.assertEqual(before.name, moving.source_lv)
         self.assertEqual(after.name, moving.destination_lv)
         for kept in ('id', 'status', 'size', 'user_id', 'project_id',
@@ -267,16 +267,16 @@ class RecordsTest(Base):
         self.assertEqual(before.token, after.token)
         self.assertRaises(exceptions.StaleMove, self.moves.advance,
                           before, Event.FAILED)
-        self.assertEqual(after, self.moves.get_move(before.shadow_id))
+        self.assertEqual(after, self.moves.get_move(before.move_id))
 
     def test_finish_compares_the_identities(self):
         back = self.moves.roll_back(self.moves.commit(self.begin()))
-        shadow = self.volumes.volume(back.shadow_id)
-        shadow.name_id = back.volume_id
-        shadow.save()
+        record = self.volumes.volume(back.move_id)
+        record.name_id = back.volume_id
+        record.save()
         self.assertRaises(exceptions.StaleMove, self.moves.finish,
                           back, Event.DESTINATION_REMOVED)
-        self.assertTrue(self.moves.is_move(back.shadow_id))
+        self.assertTrue(self.moves.is_move(back.move_id))
 
     def test_what_cinder_migrates_is_left_alone(self):
         self.volume.migration_status = 'migrating'
@@ -286,7 +286,7 @@ class RecordsTest(Base):
 
     def test_a_record_that_cannot_be_read_stops_no_other(self):
         moving = self.begin()
-        broken = self.volumes.volume(moving.shadow_id)
+        broken = self.volumes.volume(moving.move_id)
         broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
         broken.save()
         self.volume = utils.create_volume(
@@ -294,14 +294,14 @@ class RecordsTest(Base):
             volume_type_id=None)
         other = self.begin()
         self.assertEqual([other], self.moves.moves_of(A))
-        self.assertTrue(self.moves.is_move(moving.shadow_id))
+        self.assertTrue(self.moves.is_move(moving.move_id))
         for look in (self.moves.move_of, self.moves.pending_cleanups):
             self.assertRaises(exceptions.InvalidToken, look,
                               moving.volume_id)
         self.assertRaises(
             exceptions.InvalidToken, self.moves.begin,
             self.volumes.volume(moving.volume_id), B + '#p',
-            Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
+            Event.MOVE_BEGUN, GEOMETRY, lambda record: 'x', 'CHAP u s', 'i')
 
     def test_roll_back_restores_the_identities(self):
         before = self.reload()
@@ -326,14 +326,14 @@ class RecordsTest(Base):
         for host in (B, A, B):
             moving = self.moves.begin(
                 self.reload(), host + '#p', Event.MOVE_BEGUN, GEOMETRY,
-                lambda shadow: 'portal,1 iqn 0', 'CHAP u s', 'i')
+                lambda record: 'portal,1 iqn 0', 'CHAP u s', 'i')
             moving = self.moves.commit(moving)
             for event in (Event.HYDRATED, Event.DRAINED):
                 moving = self.moves.advance(moving, event)
             self.moves.finish(moving, Event.SOURCE_REMOVED)
             volume = self.reload()
             self.assertEqual(host + '#p', volume.host)
-            self.assertEqual('volume-' + moving.shadow_id, volume.name)
+            self.assertEqual('volume-' + moving.move_id, volume.name)
             self.assertEqual('success', volume.migration_status)
 
     def test_the_secret_goes_with_the_move(self):
@@ -341,13 +341,13 @@ class RecordsTest(Base):
         failed = self.moves.advance(moving, Event.FAILED)
         self.moves.finish(failed, Event.DESTINATION_REMOVED)
         row = objects.Volume.get_by_id(
-            self.context.elevated(read_deleted='yes'), moving.shadow_id)
+            self.context.elevated(read_deleted='yes'), moving.move_id)
         self.assertIsNone(row.provider_auth)
 
     def test_move_of_a_volume_that_was_deleted(self):
         moving = self.moves.commit(self.begin())
         self.volume.destroy()
-        found = self.moves.get_move(moving.shadow_id)
+        found = self.moves.get_move(moving.move_id)
         self.assertEqual(A, found.source)
         self.assertEqual('', found.destination)
 
@@ -407,7 +407,7 @@ class RecordsTest(Base):
         volume.migration_status = status
         volume.replication_driver_data = data
         self.assertEqual((ours, cinders), (
-            move_record.is_shadow(volume),
+            move_record.is_move_record(volume),
             rows.is_migrated_by_cinder(volume)))
 
     def test_a_host_with_its_pool_is_no_node_to_forget(self):

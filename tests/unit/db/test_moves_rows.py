@@ -71,7 +71,7 @@ class Base(records_case.Base):
             self.context, host=A + '#p', size=7, volume_type_id=None)
         self.moves.begin(
             self.neighbour, 'c@l#p', Event.MOVE_BEGUN, GEOMETRY,
-            lambda shadow: 'neighbour', 'CHAP n n', 'n')
+            lambda record: 'neighbour', 'CHAP n n', 'n')
         self.volume = utils.create_volume(
             self.context, size=3, status='in-use', bootable=True,
             volume_type_id=fake.VOLUME_TYPE_ID, cluster_name='cluster',
@@ -110,7 +110,7 @@ class Base(records_case.Base):
     def begin_distinct(self):
         """A move whose two rows differ in whatever commit swaps."""
         move = self.begin(Event.LIVE_MOVE_BEGUN)
-        store(move.shadow_id, cluster_name='cluster',
+        store(move.move_id, cluster_name='cluster',
               **dict(zip(SWAPPED, THERE)))
         return move
 
@@ -131,9 +131,9 @@ class RowsTest(Base):
     def test_begin(self):
         before = rows()
         move = self.begin(Event.LIVE_MOVE_BEGUN)
-        shadow = dict.fromkeys(before[self.volume.id])
-        shadow.update({
-            'id': move.shadow_id, 'created_at': NOW, 'deleted': False,
+        record = dict.fromkeys(before[self.volume.id])
+        record.update({
+            'id': move.move_id, 'created_at': NOW, 'deleted': False,
             'user_id': 'owner', 'project_id': 'cinder-localclone',
             'size': 3,
             'host': B + '#p', 'availability_zone': 'zone b',
@@ -145,22 +145,22 @@ class RowsTest(Base):
             'display_name': 'move of ' + self.volume.id,
             'display_description': 'i', 'provider_auth': 'CHAP u s',
             'replication_extended_status': 'attach',
-            'provider_location': 'portal,1 iqn:%s 0' % move.shadow_id,
+            'provider_location': 'portal,1 iqn:%s 0' % move.move_id,
             'provider_id': 'id a',
             'replication_driver_data': 'lc1:starting:%s:128:32:8' %
             move.token.nonce})
-        self.assertEqual({move.shadow_id: {
-            column: value for column, value in shadow.items()
+        self.assertEqual({move.move_id: {
+            column: value for column, value in record.items()
             if value is not None}, self.volume.id: {
                 'migration_status': None}}, changes(before))
-        self.assertEqual(set(shadow), set(before[self.volume.id]))
+        self.assertEqual(set(record), set(before[self.volume.id]))
         expected = state.Move(
-            self.volume.id, move.shadow_id, move.token, False, A, B,
-            'volume-' + self.volume.id, 'volume-' + move.shadow_id, 3,
-            'portal,1 iqn:%s 0' % move.shadow_id, 'CHAP u s', 'i', 3)
+            self.volume.id, move.move_id, move.token, False, A, B,
+            'volume-' + self.volume.id, 'volume-' + move.move_id, 3,
+            'portal,1 iqn:%s 0' % move.move_id, 'CHAP u s', 'i', 3)
         self.assertEqual([expected] * 3, [
             move, self.moves.move_of(self.volume.id),
-            self.moves.get_move(move.shadow_id)])
+            self.moves.get_move(move.move_id)])
 
     def test_an_encrypted_volume(self):
         """Its shadow says how much longer both bodies are."""
@@ -169,13 +169,13 @@ class RowsTest(Base):
         move = self.begin(Event.LIVE_MOVE_BEGUN)
         for change in (self.moves.get_move, self.moves.commit,
                        self.moves.roll_back):
-            move = change(move.shadow_id if change == self.moves.get_move
+            move = change(move.move_id if change == self.moves.get_move
                           else move)
             self.assertEqual((3 << 30) + (16 << 20), move.size_bytes)
             self.assertEqual(text, rows()[self.volume.id]['provider_id'])
         self.volume.destroy()
         self.assertEqual(16 << 20, self.moves.get_move(
-            move.shadow_id).extra_bytes)
+            move.move_id).extra_bytes)
 
     def test_encryption_that_is_not_known_here(self):
         text = 'lc2:luks3:key'
@@ -183,48 +183,48 @@ class RowsTest(Base):
         self.check_refused(exceptions.InvalidToken, self.begin)
         store(self.volume.id, provider_id=None)
         move = self.begin()
-        store(move.shadow_id, provider_id=text)
+        store(move.move_id, provider_id=text)
         self.assertRaises(exceptions.InvalidToken, self.moves.get_move,
-                          move.shadow_id)
-        self.assertNotIn(move.shadow_id, [
-            each.shadow_id for each in self.moves.readable()])
+                          move.move_id)
+        self.assertNotIn(move.move_id, [
+            each.move_id for each in self.moves.readable()])
 
-    def test_shadow_of_before_there_was_encryption(self):
+    def test_record_of_before_there_was_encryption(self):
         move = self.begin()
-        store(move.shadow_id, provider_id=None)
+        store(move.move_id, provider_id=None)
         self.assertEqual(3 << 30, self.moves.get_move(
-            move.shadow_id).volume_bytes)
+            move.move_id).volume_bytes)
 
     def test_begin_towards_a_node_without_a_service(self):
         move = self.begin(host='c@l')
-        shadow = rows()[move.shadow_id]
+        record = rows()[move.move_id]
         self.assertEqual(('zone a', None), (
-            shadow['availability_zone'], shadow['service_uuid']))
+            record['availability_zone'], record['service_uuid']))
 
     def test_begin_of_a_volume_that_is_gone(self):
         volume = self.reload()
         self.volume.destroy()
         self.check_refused(
             exceptions.StaleMove, self.moves.begin, volume, B + '#p',
-            Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
+            Event.MOVE_BEGUN, GEOMETRY, lambda record: 'x', 'CHAP u s', 'i')
 
     def test_there_and_back(self):
         move = self.begin_distinct()
         before = rows()
         committed = self.moves.commit(move)
         self.assertEqual({
-            self.volume.id: {'_name_id': move.shadow_id,
+            self.volume.id: {'_name_id': move.move_id,
                              'cluster_name': None,
                              **dict(zip(SWAPPED, THERE))},
-            move.shadow_id: {'_name_id': self.volume.id,
-                             'cluster_name': None,
-                             **dict(zip(SWAPPED, HERE))}}, changes(before))
-        for key in (self.volume.id, move.shadow_id):
+            move.move_id: {'_name_id': self.volume.id,
+                           'cluster_name': None,
+                           **dict(zip(SWAPPED, HERE))}}, changes(before))
+        for key in (self.volume.id, move.move_id):
             store(key, cluster_name='cluster')
         back = self.moves.roll_back(committed)
         self.assertEqual({
             self.volume.id: {'cluster_name': None},
-            move.shadow_id: {
+            move.move_id: {
                 'cluster_name': None,
                 'replication_driver_data': str(back.token)}},
             changes(before))
@@ -234,7 +234,7 @@ class RowsTest(Base):
         move = self.begin_distinct()
         before = rows()
         after = self.moves.advance(move, Event.FAILED)
-        self.assertEqual({move.shadow_id: {
+        self.assertEqual({move.move_id: {
             'replication_driver_data': str(after.token)}}, changes(before))
 
     FINISHED = {
@@ -246,7 +246,7 @@ class RowsTest(Base):
         before = rows()
         self.moves.finish(move, Event.SOURCE_REMOVED)
         self.assertEqual({
-            move.shadow_id: self.FINISHED,
+            move.move_id: self.FINISHED,
             self.volume.id: {'migration_status': 'success'}},
             changes(before))
         self.check_refused(exceptions.StaleMove, self.moves.finish, move,
@@ -258,7 +258,7 @@ class RowsTest(Base):
         self.check_refused(exceptions.InvalidTransition, self.moves.finish,
                            failed, Event.SOURCE_REMOVED)
         self.moves.finish(failed, Event.DESTINATION_REMOVED)
-        self.assertEqual({failed.shadow_id: self.FINISHED}, changes(before))
+        self.assertEqual({failed.move_id: self.FINISHED}, changes(before))
 
     def went_elsewhere(self, _move):
         store(self.volume.id, host='c@l#p')
@@ -267,7 +267,7 @@ class RowsTest(Base):
         self.volume.destroy()
 
     def has_ended(self, move):
-        store(move.shadow_id, deleted=True)
+        store(move.move_id, deleted=True)
 
     @ddt.data(went_elsewhere, was_deleted, has_ended)
     def test_rows_that_are_not_as_the_move_says(self, happens):
@@ -277,7 +277,7 @@ class RowsTest(Base):
             self.check_refused(exceptions.StaleMove, change, move)
             if change == self.moves.commit:
                 store(self.volume.id, host=A + '#p', deleted=False)
-                store(move.shadow_id, deleted=False)
+                store(move.move_id, deleted=False)
                 move = self.moves.commit(move)
 
     def test_commit_of_one_whose_volume_was_given_up_to_its_source(self):
@@ -297,7 +297,7 @@ class RowsTest(Base):
             session.execute(sqlalchemy.text(
                 'CREATE TRIGGER fails BEFORE UPDATE ON volumes '
                 'WHEN OLD.id = "%s" BEGIN SELECT RAISE(ABORT, "it"); END' %
-                sorted((move.volume_id, move.shadow_id))[second]))
+                sorted((move.volume_id, move.move_id))[second]))
         self.check_refused(db_exception.DBError,
                            getattr(self.moves, change), move)
 
@@ -323,7 +323,7 @@ class RowsTest(Base):
         self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, B + '#p')
 
-    def test_give_up_beside_remains_and_a_committed_move(self):
+    def test_give_up_beside_leftovers_and_a_committed_move(self):
         self.moves.advance(self.begin(), Event.FAILED)
         self.moves.commit(self.begin())
         self.decommission.give_up(self.reload(), 'c@l#p')
@@ -337,19 +337,19 @@ class ReadsTest(Base):
         self.assertEqual(self.neighbour.id, neighbours.volume_id)
         self.assertIsNone(self.moves.move_of(self.volume.id))
         self.assertEqual([], self.moves.pending_cleanups(self.volume.id))
-        for shadow_id in (*self.strangers, self.volume.id, fake.UUID5):
-            self.assertFalse(self.moves.is_move(shadow_id))
-            self.assertIsNone(self.moves.get_move(shadow_id))
+        for move_id in (*self.strangers, self.volume.id, fake.UUID5):
+            self.assertFalse(self.moves.is_move(move_id))
+            self.assertIsNone(self.moves.get_move(move_id))
         move = self.begin()
-        self.assertTrue(self.moves.is_move(move.shadow_id))
-        self.assertEqual({move.shadow_id, neighbours.shadow_id}, {
-            each.shadow_id for each in self.moves.readable()})
+        self.assertTrue(self.moves.is_move(move.move_id))
+        self.assertEqual({move.move_id, neighbours.move_id}, {
+            each.move_id for each in self.moves.readable()})
 
     def test_a_volume_that_is_gone_before_the_commit(self):
         move = self.begin()
         self.volume.destroy()
         self.assertIsNone(self.volumes.volume(self.volume.id))
-        found = self.moves.get_move(move.shadow_id)
+        found = self.moves.get_move(move.move_id)
         self.assertEqual(('', '', B, move.destination_lv), (
             found.source, found.source_lv, found.destination,
             found.destination_lv))
@@ -387,12 +387,12 @@ class LocksTest(Base):
         self.assertEqual([self.volume.id] * 2, found)
 
     @ddt.data((LOWEST % 1, LOWEST % 2), (HIGHEST % 1, HIGHEST % 2))
-    def test_changes_of_a_move_lock_both_rows_in_order(self, shadow_ids):
+    def test_changes_of_a_move_lock_both_rows_in_order(self, move_ids):
         """In one order, whoever comes: so none waits for the other."""
-        first, second = (sorted((self.volume.id, shadow_id))
-                         for shadow_id in shadow_ids)
+        first, second = (sorted((self.volume.id, move_id))
+                         for move_id in move_ids)
         with mock.patch.object(moves, 'uuid') as uuid:
-            uuid.uuid4.side_effect = shadow_ids
+            uuid.uuid4.side_effect = move_ids
             with self.locks() as found:
                 self.moves.finish(self.drain(self.moves.commit(
                     self.begin())), Event.SOURCE_REMOVED)
@@ -407,6 +407,6 @@ class LocksTest(Base):
         move = self.begin()
         with self.locks() as found:
             self.moves.move_of(self.volume.id)
-            self.moves.get_move(move.shadow_id)
+            self.moves.get_move(move.move_id)
             self.moves.readable()
         self.assertEqual([], found)

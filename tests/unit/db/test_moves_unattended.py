@@ -48,7 +48,7 @@ class Base(database.TestCase):
     def begin(self, asked_by, event=Event.MOVE_BEGUN):
         return self.moves.begin(
             self.volume(), B + '#p', event, GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i',
             asked_by)
 
 

@@ -32,7 +32,7 @@ class CopiesTest(records_case.Base):
         return self.moves.commit(self.moves.begin(
             self.volumes.volume(volume.id), how.pop('host', B) + '#p',
             Event.MOVE_BEGUN, records_case.GEOMETRY,
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i'))
+            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i'))
 
     def another(self, host=A + '#p', **more):
         return utils.create_volume(self.context, host=host, size=1,
@@ -45,8 +45,8 @@ class CopiesTest(records_case.Base):
     def test_ends_and_ids(self):
         found = self.entry()
         self.assertEqual(
-            (self.move.shadow_id, self.volume.id, A, B, False, False, 0), (
-                found.shadow_id, found.volume_id, found.source,
+            (self.move.move_id, self.volume.id, A, B, False, False, 0), (
+                found.move_id, found.volume_id, found.source,
                 found.destination, found.attached, found.awaited,
                 found.stalled))
         self.assertEqual([found], self.queue.copies('x@l'))
@@ -63,11 +63,11 @@ class CopiesTest(records_case.Base):
         others = [self.another() for _each in range(2)]
         self.moves.begin(  # not committed
             self.volumes.volume(others[0].id), B + '#p', Event.MOVE_BEGUN,
-            records_case.GEOMETRY, lambda shadow: 'p,1 i 0', 'CHAP u s', 'i')
+            records_case.GEOMETRY, lambda record: 'p,1 i 0', 'CHAP u s', 'i')
         self.moves.commit(self.moves.begin(  # a live move
             self.volumes.volume(others[1].id), B + '#p',
             Event.LIVE_MOVE_BEGUN, records_case.GEOMETRY,
-            lambda shadow: 'p,1 i 0', 'CHAP u s', 'i'))
+            lambda record: 'p,1 i 0', 'CHAP u s', 'i'))
         self.assertEqual(self.volume.id, self.entry().volume_id)
         move = self.moves.advance(self.move, Event.HYDRATED)
         self.assertEqual([], self.queue.copies(A))
@@ -147,16 +147,16 @@ class CopiesTest(records_case.Base):
     def test_who_asked_for_it_stays_on_record(self):
         self.queue.note_stalled(self.move, True)
         self.assertIs(self.move.asked_by, self.moves.get_move(
-            self.move.shadow_id).asked_by)
+            self.move.move_id).asked_by)
         with base.main_context_manager.writer.using(
                 self.context) as session:
             session.query(base.models.Volume).filter_by(
-                id=self.move.shadow_id).update(
-                    {'replication_extended_status': 'follow'})
+                id=self.move.move_id).update(
+                    {'replication_extended_status': 'deferred'})
         for stalled in (True, False):
             self.queue.note_stalled(self.move, stalled)
             self.assertTrue(self.moves.get_move(
-                self.move.shadow_id).follows)
+                self.move.move_id).is_deferred)
 
     def test_stalled_is_no_news_of_another_move(self):
         self.moves.advance(self.move, Event.HYDRATED)
@@ -164,7 +164,7 @@ class CopiesTest(records_case.Base):
                           self.move, True)
 
     def test_what_somebody_else_has_written_there(self):
-        row = self.volumes.volume(self.move.shadow_id)
+        row = self.volumes.volume(self.move.move_id)
         row.replication_extended_status = 'whatever'
         row.save()
         self.assertEqual(0, self.entry().stalled)

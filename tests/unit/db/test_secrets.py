@@ -46,14 +46,15 @@ class SecretsInUseTest(records_case.Base):
         self.assertRaises(exceptions.TooLate, self.secrets.record, NONE,
                           recorded('k'))
 
-    def test_offered(self):
-        for specs, offered in (
+    def test_exported(self):
+        for specs, exported in (
                 ({'localclone:pace': 'full'}, False),
                 ({'localclone:encryption': 'luks2'}, True)):
             kind = volume_types.create(self.context, 'a', specs)
-            self.assertEqual(offered, self.inventory.is_encryption_offered())
+            self.assertEqual(exported,
+                             self.inventory.is_encryption_available())
             volume_types.destroy(self.context, kind.id)
-        self.assertFalse(self.inventory.is_encryption_offered())
+        self.assertFalse(self.inventory.is_encryption_available())
 
     def test_snapshots(self):
         volume = self.create()
@@ -94,12 +95,12 @@ class SecretsInUseTest(records_case.Base):
         volume.save()
         self.assertEqual({'k/1:2'}, self.used())
 
-    def test_shadows_of_what_is_about_to_go(self):
+    def test_records_of_what_is_about_to_go(self):
         volume = self.create()
-        shadow = self.create(B + '#l',
+        record = self.create(B + '#l',
                              migration_status='target:' + volume.id)
-        for each in (volume, shadow):
+        for each in (volume, record):
             self.secrets.record(each.id, recorded('k1'))
         self.assertEqual({'k1'}, self.used())
-        self.assertEqual({'k1'}, self.used(shadow.id))
+        self.assertEqual({'k1'}, self.used(record.id))
         self.assertEqual(set(), self.used(volume.id))

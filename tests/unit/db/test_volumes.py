@@ -42,7 +42,7 @@ class SnapshotTest(Case):
             self.found())
         self.assertEqual('_snapshot-' + self.snapshot.id, self.found().lv)
         self.assertEqual(3 << 30, self.found().size_bytes)
-        self.assertFalse(self.found().is_doomed)
+        self.assertFalse(self.found().is_to_wipe)
         self.assertIsNone(self.snapshots.snapshot(NONE))
 
     def test_its_node(self):
@@ -85,14 +85,14 @@ class SnapshotTest(Case):
         self.snapshots.locate(self.snapshot.id, A)
         self.snapshot.status = 'deleting'
         self.snapshot.save()
-        self.assertTrue(self.found().is_doomed)
+        self.assertTrue(self.found().is_to_wipe)
         self.assertFalse(self.found().deleted)
         self.snapshot.destroy()
         self.assertRaises(exceptions.TooLate, self.snapshots.locate,
                           self.snapshot.id, B)
         found = self.found()
         self.assertEqual((A, True, True), (found.node, found.deleted,
-                                           found.is_doomed))
+                                           found.is_to_wipe))
         self.assertEqual([], self.snapshots.snapshots_of(self.volume.id))
 
     def test_many(self):
@@ -122,7 +122,7 @@ class SnapshotTest(Case):
 
 
 @ddt.ddt
-class NewbornTest(Case):
+class UncommittedTest(Case):
 
     def setUp(self):
         super().setUp()
@@ -131,8 +131,8 @@ class NewbornTest(Case):
         self.volume.availability_zone = 'here'
         self.volume.save()
 
-    def place(self, old=A, new=B):
-        self.volumes.place(self.volume.id, old + '#p', new + '#p')
+    def set_home(self, old=A, new=B):
+        self.volumes.set_home(self.volume.id, old + '#p', new + '#p')
 
     def where(self):
         row = self.reload()
@@ -140,7 +140,7 @@ class NewbornTest(Case):
 
     def test_there_and_back(self):
         before = self.where()
-        self.place()
+        self.set_home()
         self.assertEqual((B + '#p', 'there', self.service_rows[B].uuid),
                          self.where())
         # What Cinder saves of its own object afterwards leaves it there.
@@ -149,7 +149,7 @@ class NewbornTest(Case):
         self.assertEqual(B + '#p', self.where()[0])
         self.volume.status = 'creating'
         self.volume.save()
-        self.place(B, A)
+        self.set_home(B, A)
         self.assertEqual(before, self.where())
 
     def test_encrypted_as_its_image(self):
@@ -199,31 +199,31 @@ class NewbornTest(Case):
         self.volume.update(changes)
         self.volume.save()
         before = self.where()
-        self.assertRaises(exceptions.TooLate, self.place)
+        self.assertRaises(exceptions.TooLate, self.set_home)
         self.assertEqual(before, self.where())
 
     def test_not_what_is_moving(self):
         moving = self.begin()
-        self.assertRaises(exceptions.TooLate, self.place)
+        self.assertRaises(exceptions.TooLate, self.set_home)
         self.moves.advance(moving, Event.FAILED)
-        self.place()
+        self.set_home()
 
     def test_not_what_is_gone(self):
         self.volume.destroy()
-        self.assertRaises(exceptions.TooLate, self.place)
+        self.assertRaises(exceptions.TooLate, self.set_home)
 
     def test_a_node_without_a_service(self):
         before = self.where()
-        self.place(new=C)
+        self.set_home(new=C)
         self.assertEqual((C + '#p', *before[1:]), self.where())
 
     def test_what_has_become_of_it(self):
         def found():
             return self.volumes.last_known(self.volume.id)
-        self.assertEqual(rows.Newborn(
+        self.assertEqual(rows.Uncommitted(
             'creating', A, 'volume-' + self.volume.id), found())
         moving = self.moves.commit(self.begin())
-        self.assertEqual((B, 'volume-' + moving.shadow_id),
+        self.assertEqual((B, 'volume-' + moving.move_id),
                          (found().home, found().lv))
         self.volume.destroy()
         self.assertTrue(found().deleted)
@@ -286,8 +286,8 @@ class RevertTest(Case):
             {'status': 'reverting'}, {'status': self.volume.status})))
         self.read = self.volumes.volume(self.volume.id)
 
-    def test_another_body_elsewhere(self):
-        after = self.volumes.replace_body(self.read, NONE, B)
+    def test_another_backing_elsewhere(self):
+        after = self.volumes.replace_backing(self.read, NONE, B)
         self.assertEqual(
             (NONE, B, 'there', self.service_rows[B].uuid, 'reverting'),
             (after.name_id, after.host.partition('#')[0],
@@ -295,7 +295,7 @@ class RevertTest(Case):
         self.volumes.keep(self.volume.id, self.volume.id)
         self.assertEqual('reverting', self.volumes.volume(
             self.volume.id).status)
-        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_backing,
                           self.read, NONE, B)
 
     def test_elsewhere_without_a_cluster(self):
@@ -304,14 +304,14 @@ class RevertTest(Case):
         self.volume.cluster_name = 'a cluster'
         self.volume.save()
         self.read = self.volumes.volume(self.volume.id)
-        after = self.volumes.replace_body(self.read, NONE, B)
+        after = self.volumes.replace_backing(self.read, NONE, B)
         self.assertIsNone(after.cluster_name)
 
     def provider_id(self):
         return self.volumes.volume(self.volume.id).provider_id
 
     def test_encrypted_as_the_snapshot(self):
-        self.volumes.replace_body(self.read, NONE, B, ENCRYPTION)
+        self.volumes.replace_backing(self.read, NONE, B, ENCRYPTION)
         self.assertEqual(str(ENCRYPTION), self.provider_id())
 
     def test_what_another_driver_has_written_stays(self):
@@ -319,25 +319,25 @@ class RevertTest(Case):
         self.volume.provider_id = 'of another driver'
         self.volume.save()
         self.read = self.volumes.volume(self.volume.id)
-        self.volumes.replace_body(self.read, NONE, B)
+        self.volumes.replace_backing(self.read, NONE, B)
         self.assertEqual('of another driver', self.provider_id())
 
     def test_given_up(self):
         self.volumes.keep(self.volume.id, self.volume.id)
-        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_backing,
                           self.read, NONE, B)
 
     def test_while_it_moves(self):
         """The commit of the move would give it the other LV again."""
         moving = self.begin(Event.MOVE_BEGUN)
         self.read = self.volumes.volume(self.volume.id)
-        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_backing,
                           self.read, NONE, B)
         self.assertEqual(self.volume.id,
                          self.volumes.volume(self.volume.id).name_id)
         self.moves.advance(moving, Event.FAILED)
         self.read = self.volumes.volume(self.volume.id)
-        self.assertEqual(NONE, self.volumes.replace_body(
+        self.assertEqual(NONE, self.volumes.replace_backing(
             self.read, NONE, B).name_id)
 
     def test_given_up_and_asked_again(self):
@@ -345,6 +345,6 @@ class RevertTest(Case):
         first = self.read
         self.volumes.keep(self.volume.id, self.volume.id)
         self.reverting()
-        self.assertRaises(exceptions.StaleMove, self.volumes.replace_body,
+        self.assertRaises(exceptions.StaleMove, self.volumes.replace_backing,
                           first, NONE, B)
-        self.volumes.replace_body(self.read, NONE, B)
+        self.volumes.replace_backing(self.read, NONE, B)

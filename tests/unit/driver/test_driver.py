@@ -192,7 +192,7 @@ class DriverTest(Case):
         self.assertEqual([], self.node.exports.mock_calls)
         self.assertEqual([], self.node.peers.mock_calls)
 
-    def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
+    def test_a_volume_that_is_deferred_its_instance_as_it_is_asked_for(self):
         self.node.volumes.volume.side_effect = [
             volume(host='n1@l#p'), volume(host='n2@l#p')]
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')
@@ -274,16 +274,16 @@ class DriverTest(Case):
     def test_stats_of_a_node_that_can_serve_nothing(self, lacking):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
-        look = getattr(
+        sweep = getattr(
             self.node.handles if lacking == 'devices' else self.node.lvm,
             lacking)
-        look.side_effect = exceptions.CommandFailed(
+        sweep.side_effect = exceptions.CommandFailed(
             command='vgs', code=5, stderr='gone')
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual(('down', 0, 0), (
             pool['backend_state'], pool['total_capacity_gb'],
             pool['free_capacity_gb']))
-        look.side_effect = None
+        sweep.side_effect = None
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
 
@@ -325,20 +325,20 @@ class DriverTest(Case):
         self.driver.create_volume(new)
         self.assertEqual(
             [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0,
-                                 newborn=True),
+                                 uncommitted=True),
              mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
             [call for call in storage_parts.calls(self.node)
              if call != mock.call.lvs()])
 
-    def test_a_shadow_is_prepared(self):
-        shadow = volume(migration_status='target:x',
+    def test_a_record_is_prepared(self):
+        record = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
         self.node.moves.get_move.return_value = None
         self.assertRaises(exceptions.StaleMove, self.driver.create_volume,
-                          shadow)
+                          record)
         with mock.patch.object(driver, 'destination') as destination:
             move = self.node.moves.get_move.return_value = mock.Mock()
-            self.driver.create_volume(shadow)
+            self.driver.create_volume(record)
         destination.prepare.assert_called_once_with(
             self.node, 'v', move.token.nonce)
 
@@ -408,12 +408,12 @@ class DriverTest(Case):
         self.driver.terminate_connection(volume(), None)
         self.node.exports.withdraw_volume.assert_called_once_with('v', None)
 
-    def test_shadow_is_never_deleted_by_itself(self):
-        shadow = volume(migration_status='target:x',
+    def test_record_is_never_deleted_by_itself(self):
+        record = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
-        self.assertTrue(move_record.is_shadow(shadow))
+        self.assertTrue(move_record.is_move_record(record))
         self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
-                          shadow)
+                          record)
         self.assertEqual([], storage_parts.calls(self.node))
 
     def test_abandoned_move_is_settled_before_anything_else(self):
@@ -426,7 +426,7 @@ class DriverTest(Case):
         source.abandon_interrupted(self.node, 'v')
         self.node.moves.advance.assert_called_once_with(
             moving, state.Event.FAILED)
-        self.node.peers.converge.assert_called_once_with('n2@l', 'v')
+        self.node.peers.reconcile.assert_called_once_with('n2@l', 'v')
 
 
 class StartTest(testtools.TestCase):
@@ -449,8 +449,8 @@ class StartTest(testtools.TestCase):
         self.patch('storage.logical_volumes.Lvm.lvs').return_value = {
             'pool': lvm_reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
-        self.converge = self.patch(
-            'volumes.reconcile.Reconciler.converge_node')
+        self.reconcile = self.patch(
+            'volumes.reconcile.Reconciler.reconcile_node')
         self.end = self.patch(
             'db.interrupted.Interrupted.end_interrupted')
         self.server = self.patch('service.rpc.rpc.get_server')
@@ -472,7 +472,7 @@ class StartTest(testtools.TestCase):
         self.end.assert_called_once_with(HOST)
         # Peers may be asked only once it serves them itself.
         self.assertEqual([mock.call(moves=False)] * 4,
-                         self.converge.mock_calls)
+                         self.reconcile.mock_calls)
 
     def test_without_a_volume_group_nothing_starts(self):
         group = self.open_group.return_value
@@ -485,7 +485,7 @@ class StartTest(testtools.TestCase):
         self.assertEqual(1, self.server.call_count)
 
     def test_a_volume_service_that_fails_to_start_tries_again(self):
-        self.converge.side_effect = [exceptions.CommandFailed(
+        self.reconcile.side_effect = [exceptions.CommandFailed(
             command='dmsetup', code=1, stderr='x'), None]
         self.assertRaises(exceptions.CommandFailed,
                           self.driver.check_for_setup_error)
@@ -578,7 +578,7 @@ class LateTest(Case):
         self.node.volumes.volume.return_value = self.attached('one')
         self.node.lock.return_value.__enter__.side_effect = enter
         with mock.patch.object(connect.cleanup,
-                               'stop_serving') as stopped:
+                               'end_exports') as stopped:
             self.driver.terminate_connection(self.attached('one'), self.ON)
         self.assertEqual(
             [] if late else [mock.call(self.node, 'v', 'iqn.n1')],
@@ -630,7 +630,7 @@ class ConnectionOptionsTest(driver_case.Case):
         self.volume = driver_case.volume(
             volume_type_id='t', admin_metadata={'readonly': 'True'})
         self.node.volumes.volume.return_value = self.volume
-        self.node.exports.offer_volume.return_value = {'target_iqn': 'i'}
+        self.node.exports.export_volume.return_value = {'target_iqn': 'i'}
 
     def connected(self):
         found = self.driver.initialize_connection(

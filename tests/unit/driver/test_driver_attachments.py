@@ -44,8 +44,8 @@ class ConnectTest(records_case.Base):
         self.connections.node = node
         self.driver.service = types.SimpleNamespace(
             node=node, connections=self.connections)
-        self.serve = self.useFixture(fixtures.MockPatchObject(
-            connect.Connections, 'serve', autospec=True)).mock
+        self.connect = self.useFixture(fixtures.MockPatchObject(
+            connect.Connections, 'connect', autospec=True)).mock
         self.meanwhile = lambda: None
         self.source = self.attach('n1').id
         self.cinder = api.API()
@@ -85,21 +85,21 @@ class ConnectTest(records_case.Base):
         return {each.id for each in self.reload().volume_attachment}
 
     def told(self):
-        return self.serve.call_args.args[-1]
+        return self.connect.call_args.args[-1]
 
     def refuse(self):
-        self.serve.side_effect = exceptions.Refused(
+        self.connect.side_effect = exceptions.Refused(
             volume='v', host='n2', reason='r')
 
-    def serve_in_time(self):
-        def serve(_connections, _id, connector, attachments):
+    def connect_in_time(self):
+        def connect(_connections, _id, connector, attachments):
             volume_attachments.check_in_time(
                 self.reload(), connector['host'], connector, attachments)
             return {}
-        self.serve.side_effect = serve
+        self.connect.side_effect = connect
 
     def test_own_attachment_of_a_live_migration(self):
-        self.serve_in_time()
+        self.connect_in_time()
         own = self.live()
         self.assertEqual(self.ids(), set(self.told()))
         self.assertIsNone(self.told()[own.id])
@@ -160,12 +160,12 @@ class ConnectTest(records_case.Base):
 
     def test_earlier_request_is_refused_meanwhile(self):
         self.meanwhile = self.attach().destroy
-        self.serve_in_time()
+        self.connect_in_time()
         self.live()
 
     def test_earlier_attachment_at_the_destination_is_deleted_meanwhile(self):
         self.meanwhile = self.attach('n2').destroy
-        self.serve_in_time()
+        self.connect_in_time()
         self.live()
 
     def test_made_after_the_request(self):
@@ -173,7 +173,7 @@ class ConnectTest(records_case.Base):
         self.reload().volume_attachment[0].destroy()
         own, newer = self.attach(), []
         self.meanwhile = lambda: newer.append(self.attach().id)
-        self.serve.return_value = {}
+        self.connect.return_value = {}
         self.update(self.context, self.reload(), CONNECTOR, own.id)
         self.assertEqual({own.id}, set(self.told()))
         self.refuse()

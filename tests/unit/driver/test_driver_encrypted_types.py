@@ -105,7 +105,7 @@ class EncryptedTypeTest(database.TestCase):
             for kind, changed in (('luks2', 'k'), ('luks', None)):
                 image.encryption_key_id = changed
                 self.assertRaises(
-                    exceptions.BirthFailed, getattr(self.driver, how),
+                    exceptions.NotCreated, getattr(self.driver, how),
                     self.volume(kind, **self.KEY), image)
             self.assertEqual(1, len(births.mock_calls))
         self.assertFalse(self.node.crypt.format_luks1.called)
@@ -125,10 +125,10 @@ class EncryptedTypeTest(database.TestCase):
         self.assertFalse(self.api.create.called)
 
     def test_what_exists_moves_as_before(self):
-        shadow = self.volume(
+        record = self.volume(
             'luks', migration_status='target:' + fake.VOLUME_ID,
             replication_driver_data=str(state.Token(
                 state.Phase.MIGRATING, 'n', state.Geometry(128, 32, 8))))
         with mock.patch.object(driver, 'destination') as destination:
-            self.driver.create_volume(shadow)
+            self.driver.create_volume(record)
         self.assertTrue(destination.prepare.called)

@@ -125,8 +125,8 @@ class CreateTest(Case):
         """From before it has a handle, let alone a header."""
         row = self.row()
         self.create(row)
-        self.assertIn(names.NEWBORN, self.a.disk.tags[row.name])
-        self.assertNotIn('mark_newborn', self.world.effects(A))
+        self.assertIn(names.UNCOMMITTED, self.a.disk.tags[row.name])
+        self.assertNotIn('mark_uncommitted', self.world.effects(A))
 
     def test_what_can_not_be_removed_does_not_hide_why(self):
         with mock.patch.object(
@@ -266,18 +266,18 @@ class PathTest(Case):
         self.guard = names.guard(self.volume.id)
         self.handle = names.handle(self.volume.id)
 
-    def serve(self, status, host='a', attachments=(None,)):
+    def connect(self, status, host='a', attachments=(None,)):
         self.volume.status = status
         self.volume.volume_attachment = [
             ended_move_case.attachment(each) for each in attachments]
-        found = self.a.serve(self.volume, {
+        found = self.a.connect(self.volume, {
             'host': host, 'initiator': 'i'})
         self.assertEqual('/dev/localclone/' + self.volume.id,
                          found['data']['device_path'])
 
     @ddt.data('reserved', 'attaching', 'in-use')
     def test_nova_gets_the_guard(self, status):
-        self.serve(status)
+        self.connect(status)
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
         self.assertIn('localclone.guarded=4096',
                       self.a.disk.tags[self.volume.name])
@@ -287,21 +287,21 @@ class PathTest(Case):
     @ddt.data('downloading', 'backing-up', 'restoring-backup', 'uploading')
     def test_cinder_gets_the_handle(self, status):
         """It writes the header, too."""
-        self.serve(status, attachments=())
+        self.connect(status, attachments=())
         self.assertEqual({self.volume.id: self.handle}, self.a.links)
-        self.a.unserve(self.volume, {'host': 'a'})
+        self.a.disconnect(self.volume, {'host': 'a'})
         self.assertEqual({}, self.a.links)
 
     def test_cinder_reads_what_a_guest_uses(self):
-        self.serve('in-use')
+        self.connect('in-use')
         self.a.opened.add(self.guard)
-        self.serve('uploading', attachments=('a',))
-        self.a.unserve(self.volume, {'host': 'a'})
+        self.connect('uploading', attachments=('a',))
+        self.a.disconnect(self.volume, {'host': 'a'})
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
 
     def test_turned_from_the_one_to_the_other(self):
-        self.serve('downloading', attachments=())
-        self.serve('reserved')
+        self.connect('downloading', attachments=())
+        self.connect('reserved')
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
 
     def test_a_header_that_cannot_be_read_is_not_nova_s_to_find(self):
@@ -311,35 +311,35 @@ class PathTest(Case):
                 self.a.lvs[self.volume.name][0] = value
             else:
                 self.a.read = mock.Mock(side_effect=value)
-            self.assertRaises(error, self.serve, 'reserved')
+            self.assertRaises(error, self.connect, 'reserved')
             self.assertEqual({}, self.a.links)
             self.assertNotIn(self.guard, self.a.devices)
 
-    def test_a_host_without_the_backend_is_not_served(self):
-        self.assertRaises(encryption_exceptions.NotThere, self.serve,
+    def test_a_host_without_the_backend_is_not_exported(self):
+        self.assertRaises(encryption_exceptions.NotThere, self.connect,
                           'reserved', 'x')
         self.assertEqual(set(), self.a.remote)
 
-    def test_cinder_itself_is_served_there(self):
+    def test_cinder_itself_is_exported_there(self):
         self.volume.status, self.volume.volume_attachment = 'backing-up', []
-        found = self.a.serve(self.volume, {
+        found = self.a.connect(self.volume, {
             'host': 'x', 'initiator': 'i'})
         self.assertEqual('iscsi', found['driver_volume_type'])
 
     def test_detached(self):
-        self.serve('reserved')
+        self.connect('reserved')
         self.volume.status = 'detaching'
-        self.a.unserve(self.volume, {'host': 'a'})
+        self.a.disconnect(self.volume, {'host': 'a'})
         self.assertEqual([self.handle], list(self.a.devices))
         self.assertEqual({}, self.a.links)
         self.assertNotIn('localclone.guarded=4096',
                          self.a.disk.tags[self.volume.name])
 
     def test_a_late_close_keeps_it_for_a_while(self):
-        self.serve('reserved')
+        self.connect('reserved')
         self.a.opened.add(self.guard)
         with mock.patch('cinder_localclone.volumes.connect.CLOSING', -1):
-            self.a.unserve(self.volume, {'host': 'a'})
+            self.a.disconnect(self.volume, {'host': 'a'})
         self.assertIn(self.guard, self.a.devices)
         self.a.opened.clear()
         self.volume.status, self.volume.volume_attachment = 'available', []
@@ -348,7 +348,7 @@ class PathTest(Case):
         self.assertEqual({}, self.a.links)
 
     def test_mended_by_the_look(self):
-        self.serve('reserved', attachments=('a',))
+        self.connect('reserved', attachments=('a',))
         for broken in (lambda: self.a.links.clear(),
                        lambda: self.a.links.update({
                            self.volume.id: self.handle}),
@@ -365,7 +365,7 @@ class PathTest(Case):
         self.assertEqual({}, self.b.links)
 
     def test_extended_under_a_guest(self):
-        self.serve('reserved', attachments=('a',))
+        self.connect('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
         worlds.extend(self.a, self.volume, 2)
         self.assertEqual(
@@ -377,7 +377,7 @@ class PathTest(Case):
 
     def test_a_guest_that_looks_away_holds_nothing_up(self):
         """An idle guard is no user, and goes with the fence."""
-        self.serve('reserved', attachments=('a',))
+        self.connect('reserved', attachments=('a',))
         self.assertEqual(0, devices.users(self.a.node, self.volume.id))
         with self.a.lock(self.volume.id):
             devices.ensure_closed(self.a.node, self.volume.id)
@@ -388,7 +388,7 @@ class PathTest(Case):
         self.assertEqual({self.volume.id: self.guard}, self.a.links)
 
     def test_one_that_is_open_does(self):
-        self.serve('reserved', attachments=('a',))
+        self.connect('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
         self.assertEqual(1, devices.users(self.a.node, self.volume.id))
         with self.a.lock(self.volume.id):
@@ -400,15 +400,15 @@ class PathTest(Case):
         self.assertEqual(2, devices.users(self.a.node, self.volume.id))
 
     def test_a_busy_handle_keeps_the_path_of_an_idle_guard(self):
-        self.serve('reserved', attachments=('a',))
+        self.connect('reserved', attachments=('a',))
         self.a.opened.add(self.handle)
         with self.a.lock(self.volume.id):
             self.assertRaises(exceptions.SourceBusy, devices.ensure_closed,
                               self.a.node, self.volume.id)
         self.assertIn(self.guard, self.a.devices)
 
-    def test_births_remove_nothing_that_is_used(self):
-        self.serve('reserved', attachments=('a',))
+    def test_clones_remove_nothing_that_is_used(self):
+        self.connect('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
         with self.a.lock(self.volume.id):
             uncommitted.remove(self.a.node, self.volume.id, self.volume.name)

@@ -82,14 +82,14 @@ class ImageDriverTest(driver_case.Case):
         connector = {'host': 'n1'}
         self.snapshots.located.return_value.node = driver_case.HOST
         self.assertEqual(
-            self.snapshots.serve.return_value,
+            self.snapshots.connect.return_value,
             self.driver.initialize_connection_snapshot(
                 snapshot(), connector))
-        self.snapshots.serve.assert_called_once_with(
+        self.snapshots.connect.assert_called_once_with(
             self.node, 's', connector)
         self.driver.terminate_connection_snapshot(
             snapshot(), connector, force=True)
-        self.snapshots.unserve.assert_called_once_with(
+        self.snapshots.disconnect.assert_called_once_with(
             self.node, 's', connector)
         # What they return Cinder would write over the snapshot's node.
         self.assertIsNone(self.driver.create_export_snapshot(
@@ -106,7 +106,7 @@ class ImageDriverTest(driver_case.Case):
             driver_case.volume(source_volid='src'),
             driver_case.volume(id=of))
 
-    def test_births(self):
+    def test_clones(self):
         self.from_snapshot()
         self.births.from_snapshot.assert_called_once_with(
             self.node, 'v', 's')
@@ -115,10 +115,10 @@ class ImageDriverTest(driver_case.Case):
             self.reconciler, 'v', 'src', 300)
 
     @ddt.data('from_snapshot', 'clone')
-    def test_a_birth_that_fails_is_not_tried_elsewhere(self, birth):
+    def test_a_clone_that_fails_is_not_tried_elsewhere(self, birth):
         self.births.from_snapshot.side_effect = (
             self.births.from_volume.side_effect) = FULL
-        error = self.assertRaises(exceptions.BirthFailed,
+        error = self.assertRaises(exceptions.NotCreated,
                                   getattr(self, birth))
         self.assertEqual(str(FULL), str(error))
         task = create_volume.OnFailureRescheduleTask(
@@ -131,7 +131,7 @@ class ImageDriverTest(driver_case.Case):
 
     def test_an_image_that_is_downloaded_instead_is_no_news(self):
         self.births.from_volume.side_effect = FULL
-        error = self.assertRaises(exceptions.BirthFailed, self.clone,
+        error = self.assertRaises(exceptions.NotCreated, self.clone,
                                   'cached')
         self.assertIsInstance(error, exception.CinderException)
         self.told.assert_not_called()
@@ -143,14 +143,14 @@ class ImageDriverTest(driver_case.Case):
                 'cinder_localclone.driver.front_end.db.'
                 'volume_encryption_metadata_get',
                 return_value={'provider': 'luks2'}):
-            self.assertRaises(exceptions.BirthFailed, getattr(self, birth))
+            self.assertRaises(exceptions.NotCreated, getattr(self, birth))
         self.assertEqual(outcomes.USER_MESSAGES['ENCRYPTED'].detail,
                          self.told.call_args.kwargs['detail'])
         self.assertEqual([], self.births.mock_calls)
 
     def test_unexpected_errors_are_not_said_to_be_of_a_connection(self):
         self.births.from_snapshot.side_effect = KeyError('x')
-        self.assertRaises(exceptions.BirthFailed, self.from_snapshot)
+        self.assertRaises(exceptions.NotCreated, self.from_snapshot)
         self.assertEqual(outcomes.USER_MESSAGES['CREATE_FAILED'].detail,
                          self.told.call_args.kwargs['detail'])
 

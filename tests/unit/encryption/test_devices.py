@@ -12,7 +12,7 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.encryption import devices as tops
+from cinder_localclone.encryption import devices as upper_devices
 from tests.helpers import specs
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -53,7 +53,8 @@ class Base(testtools.TestCase):
         super().setUp()
         self.node = specs.node()
         self.paused = self.enterContext(
-            mock.patch.object(tops, 'stop_reencryption', autospec=True))
+            mock.patch.object(upper_devices, 'stop_reencryption',
+                              autospec=True))
         self.node.exports.opens_in_vain.return_value = False
 
     def there(self, *devices, lvs=()):
@@ -73,8 +74,8 @@ class ClosedTest(Base):
         def fail(volume_id):
             self.there(handle(V1, opened))
             raise FAILED
-        self.node.handles.close_top.side_effect = fail
-        tops.ensure_closed(self.node, V1)
+        self.node.handles.close_upper.side_effect = fail
+        upper_devices.ensure_closed(self.node, V1)
 
     def test_it_could_not_be_closed_though_nobody_has_it_open(self):
         self.assertRaises(exceptions.CommandFailed, self.close, 0)
@@ -88,7 +89,7 @@ class DetachedTest(Base):
     def test_only_attachments_of_this_node_are_noted(self):
         self.node.is_at.side_effect = lambda connector, host: (
             connector['host'] + '@l' == host)
-        tops.note_detached(self.node, types.SimpleNamespace(
+        upper_devices.note_detached(self.node, types.SimpleNamespace(
             volume_attachment=[attachment(1, 'a'), attachment(2, 'b'),
                                attachment(3, None)]))
         self.assertEqual(['a1'], list(self.node.detached))
@@ -100,25 +101,25 @@ class IdleTest(Base):
     def test_one_that_is_open_is_left_as_it_is(self):
         """Nor is its re-encryption paused."""
         self.there(handle(V1, 1), crypt(V1, 1))
-        self.assertIs(False, tops.close_if_idle(self.node, V1))
+        self.assertIs(False, upper_devices.close_if_idle(self.node, V1))
         self.paused.assert_not_called()
-        self.node.handles.close_top.assert_not_called()
+        self.node.handles.close_upper.assert_not_called()
 
     def test_somebody_opens_it_while_its_re_encryption_is_paused(self):
         self.there(handle(V1, 1), crypt(V1))
         self.paused.side_effect = exceptions.SourceBusy(
             volume=V1, host='a@l', count=1, device='d')
-        self.assertIs(False, tops.close_if_idle(self.node, V1))
-        self.node.handles.close_top.assert_not_called()
+        self.assertIs(False, upper_devices.close_if_idle(self.node, V1))
+        self.node.handles.close_upper.assert_not_called()
 
     @ddt.data((V1, 4096), (V2, 8192))
     @ddt.unpack
     def test_other_volumes_stay_guarded(self, volume_id, header):
         self.there(lvs=[lv(V1, 4096), lv(V2, 8192)])
-        self.assertIs(True, tops.close_if_idle(self.node, volume_id))
+        self.assertIs(True, upper_devices.close_if_idle(self.node, volume_id))
         self.node.lvm.unmark.assert_called_once_with(
             'volume-' + volume_id, names.guard_tag(header))
-        self.node.handles.close_top.assert_called_once_with(volume_id)
+        self.node.handles.close_upper.assert_called_once_with(volume_id)
 
 
 class PathTest(Base):
@@ -127,6 +128,6 @@ class PathTest(Base):
     def test_volume_that_is_here_is_not_waited_for(self):
         present = survey.Survey({}, {names.handle(V1): handle(V1)})
         self.node.handles.survey.return_value = present
-        tops.look(self.node, present, {V1: 'x', V2: 'y'})
+        upper_devices.sweep(self.node, present, {V1: 'x', V2: 'y'})
         self.node.try_lock.assert_called_once_with(V2)
         self.node.handles.remove_link.assert_called_once_with(V2)

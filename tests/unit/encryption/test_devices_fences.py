@@ -42,30 +42,30 @@ class FencesTest(Case):
         self.assertEqual(set(), (self.a if node is self.b else self.b)
                          .reencrypting)
         self.end(node)
-        self.look(node)
+        self.sweep(node)
         self.assertWhole(node)
 
     def go_live(self):
         """A live migration to B begins."""
         self.attach('in-use', 'a', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
 
     def leave(self):
         self.a.opened.discard(self.crypt)
-        self.unserve(self.a, attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
 
     def test_cold_move(self):
         self.leave()
         self.attach('reserved', None)
         self.assertEqual(set(), self.a.reencrypting)
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)  # not settled
         self.attach('available')
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.attach('reserved', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.attach('in-use', 'b')
         self.assertEqual('b@l#p', self.volume.host)
         self.go_on_at(self.b)
@@ -74,19 +74,19 @@ class FencesTest(Case):
         self.go_live()
         self.assertEqual('b@l#p', self.volume.host)
         self.assertEqual(set(), self.a.reencrypting)
-        self.look()
-        self.look(self.b)
+        self.sweep()
+        self.sweep(self.b)
         self.assertEqual([set(), set()], [
             self.a.reencrypting, self.b.reencrypting])
         self.a.opened.discard(self.crypt)
         self.b.opened.add(self.crypt)
-        self.unserve(self.a, attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
         self.attach('in-use', 'b')
         self.go_on_at(self.b)
 
     def test_live_move_that_is_rolled_back(self):
         self.go_live()
-        self.unserve(self.b, attach_case.ON_B)
+        self.disconnect(self.b, attach_case.ON_B)
         self.attach('in-use', 'a')
         self.assertEqual('a@l#p', self.volume.host)
         self.go_on_at(self.a)
@@ -104,11 +104,11 @@ class FencesTest(Case):
         self.assertRaises(encryption_exceptions.Interrupted, self.go_live)
         self.attach('in-use', 'a')
         self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
         self.leave()  # its instance has ended
         self.attach('available')
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     def test_cold_move_of_what_was_killed(self):
@@ -117,7 +117,7 @@ class FencesTest(Case):
         sim.kill(self.a, self.volume.id)
         self.attach('available')
         self.attach('reserved', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertFalse(self.header.under_way.interrupted)
         self.attach('in-use', 'b')
         self.go_on_at(self.b)
@@ -130,7 +130,7 @@ class FencesTest(Case):
         self.assertEqual('b@l#p', self.volume.host)
         self.a.opened.discard(self.crypt)
         self.b.opened.add(self.crypt)
-        self.unserve(self.a, attach_case.ON_A)
+        self.disconnect(self.a, attach_case.ON_A)
         self.attach('in-use', 'b')
         self.world.settle()
         self.assertEqual(1, len(self.header.slots))
@@ -147,7 +147,7 @@ class FencesTest(Case):
     def test_drained(self):
         self.leave()
         self.attach('available')
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.a.move(self.volume, B)
         self.go_on_at(self.b)
@@ -190,7 +190,7 @@ class FencesTest(Case):
                                side_effect=OSError):
             self.assertFalse(paused())
         self.assertFalse(paused())
-        self.look()
+        self.sweep()
         self.assertTrue(self.a.reencrypting)
         self.a.disk.tags[self.volume.name] |= {names.PAUSED}
         self.assertFalse(paused())
@@ -207,8 +207,9 @@ class FencesTest(Case):
             self.assertTrue(self.a.reencrypting)
             devices.settle_reencryption(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
-        with mock.patch.object(self.a.reconciler.serving, 'try_to_settle'):
-            self.look()
+        with mock.patch.object(self.a.reconciler.exporting,
+                               'try_to_reconcile'):
+            self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_extended(self):
@@ -221,13 +222,13 @@ class FencesTest(Case):
         self.volume.status = 'in-use'
         reencrypt.resume(self.node, self.volume.id)
         self.end()
-        self.look()
+        self.sweep()
         worlds.extend(self.a, self.volume, 2)
 
     def test_deleted(self):
         self.leave()
         self.attach('available')
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.node.runner._inner.stubborn = True
         # The process has the handle open.
@@ -253,7 +254,7 @@ class FencesTest(Case):
                 crypt.SimCrypt, 'open', autospec=True,
                 side_effect=crypt.SimCrypt.open) as opened:
             self.attach('reserved', None)
-            self.serve(attach_case.ON_A)
+            self.connect(attach_case.ON_A)
         self.assertTrue(opened.call_args.args[3])
 
     def test_reader_that_may_not_write(self):

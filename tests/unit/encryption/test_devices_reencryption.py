@@ -23,7 +23,7 @@ class PauseTest(Case):
         self.start()
         found = reencrypt.pause(self.node, self.volume.id)
         self.assertEqual(Status.PAUSED, found.status)
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
         self.a.stop(power=True)
         self.world.reconcile()
@@ -32,7 +32,7 @@ class PauseTest(Case):
         self.assertEqual(Status.RUNNING, found.status)
         self.assertNotIn(names.PAUSED, self.tags())
         self.end()
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_backup_that_can_not_be_made_in_the_end(self):
@@ -42,9 +42,9 @@ class PauseTest(Case):
         self.end()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=OSError):
-            self.look()
+            self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_backups_are_away_in_the_end(self):
@@ -56,9 +56,9 @@ class PauseTest(Case):
         self.world.copies.clear()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=OSError):
-            self.look()
+            self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_started_anew(self):
@@ -79,7 +79,7 @@ class PauseTest(Case):
         self.start(zone=64)
         self.assertEqual('64', self.zone())
         self.end()
-        self.look()
+        self.sweep()
         self.assertWhole()
         self.start()
         self.assertIsNone(self.zone())
@@ -121,5 +121,5 @@ class PauseTest(Case):
         self.assertIn(names.PAUSED, self.tags())
         self.node.runner._inner.stubborn = False
         sim.end(self.a, self.volume.id)
-        self.look()
+        self.sweep()
         self.assertWhole()

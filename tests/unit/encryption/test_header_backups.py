@@ -37,7 +37,7 @@ def row(volume_id, host, status='available', **more):
 
 
 @ddt.ddt
-class LookTest(testtools.TestCase):
+class SweepTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -62,13 +62,13 @@ class LookTest(testtools.TestCase):
         node.peers.has_header_backup.return_value = True
         node.exports.remote.return_value = {}
         node.lvm.lvs.return_value = {}
-        node.crypt.place_of_backups.return_value = 8, 2
+        node.crypt.backup_space.return_value = 8, 2
         node.crypt.header.return_value = mock.Mock(
             reencryption=None, becoming=None, odd='', pin=crypt.PIN,
             slot_ciphers=frozenset(), foreign_requirements=())
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             headers, 'wrong_with_backup', return_value=[])).mock
-        self.backups = header_backups.Look(node)
+        self.backups = header_backups.Sweep(node)
         self.useFixture(fixtures.MockPatchObject(
             activate, 'key_of', autospec=True, return_value=b'key'))
         for change in (node.crypt.back_up, node.crypt.drop_backups,
@@ -76,63 +76,63 @@ class LookTest(testtools.TestCase):
             change.side_effect = lambda volume_id, *_how: self.assertEqual(
                 [volume_id], self.locked)
 
-    def look(self):
+    def sweep(self):
         """What was made, and what was dropped."""
         self.node.crypt.back_up.reset_mock()
         self.node.crypt.drop_backups.reset_mock()
-        self.backups.look()
+        self.backups.sweep()
         return ([call.args[0] for call in self.node.crypt.back_up.mock_calls],
                 [call.args[0]
                  for call in self.node.crypt.drop_backups.mock_calls])
 
     def test_made_at_the_home(self):
         self.rows['plain'] = row('plain', A, provider_id=None)
-        self.assertEqual(([HERE], []), self.look())
+        self.assertEqual(([HERE], []), self.sweep())
         self.node.crypt.backed_up_volumes.return_value = [HERE]
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     def test_not_made_of_what_is_re_encrypted(self):
         """It could not be restored; its writer is not disturbed."""
         self.node.crypt.header.return_value.reencryption = mock.Mock()
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     @ddt.data('creating', 'downloading', 'deleting', 'error_deleting', 'error',
               'managing', 'error_managing', 'error_managing_deleting',
               'reverting')
     def test_not_made_of_a_volume_without_a_header(self, status):
         self.rows[HERE].status = status
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     @ddt.data('unmanaging', 'error_unmanaging')
     def test_made_though_an_unmanage_is_refused(self, status):
         self.rows[HERE].status = status
-        self.assertEqual(([HERE], []), self.look())
+        self.assertEqual(([HERE], []), self.sweep())
 
     def test_not_made_of_what_moves_or_has_no_handle(self):
         self.moves[HERE] = mock.Mock()
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
         self.moves.clear()
         self.node.handles.survey.return_value.handle.return_value = None
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     def test_dropped_when_the_new_home_has_one(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
-        self.assertEqual(([], [MOVED]), self.look())
+        self.assertEqual(([], [MOVED]), self.sweep())
         self.node.peers.has_header_backup.assert_called_once_with(B, MOVED)
 
     def test_kept_while_the_new_home_has_none(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
         self.node.peers.has_header_backup.return_value = False
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     def test_kept_while_it_moves(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
         self.moves[MOVED] = mock.Mock()
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
 
     def test_what_has_no_row_is_not_decided_here(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, OTHER]
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
         self.node.peers.has_header_backup.assert_not_called()
 
     def test_one_that_fails_stops_no_other(self):
@@ -140,7 +140,7 @@ class LookTest(testtools.TestCase):
         self.rows['gone'] = row('gone', 'c@l')
         self.node.peers.has_header_backup.side_effect = lambda host, _id: (
             True if host == B else self.fail_())
-        self.assertEqual(([HERE], [MOVED]), self.look())
+        self.assertEqual(([HERE], [MOVED]), self.sweep())
 
     @staticmethod
     def fail_():
@@ -148,19 +148,19 @@ class LookTest(testtools.TestCase):
 
     def test_none_are_kept(self):
         self.node.crypt.keeps_backups.return_value = False
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
         self.node.volumes.volumes_of.assert_not_called()
 
     def test_rows_that_are_not_understood(self):
         self.rows['odd'] = row('odd', A, provider_id='lc9:what')
         self.node.crypt.backed_up_volumes.return_value = ['odd', MOVED]
-        self.assertEqual(([HERE], [MOVED]), self.look())
+        self.assertEqual(([HERE], [MOVED]), self.sweep())
         self.node.crypt.backed_up_volumes.return_value = [MOVED]
-        self.assertEqual(([HERE], [MOVED]), self.look())
+        self.assertEqual(([HERE], [MOVED]), self.sweep())
 
     def compared(self):
         self.wrong.reset_mock()
-        self.look()
+        self.sweep()
         return [call.args[1] for call in self.wrong.mock_calls]
 
     def test_each_lv_is_compared_once(self):
@@ -222,10 +222,10 @@ class LookTest(testtools.TestCase):
         header = self.node.crypt.header.return_value
         header.opened_by.return_value = [mock.Mock(key='k')]
         header.reencryption = mock.Mock()
-        self.look()
+        self.sweep()
         self.node.crypt.renew_backup.assert_not_called()
         header.reencryption = None
-        self.look()
+        self.sweep()
         self.node.crypt.renew_backup.assert_called_once_with(
             HERE, header, b'key')
 
@@ -255,13 +255,13 @@ class LookTest(testtools.TestCase):
         self.node.volumes.volumes_of.side_effect = lambda host: [
             self.rows[HERE]]
         self.node.crypt.backed_up_volumes.return_value = ['a', HERE, MOVED]
-        self.assertEqual(([], [MOVED]), self.look())
+        self.assertEqual(([], [MOVED]), self.sweep())
 
     def test_deleted_ones_keep_no_other_from_its_turn(self):
         self.node.crypt.backed_up_volumes.return_value = [
             *('deleted%02d' % number
               for number in range(header_backups.ASKED)), HERE, MOVED]
-        self.assertEqual([[], [MOVED]], [self.look()[1] for _n in range(2)])
+        self.assertEqual([[], [MOVED]], [self.sweep()[1] for _n in range(2)])
 
     def test_compared_while_others_have_another_volume(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
@@ -274,7 +274,7 @@ class LookTest(testtools.TestCase):
         """Time goes by between the list and each of the volumes."""
         self.node.volumes.volume.side_effect = lambda volume_id: (
             change and row(HERE, **dict({'host': A}, **change)))
-        self.assertEqual(([], []), self.look())
+        self.assertEqual(([], []), self.sweep())
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.assertEqual([], self.compared())
         self.node.crypt.header.assert_not_called()
@@ -288,7 +288,7 @@ class LookTest(testtools.TestCase):
                 raise exceptions.Busy(what='v', host='h', seconds=1)
             return lock(volume_id)
         self.node.try_lock = busy
-        self.assertEqual((['a', 'z'], []), self.look())
+        self.assertEqual((['a', 'z'], []), self.sweep())
 
     def test_a_few_at_a_time(self):
         del self.rows[HERE]
@@ -323,7 +323,7 @@ class HeaderTest(own_key_case.Case):
         revert_case.Base.revert(self.world, self.volume, snapshot_id, A)
         self.volume.status = 'available'
         self.assertIn('secrets', self.wrong()['backup of the header'])
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual({}, self.wrong())
         self.world.set_snapshot(snapshot_id, deleted=True)
         self.rotate()
@@ -376,7 +376,7 @@ class HeaderTest(own_key_case.Case):
         self.header.digest = 'of other data'
         crypt.pin_again(self.world, self.volume)
         self.assertIn('other data', self.wrong()['backup of the header'])
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual({}, self.wrong())
 
     def test_backup_that_is_damaged(self):
@@ -384,7 +384,7 @@ class HeaderTest(own_key_case.Case):
             path='p', reason='damaged')
         with mock.patch.object(crypt.SimCrypt, 'backed_up',
                                side_effect=damaged):
-            self.backups.look()
+            self.backups.sweep()
         self.assertEqual(['2'], self.world.backups[self.volume.id])
         self.assertEqual({}, self.wrong())
 
@@ -397,7 +397,7 @@ class HeaderTest(own_key_case.Case):
                 dataclasses.replace(found(*args, **more),
                                     requirements=('foo',))), \
                 mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
-            self.backups.look()
+            self.backups.sweep()
         renewed.assert_not_called()
 
     @ddt.data(False, True)
@@ -407,11 +407,11 @@ class HeaderTest(own_key_case.Case):
         if marked:
             self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
         self.world.headers[self.volume.id] = crypt.SimHeader({'0': b'?'})
-        self.backups.look()
+        self.backups.sweep()
         self.world.headers[self.volume.id] = None
-        self.backups.look()
+        self.backups.sweep()
         self.assertEqual(kept, self.world.copies)
 
     def setUp(self):
         super().setUp()
-        self.backups = header_backups.Look(self.a.node)
+        self.backups = header_backups.Sweep(self.a.node)

@@ -112,19 +112,19 @@ class RecoveryTest(Case):
         """A recovery key, of which a backup stays; that one is right for the
         service, whose look is returned.
         """
-        added, look = self.add(), header_backups.Look(self.a.node)
-        look.look()
+        added, sweep = self.add(), header_backups.Sweep(self.a.node)
+        sweep.sweep()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=self.NO_BACKUP):
             error = self.assertRaises(encryption_exceptions.StaleBackup,
                                       self.remove)
-            look.look()
+            sweep.sweep()
         self.assertIn('is empty now, but backups of the header may still',
                       str(error))
         self.assertIn(str(self.NO_BACKUP), str(error))
         self.assertFalse(self.opens(added.key))
         self.assertTrue(self.opens_backup(added))
-        return added, look
+        return added, sweep
 
     def opens_backup(self, added):
         node = self.a.node
@@ -138,23 +138,23 @@ class RecoveryTest(Case):
 
     def test_removed_but_not_from_the_backup(self):
         """By a command, which is another process than the service."""
-        added, look = self.remove_beside_a_backup()
-        look.look()
+        added, sweep = self.remove_beside_a_backup()
+        sweep.sweep()
         self.assertFalse(self.opens_backup(added))
         self.assertNotIn(names.OUTDATED, self.a.disk.tags[self.volume.name])
         with mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
-            look.look()
+            sweep.sweep()
         renewed.assert_not_called()
 
     def test_removed_and_another_one_has_its_slot(self):
         """The backup looks as if it were of the same keys."""
-        added, look = self.remove_beside_a_backup()
+        added, sweep = self.remove_beside_a_backup()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=self.NO_BACKUP):
             other = self.add()
         self.assertEqual(added.slot, other.slot)
         self.assertNotIn('backup of the header', self.wrong())
-        look.look()
+        sweep.sweep()
         self.assertFalse(self.opens_backup(added))
         self.assertTrue(self.opens_backup(other))
 
@@ -195,8 +195,8 @@ class RecoveryTest(Case):
 
     def test_backups_are_away_when_it_is_removed(self):
         """The disk that they are on is mounted again with the old one."""
-        added, look = self.add(), header_backups.Look(self.a.node)
-        look.look()
+        added, sweep = self.add(), header_backups.Sweep(self.a.node)
+        sweep.sweep()
         kept = dict(self.world.backups), dict(self.world.copies)
         self.world.backups.clear()
         self.world.copies.clear()
@@ -206,24 +206,24 @@ class RecoveryTest(Case):
             self.assertRaises(encryption_exceptions.StaleBackup, self.remove)
         self.world.backups.update(kept[0])
         self.world.copies.update(kept[1])
-        look.look()
+        sweep.sweep()
         self.assertFalse(self.opens_backup(added))
 
     def test_backups_are_beneath_a_mount_when_it_is_removed(self):
         """They are made in the empty directory until the disk is back."""
-        added, look = self.add(), header_backups.Look(self.a.node)
-        look.look()
+        added, sweep = self.add(), header_backups.Sweep(self.a.node)
+        sweep.sweep()
         kept = dict(self.world.backups), dict(self.world.copies)
         self.world.backups.clear()
         self.world.copies.clear()
         self.world.backup_disk = 1, 2
         self.remove()
-        look.look()
+        sweep.sweep()
         self.world.backup_disk = 8, 2
         self.world.backups.update(kept[0])
         self.world.copies.clear()
         self.world.copies.update(kept[1])
-        look.look()
+        sweep.sweep()
         self.assertFalse(self.opens_backup(added))
 
     def test_power_is_cut_when_it_is_removed(self):
@@ -443,8 +443,8 @@ class StatusTest(Case):
     def test_of_what_the_driver_does_not_encrypt(self):
         """What a guest has written there is not looked at."""
         plain = self.world.create_volume(A)
-        for look in (headers.status, headers.verify):
-            self.assertRaises(encryption_exceptions.KeyNotChanged, look,
+        for sweep in (headers.status, headers.verify):
+            self.assertRaises(encryption_exceptions.KeyNotChanged, sweep,
                               self.a.node, plain.id)
 
     def test_what_is_verified(self):
@@ -571,11 +571,11 @@ class StatusTest(Case):
         slots.update({'0': b'noise', '5': b'noise'})
         self.assertRaises(encryption_exceptions.WrongKey, headers.back_up,
                           self.a.node, self.volume.id)
-        header_backups.Look(self.a.node).look()
+        header_backups.Sweep(self.a.node).sweep()
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.assertEqual(before, repr(self.world.copies))
         slots.update(kept)
-        header_backups.Look(self.a.node).look()
+        header_backups.Sweep(self.a.node).sweep()
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
     def test_back_up_without_a_handle(self):
@@ -809,7 +809,7 @@ class RestoreTest(Case):
         self.remove_with_its_backup_kept()
         self.cut_short()
         added = self.add()
-        header_backups.Look(self.a.node).look()
+        header_backups.Sweep(self.a.node).sweep()
         self.assertTrue(self.opens(added.key))
         self.assertFalse(self.is_marked())
 
@@ -828,7 +828,7 @@ class RestoreTest(Case):
         self.cut_short()
         self.rotate()
         self.remove(one.slot)
-        header_backups.Look(self.a.node).look()
+        header_backups.Sweep(self.a.node).sweep()
         self.assertFalse(self.opens(one.key))
         self.assertTrue(self.opens(two.key))
 
@@ -901,7 +901,7 @@ class RestoreTest(Case):
         error = encryption_exceptions.HeaderInUse(path='p', reason='locked')
         with mock.patch.object(crypt.SimCrypt, 'restore', side_effect=error):
             self.assertRaises(type(error), self.restore, name)
-        header_backups.Look(self.a.node).look()
+        header_backups.Sweep(self.a.node).sweep()
         self.assertIn(name, self.a.node.crypt.backup_names(self.volume.id))
         self.lose()
         self.restore()

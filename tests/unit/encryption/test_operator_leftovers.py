@@ -45,10 +45,10 @@ class RecordsTest(records_case.Base):
             volume = utils.create_volume(self.context, host=host)
             self.secrets.record(volume.id, volume_types.Recorded(
                 16 << 20, 'k%d' % number))
-        shadow = utils.create_volume(
+        record = utils.create_volume(
             self.context, host='a@l#l', migration_status='target:' + FAR)
         self.secrets.record(
-            shadow.id, volume_types.Recorded(16 << 20, 'k3'))
+            record.id, volume_types.Recorded(16 << 20, 'k3'))
         utils.create_snapshot(
             self.context, volume.id,
             provider_id=str(volume_types.Recorded(16 << 20, 'k4')))

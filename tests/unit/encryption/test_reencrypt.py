@@ -90,7 +90,7 @@ class PinTest(Case):
             self.before.pin, cipher=SERPENT, key_bits=256,
             digest=self.header.under_way.digest), found.becoming)
         self.end()
-        self.look()
+        self.sweep()
         self.assertEqual(dataclasses.replace(
             self.before, pin=found.becoming), self.recorded())
         self.assertIn(events.REENCRYPTION_ENDED, self.said)
@@ -114,7 +114,7 @@ class PinTest(Case):
                                side_effect=failed):
             self.assertRaises(exceptions.CommandFailed, self.start)
         self.assertIn(names.REENCRYPTED, self.tags())
-        self.look()
+        self.sweep()
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.assertEqual(self.before, self.recorded())
         self.assertEqual([events.REENCRYPTION_NOT_BEGUN], [
@@ -122,7 +122,7 @@ class PinTest(Case):
                 events.REENCRYPTION_NOT_BEGUN, events.REENCRYPTION_ENDED)])
         self.start()
         self.end()
-        self.look()
+        self.sweep()
         self.assertIn(events.REENCRYPTION_ENDED, self.said)
 
     def test_begun_after_the_look_has_read_its_header(self):
@@ -143,9 +143,9 @@ class PinTest(Case):
             sim.begin(self.header, slot, wanted)
             end(node, volume)
         with mock.patch.object(reencrypt, '_end', noting):
-            self.look()
+            self.sweep()
         self.assertIsNotNone(self.recorded().becoming)
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     def test_begun_and_not_pinned_yet(self):
@@ -155,7 +155,7 @@ class PinTest(Case):
             self.assertRaises(OSError, self.start)
         self.assertEqual('', self.recorded().becoming.digest)
         self.assertTrue(self.header.under_way)
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.assertEqual(self.header.under_way.digest,
                          self.recorded().becoming.digest)
@@ -166,14 +166,14 @@ class PinTest(Case):
                                side_effect=OSError):
             self.assertRaises(OSError, self.start)
         self.header.slots = {'1': b'of somebody else'}
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
         self.assertEqual('', self.recorded().becoming.digest)
 
     def test_header_that_says_so_by_itself(self):
         self.header.under_way = luks_header.Reencryption(
             0, 'checksum', False, SERPENT, 512, digest='of somebody else')
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
         self.assertEqual(self.before, self.recorded())
         self.assertRaises(encryption_exceptions.ForeignHeader, self.start)
@@ -193,7 +193,7 @@ class PinTest(Case):
         self.a.reencrypting.clear()
         self.header.under_way = dataclasses.replace(
             self.header.under_way, digest='of somebody else')
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
         self.assertRaises(encryption_exceptions.ForeignHeader,
                           reencrypt.resume, self.node, self.volume.id)
@@ -203,7 +203,7 @@ class PinTest(Case):
         self.start()
         self.end()
         self.header.digest = 'of somebody else'
-        self.look()
+        self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())
         self.assertNotIn(events.REENCRYPTION_ENDED, self.said)
         self.assertEqual(self.before.pin, self.recorded().pin)
@@ -213,7 +213,7 @@ class PinTest(Case):
         self.start()
         self.end()
         self.a.disk.tags[self.volume.name] -= {names.REENCRYPTED}
-        self.look()
+        self.sweep()
         self.assertIsNone(self.recorded().becoming)
         self.assertEqual(self.header.digest, self.recorded().pin.digest)
 
@@ -223,9 +223,9 @@ class PinTest(Case):
         self.end()
         with mock.patch.object(records.SimSecrets, 'record',
                                side_effect=OSError):
-            self.look()
+            self.sweep()
         self.assertNotIn(events.REENCRYPTION_ENDED, self.said)
-        self.look()
+        self.sweep()
         self.assertEqual(1, self.said.count(events.REENCRYPTION_ENDED))
         self.assertIsNone(self.recorded().becoming)
 
@@ -276,7 +276,7 @@ class PinTest(Case):
             return found
         before = self.node.crypt.backup_names(self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'header', then_change):
-            self.look()
+            self.sweep()
         self.assertEqual(
             before, self.node.crypt.backup_names(self.volume.id))
         self.assertIn(names.REENCRYPTED, self.tags())
@@ -295,13 +295,13 @@ class StartTest(Case):
         self.assertEqual('checksum', self.header.under_way.resilience)
         self.assertIn(names.REENCRYPTED, self.tags())
         sim.go_on(self.a, self.volume.id)
-        self.look()
+        self.sweep()
         found = self.state()
         self.assertEqual((sim.HALF, 512.0), (found.done, found.seconds_left))
         self.assertEqual('running', reencrypt.as_dict(found)['status'])
         self.end()
         self.assertEqual(Status.NONE, self.state().status)
-        self.look()
+        self.sweep()
         self.assertWhole()
         self.assertEqual(SERPENT, self.state().cipher)
         self.assertIn(self.crypt, self.a.devices)
@@ -311,13 +311,13 @@ class StartTest(Case):
         self.start()
         self.assertNotIn(names.OPENED, self.tags())
         before = len(self.world.done)
-        self.look()
+        self.sweep()
         self.assertNotIn('stop', self.world.effects(A, before))
         self.assertIn(self.volume.id, self.a.reencrypting)
         self.assertIn(self.crypt, self.a.devices)
         self.end()
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
         self.assertNotIn(self.crypt, self.a.devices)
 
@@ -335,7 +335,7 @@ class StartTest(Case):
             self.volume.status = status
             self.assertRaises(encryption_exceptions.NotAtRest, self.start)
         self.attach('reserved', None)
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertRaises(exceptions.StaleMove, self.start)
         self.attach('in-use', 'b')
         self.assertRaises(encryption_exceptions.NotAtRest, reencrypt.start,
@@ -444,7 +444,7 @@ class StartTest(Case):
 
     def test_begun_though_cryptsetup_says_it_is_not(self):
         """It came to its time limit. A look had seen that there is none."""
-        self.look()
+        self.sweep()
         begin = crypt.SimCrypt.begin_reencryption
 
         def late(*args):
@@ -452,7 +452,7 @@ class StartTest(Case):
             raise exceptions.CommandFailed(command='c', code=1, stderr='late')
         with mock.patch.object(crypt.SimCrypt, 'begin_reencryption', late):
             self.assertRaises(exceptions.CommandFailed, self.start)
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     def test_room_is_nobody_elses_meanwhile(self):
@@ -466,16 +466,16 @@ class StartTest(Case):
         def check(*_args):
             held.append(nodes.FREE_SPACE in self.a.held)
         self.patch(crypt.SimCrypt, 'mark', noting)
-        self.patch(reencrypt, '_check_room', check)
+        self.patch(reencrypt, '_check_space', check)
         self.start()
         self.assertEqual([True, True], held[:2])
 
     def test_room(self):
         """What is written becomes the volume's own, all of it."""
         self.world.pool = 'pool'
-        body = rows.body_bytes(self.volume)
+        body = rows.backing_bytes(self.volume)
         self.a.free = body - 1
-        error = self.assertRaises(encryption_exceptions.NoRoomToReencrypt,
+        error = self.assertRaises(encryption_exceptions.NoSpaceToReencrypt,
                                   self.start)
         self.assertIn('1040 MiB; 1039 MiB are free', str(error))
         self.assertNotIn(names.REENCRYPTED, self.tags())
@@ -486,7 +486,7 @@ class StartTest(Case):
     def test_room_of_what_is_full_already(self):
         lv = dataclasses.replace(
             self.node.lvm.lvs()[self.volume.name], thin=True,
-            allocated=rows.body_bytes(self.volume))
+            allocated=rows.backing_bytes(self.volume))
         snapshot = dataclasses.replace(lv, name='s', origin=lv.name)
         self.a.free = 0
         born = dataclasses.replace(lv, origin='image')
@@ -497,12 +497,12 @@ class StartTest(Case):
                 with contextlib.ExitStack() as refused:
                     if not enough:
                         refused.enter_context(testtools.ExpectedException(
-                            encryption_exceptions.NoRoomToReencrypt))
-                    reencrypt._check_room(self.node, self.volume)
+                            encryption_exceptions.NoSpaceToReencrypt))
+                    reencrypt._check_space(self.node, self.volume)
 
 
 @ddt.ddt
-class LookTest(Case):
+class SweepTest(Case):
     """Time goes by between a look's list of volumes and each of them."""
 
     def setUp(self):
@@ -513,27 +513,27 @@ class LookTest(Case):
         self.listed = self.node.volumes.volumes_of(A)
         self.present = self.node.handles.survey()
 
-    def look(self, error=False):
+    def sweep(self, error=False):
         """:param error: whether there is one"""
         with mock.patch.object(events, 'say') as said:
-            reencrypt.Look(self.node).look(self.listed, self.present)
+            reencrypt.Sweep(self.node).sweep(self.listed, self.present)
         self.assertEqual(error, events.REENCRYPTION_STOPPED in [
             call.args[0] for call in said.call_args_list])
 
     def test_nothing_has_changed(self):
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     @ddt.data({'host': 'b@l#p'}, {'status': 'extending'},
               {'migration_status': 'target:another'})
     def test_its_row_is_another_by_now(self, row):
         vars(self.volume).update(row)
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_its_row_is_gone_by_now(self):
         del self.world.volumes[self.volume.id]
-        self.look()
+        self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_its_lv_is_gone_by_now(self):
@@ -541,7 +541,7 @@ class LookTest(Case):
         del lvs[self.volume.name]
         with mock.patch.object(type(self.a.sim_lvm._inner), 'lvs',
                                return_value=lvs):
-            self.look()
+            self.sweep()
         self.assertEqual(set(), self.a.reencrypting)
 
     def test_it_moves_by_now(self):
@@ -551,25 +551,25 @@ class LookTest(Case):
                 (self.node.handles, 'survey', mock.Mock(**{
                     'metadata.return_value': ['a shadow']}))):
             with mock.patch.object(where, name, return_value=found):
-                self.look()
+                self.sweep()
             self.assertEqual(set(), self.a.reencrypting)
 
     def test_it_has_all_been_done_but_is_not_at_its_end(self):
         """The header says so while cryptsetup is still at work."""
         self.end()
         self.a.reencrypting.add(self.volume.id)
-        self.look()
+        self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())
         self.assertEqual({}, self.world.backups)
         self.a.reencrypting.clear()
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_header_that_names_no_secret_in_the_end(self):
         """No backup of it takes the place of others."""
         self.end()
         self.header.tokens.clear()
-        self.look(error=True)
+        self.sweep(error=True)
         self.assertIn(names.REENCRYPTED, self.tags())
         self.assertEqual({}, self.world.backups)
 
@@ -592,7 +592,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             self.node.handles.ensure_handle_on_lv(
                 self.volume.id, self.volume.name,
-                rows.body_bytes(self.volume))
+                rows.backing_bytes(self.volume))
             outcome, = upkeep.unlock(
                 self.node.lvm, self.node.handles, {},
                 self.node.crypt._inner, self.node.keys, 9)
@@ -606,14 +606,14 @@ class BootTest(Case):
         self.assertTrue(self.header.under_way.interrupted)
         self.boot()
         self.assertFalse(self.header.under_way.interrupted)
-        self.look()
+        self.sweep()
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     def test_power_cut_in_the_very_end(self):
         """cryptsetup has no way to open that any more."""
         self.cut_in_the_very_end()
         self.boot()
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_power_cut_in_the_very_end_and_the_end_fails_once(self):
@@ -700,8 +700,8 @@ class BootTest(Case):
                         devices.recover, self.node, self.volume)
             self.assertEqual(before, dict(self.a.devices))
             self.assertTrue(self.header.under_way)
-            self.look()
-            self.look()
+            self.sweep()
+            self.sweep()
 
     def test_power_cut_in_the_very_end_and_a_key_that_is_kept(self):
         """It ends it as well, where the key manager may need this volume."""
@@ -710,7 +710,7 @@ class BootTest(Case):
         self.boot()
         self.assertIsNone(self.header.under_way)
         self.world.secrets.state = ''
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def seal(self):
@@ -794,7 +794,7 @@ class BootTest(Case):
         key = rows.recorded(self.volume).key
         name, _right = self.world.secrets.kept[key]
         self.world.secrets.kept[key] = name, b'another'
-        self.look()
+        self.sweep()
         self.assertTrue(self.header.under_way)
         self.a.devices.pop(self.crypt)
         self.assertRaises(encryption_exceptions.WrongKey, self.open)
@@ -850,8 +850,8 @@ class BootTest(Case):
         self.start()
         reencrypt.pause(self.node, self.volume.id)
         sim.cut_short(self.a, self.volume.id)
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
 
     def test_one_copy_of_its_header_was_not_written(self):
@@ -864,7 +864,7 @@ class BootTest(Case):
             mended.append(mend)
             return header(of, volume_id, mend)
         with mock.patch.object(crypt.SimCrypt, 'header', noting):
-            self.look()
+            self.sweep()
         self.assertIn(True, mended)
         self.assertWhole()
 
@@ -902,7 +902,7 @@ class BootTest(Case):
         self.assertTrue(self.header.under_way)
         self.world.secrets.state = ''
         self.world.reconcile()
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_cut_short_and_not_to_be_written(self):
@@ -973,8 +973,8 @@ class BootTest(Case):
                 self.expected(), proven=proven)
         proven.assert_called_once_with()
         self.assertIn(self.crypt, self.a.devices)
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
 
     def end_it(self):
@@ -1078,7 +1078,7 @@ class BootTest(Case):
                 side_effect=encryption_exceptions.HeaderInUse(
                     path='p', reason='locked')), mock.patch.object(
                         events, 'say') as say:
-            self.look()
+            self.sweep()
         self.assertIn(events.REENCRYPTION_STOPPED,
                       [each.args[0] for each in say.mock_calls])
 
@@ -1107,8 +1107,8 @@ class BootTest(Case):
         self.assertIn(self.crypt, self.a.devices)
         self.assertTrue(self.header.under_way)
         self.assertEqual(self.state().total, self.state().done)
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
 
     def test_almost_cut_short_and_no_key_manager(self):
@@ -1133,7 +1133,7 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         self.a.devices[self.crypt]['left'] = True
         for _look in range(3):
-            self.look()
+            self.sweep()
             self.assertIs(Status.INTERRUPTED, self.state().status)
             self.assertIn(names.REENCRYPTED, self.tags())
             self.assertRaises(
@@ -1144,7 +1144,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             devices.settle_reencryption(self.node, self.volume)
         self.assertNotIn('left', self.a.devices[self.crypt])
-        self.look()
+        self.sweep()
         self.assertWhole()
 
     def test_killed_in_the_very_end_under_a_guest(self):
@@ -1154,8 +1154,8 @@ class BootTest(Case):
         sim.cut_short(self.a, self.volume.id)
         self.assertIs(Status.INTERRUPTED, self.state().status)
         with mock.patch.object(crypt.SimCrypt, 'close') as closed:
-            self.look()
-            self.look()
+            self.sweep()
+            self.sweep()
         closed.assert_not_called()
         self.assertWhole()
         self.assertIn(self.crypt, self.a.devices)
@@ -1164,8 +1164,8 @@ class BootTest(Case):
         self.start()
         sim.cut_short(self.a, self.volume.id)
         self.a.devices[self.crypt]['left'] = True
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
         self.assertNotIn('left', self.a.devices.get(self.crypt, {}))
 
@@ -1175,11 +1175,11 @@ class BootTest(Case):
         key, = self.world.secrets.kept
         kept = self.world.secrets.kept[key]
         self.world.secrets.kept[key] = kept[0], b'another'
-        self.look()
+        self.sweep()
         self.assertTrue(self.header.under_way)
         self.world.secrets.kept[key] = kept
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
         self.assertWhole()
 
     def test_nothing_that_is_passed_through_is_recovered(self):
@@ -1217,9 +1217,9 @@ class BootTest(Case):
         self.assertIn(self.volume.id, self.a.reencrypting)
 
     def test_headers_are_not_read_each_time(self):
-        self.look()
+        self.sweep()
         with mock.patch.object(crypt.SimCrypt, 'header') as header:
-            self.look()
+            self.sweep()
         header.assert_not_called()
 
 
@@ -1235,7 +1235,7 @@ class EndTest(Case):
     def check(self):
         before = repr(self.world.copies)
         self.header.slots['0'] = b'noise'
-        self.look()
+        self.sweep()
         self.assertEqual(before, repr(self.world.copies))
         self.assertEqual(['1'], self.world.backups[self.volume.id])
 
@@ -1251,7 +1251,7 @@ class EndTest(Case):
             self.assertRaises(exceptions.CommandFailed, self.start)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=failed):
-            self.look()
+            self.sweep()
         self.check()
 
     def test_end_cut_short_after_its_backup(self):
@@ -1259,11 +1259,11 @@ class EndTest(Case):
         self.end()
         with mock.patch.object(records.SimSecrets, 'record',
                                side_effect=OSError):
-            self.look()
+            self.sweep()
         last = self.world.backups[self.volume.id][-1]
         for slot in self.header.slots:
             self.header.slots[slot] = b'noise'
-        self.look()
+        self.sweep()
         self.assertEqual([last], self.world.backups[self.volume.id])
 
     def test_key_manager_is_away_in_the_end(self):
@@ -1271,7 +1271,7 @@ class EndTest(Case):
         self.start()
         self.end()
         self.world.secrets.state = crypt.AWAY
-        self.look()
+        self.sweep()
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
@@ -1284,7 +1284,7 @@ class EndTest(Case):
         self.end()
         with mock.patch.object(crypt.SimCrypt, 'backed_up',
                                side_effect=error):
-            self.look()
+            self.sweep()
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
@@ -1307,7 +1307,7 @@ class EndTest(Case):
         before = repr(copies)
         for slot in self.header.slots:
             self.header.slots[slot] = b'noise'
-        self.look()
+        self.sweep()
         self.assertEqual(before, repr(copies))
         self.assertEqual(['1', '2'], self.world.backups[self.volume.id])
 
@@ -1322,7 +1322,7 @@ class EndTest(Case):
             return dataclasses.replace(
                 found, digest=found.digest[::-1]) if mend else found
         with mock.patch.object(crypt.SimCrypt, 'header', header):
-            self.look()
+            self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())
-        self.look()
+        self.sweep()
         self.assertWhole()

@@ -31,8 +31,8 @@ class Run(Case):
         reencrypt.pause(self.node, self.volume.id)
         reencrypt.resume(self.node, self.volume.id)
         self.end()
-        self.look()
-        self.look()
+        self.sweep()
+        self.sweep()
 
     def used(self):
         self.use()
@@ -57,7 +57,7 @@ class Run(Case):
                 reencrypt.resume(at.node, self.volume.id)
             self.assertIn(self.volume.id, at.reencrypting)
             self.end(at)
-            self.look(at)
+            self.sweep(at)
             self.assertWhole(at)
         self.assertEqual([], self.world.wrongs)
 

@@ -160,8 +160,8 @@ class RotateTest(Case):
 
     def test_power_is_cut_when_the_old_key_has_gone(self):
         """The service replaces the backup: nobody else has to know of it."""
-        look = header_backups.Look(self.a.node)
-        look.look()  # it is right
+        sweep = header_backups.Sweep(self.a.node)
+        sweep.sweep()  # it is right
         kill = crypt.SimCrypt.kill_slot
 
         def cut(*args):
@@ -170,7 +170,7 @@ class RotateTest(Case):
         old = self.world.secrets.kept[self.old][1]
         with mock.patch.object(crypt.SimCrypt, 'kill_slot', cut):
             self.assertRaises(KeyboardInterrupt, self.rotate)
-        look.look()
+        sweep.sweep()
         name = self.a.node.crypt.backup_names(self.volume.id)[-1]
         self.assertRaises(
             encryption_exceptions.WrongKey, self.a.node.crypt.test_backup,
@@ -373,7 +373,7 @@ class RotateTest(Case):
         """Its record, its metadata LV, or a connection of another node."""
         for where, name, found in (
                 (self.a.node.moves, 'move_of', 'a move'),
-                (nodes, 'passed_from', ['a node'])):
+                (nodes, 'remote_from', ['a node'])):
             with mock.patch.object(where, name, return_value=found):
                 self.refused()
         self.volume.status = 'available'
@@ -462,7 +462,7 @@ class StopsTest(Case):
         self.a.dead = False
         try:
             if names.handle(self.volume.id) not in self.a.devices:
-                self.a.reconciler.converge_node()
+                self.a.reconciler.reconcile_node()
             self.rotate()
         except effects.Stopped:
             self.assert_opens()
@@ -501,12 +501,12 @@ class StopsTest(Case):
             world, tick = self.world, self.world.tick
             left = [moment]
 
-            def passing(node, what):
+            def transient(node, what):
                 left[0] -= 1
                 if not left[0]:
                     world.secrets.state = state
                 tick(node, what)
-            world.tick = passing
+            world.tick = transient
             with contextlib.suppress(encryption_exceptions.KeyUnavailable,
                                      encryption_exceptions.KeyRefused):
                 self.rotate()

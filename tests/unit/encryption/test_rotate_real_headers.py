@@ -122,16 +122,17 @@ class RealTest(RealCase):
         self.assertEqual([], headers.status(
             self.node, self.volume.id)['recovery_keys'])
 
-    def test_newborn_with_a_wrong_answer(self):
-        newborn = self.world.create_volume(
+    def test_uncommitted_with_a_wrong_answer(self):
+        uncommitted = self.world.create_volume(
             A, provider_id=self.volume.provider_id)
         shutil.copy(names.handle_path(self.volume.id),
-                    names.handle_path(newborn.id))
-        with self.node.lock(newborn.id):
+                    names.handle_path(uncommitted.id))
+        with self.node.lock(uncommitted.id):
             self.assertRaises(encryption_exceptions.WrongKey,
-                              rotate.give_own_key, self.wrong_once(), newborn)
-        self.assertEqual(self.key(), self.key(newborn))
-        self.assertTrue(self.opens(self.secret(self.key()), newborn))
+                              rotate.give_own_key, self.wrong_once(),
+                              uncommitted)
+        self.assertEqual(self.key(), self.key(uncommitted))
+        self.assertTrue(self.opens(self.secret(self.key()), uncommitted))
 
     def test_restore(self):
         rotate.rotate(self.node, self.volume.id)
@@ -154,25 +155,25 @@ class RealTest(RealCase):
             self.node, self.volume.id)
         self.assertIn('of other data', str(error))
 
-    def test_newborn(self):
+    def test_uncommitted(self):
         shown = operator.add_recovery_key(self.node, self.volume.id)
-        newborn = self.world.create_volume(
+        uncommitted = self.world.create_volume(
             A, provider_id=self.volume.provider_id)
         shutil.copy(names.handle_path(self.volume.id),
-                    names.handle_path(newborn.id))
-        with self.node.lock(newborn.id):
-            rotate.give_own_key(self.node, newborn)
-        old, own = self.key(), self.key(newborn)
+                    names.handle_path(uncommitted.id))
+        with self.node.lock(uncommitted.id):
+            rotate.give_own_key(self.node, uncommitted)
+        old, own = self.key(), self.key(uncommitted)
         self.assertNotEqual(old, own)
-        for key, of_image, of_newborn in (
+        for key, of_image, of_uncommitted in (
                 (self.secret(old), True, False),
                 (shown.key.encode(), True, False),
                 (self.secret(own), False, True)):
             self.assertEqual(of_image, self.opens(key))
-            self.assertEqual(of_newborn, self.opens(key, newborn))
-        self.assertEqual(newborn.id, self.node.crypt.uuid(newborn.id))
-        self.assertEqual(newborn.id, str(uuid.UUID(newborn.id)))
-        self.assert_sound(newborn)
+            self.assertEqual(of_uncommitted, self.opens(key, uncommitted))
+        self.assertEqual(uncommitted.id, self.node.crypt.uuid(uncommitted.id))
+        self.assertEqual(uncommitted.id, str(uuid.UUID(uncommitted.id)))
+        self.assert_sound(uncommitted)
         self.assert_sound()
 
 

@@ -34,19 +34,19 @@ class NoteTest(deferred_case.Case):
         guest.attach(A)
         guest.detach(B)
         self.here = guest.nodes[A]
-        self.assertIn(guest.id, self.here.disk.passed)
-        real = crypt.SimCrypt.forget_passed
+        self.assertIn(guest.id, self.here.disk.remotes)
+        real = crypt.SimCrypt.forget_remote
 
         def fail(this, volume_id):
             if this.node is self.here:
                 raise exceptions.CommandTimeout(command='vgchange', seconds=1)
             real(this, volume_id)
-        with mock.patch.object(crypt.SimCrypt, 'forget_passed', fail):
+        with mock.patch.object(crypt.SimCrypt, 'forget_remote', fail):
             guest.live_on()
             guest.world.settle()
         guest.revive()
         self.assertIs(self.here, guest.world.home(guest.volume))
-        self.assertIn(guest.id, self.here.disk.passed)
+        self.assertIn(guest.id, self.here.disk.remotes)
 
     def delete(self, node):
         self.guest.volume.status = 'deleting'
@@ -57,12 +57,12 @@ class NoteTest(deferred_case.Case):
         self.assertEqual({}, node.lvs)
 
     def assertNothingKept(self):
-        self.assertEqual([{}, {}], [self.here.disk.passed,
+        self.assertEqual([{}, {}], [self.here.disk.remotes,
                                     self.here.disk.sealed])
 
     def test_a_later_look(self):
         self.guest.live_on()
-        self.assertEqual({}, self.here.disk.passed)
+        self.assertEqual({}, self.here.disk.remotes)
         self.assertIn(self.guest.id, self.here.disk.sealed)
 
     def test_the_lv_does_not_say_so_yet(self):
@@ -72,11 +72,11 @@ class NoteTest(deferred_case.Case):
         with mock.patch.object(
                 crypt.SimCrypt, 'mark', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
-            self.assertFalse(remote_attachment.look(self.here.node))
-        self.assertIn(self.guest.id, self.here.disk.passed)
-        self.assertTrue(remote_attachment.look(self.here.node))
+            self.assertFalse(remote_attachment.sweep(self.here.node))
+        self.assertIn(self.guest.id, self.here.disk.remotes)
+        self.assertTrue(remote_attachment.sweep(self.here.node))
         self.assertIn(names.OPENED, self.here.disk.tags[lv])
-        self.assertEqual({}, self.here.disk.passed)
+        self.assertEqual({}, self.here.disk.remotes)
 
     def leave_for(self, host):
         """Live; as Nova does it."""
@@ -85,7 +85,7 @@ class NoteTest(deferred_case.Case):
         move = self.here.node.moves.move_of(guest.id)
         leaving = guest.volume.volume_attachment[0].connector
         self.assertTrue(self.here.connections.leaves_source(move, leaving))
-        self.here.unserve(guest.volume, leaving)
+        self.here.disconnect(guest.volume, leaving)
         del guest.volume.volume_attachment[0]
         guest.live_on()
         guest.world.settle()
@@ -119,7 +119,7 @@ class NoteTest(deferred_case.Case):
         self.assertNothingKept()
 
 
-class FollowingTest(deferred_case.Case):
+class DeferredTest(deferred_case.Case):
 
     def test_note_stays_until_the_swap(self):
         """A boot restores what is passed through as long as that."""
@@ -128,26 +128,26 @@ class FollowingTest(deferred_case.Case):
         guest.detach(B)
         guest.attach(A)
         for _look in range(8):
-            before.reconciler.converge_node()
+            before.reconciler.reconcile_node()
             if guest.world.home(guest.volume) is here:
                 break
-            here.reconciler.converge_node()
+            here.reconciler.reconcile_node()
             before.hydrate()
         self.assertIs(here, guest.world.home(guest.volume))
         before.exports.clear()  # the source of the move, not offered again yet
-        here.reconciler.converge_node()
-        self.assertIn(guest.id, here.passed_handles())
+        here.reconciler.reconcile_node()
+        self.assertIn(guest.id, here.remote_handles())
         noted = upkeep.noted_of(
-            here.node.crypt, here.node.sessions.recorded_passes())
+            here.node.crypt, here.node.sessions.recorded_remotes())
         self.assertEqual([guest.id], [each.volume_id for each in (
             boot_plan.encrypted(
                 survey.Survey(here.sim_lvm.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
             here.devices.pop(name)
-            remote_attachment.look(here.node)
+            remote_attachment.sweep(here.node)
             self.assertNotIn(name, here.devices)
-            self.assertIn(guest.id, here.disk.passed)
+            self.assertIn(guest.id, here.disk.remotes)
 
 
 class SwappedTest(deferred_case.Case):
@@ -163,16 +163,16 @@ class SwappedTest(deferred_case.Case):
         def end_swap(this, move):
             real(this, move)
             self.move = move
-            self.recorded = here.node.sessions.recorded_passes()
-        self.cut_while_it_follows(guest, 'end_swap', end_swap)
+            self.recorded = here.node.sessions.recorded_remotes()
+        self.cut_while_deferred(guest, 'end_swap', end_swap)
         guest.world.secrets.state = crypt.AWAY
         self.assertIn(guest.id, here.disk.sealed)
 
     def restore(self):
         here = self.here
-        with here.lock(self.guest.id), here.lock(self.move.shadow_id):
+        with here.lock(self.guest.id), here.lock(self.move.move_id):
             for lv in (self.move.destination_lv,
-                       names.metadata_lv(self.move.shadow_id)):
+                       names.metadata_lv(self.move.move_id)):
                 here.sim_lvm.activate(lv)
             here.sim_clones.ensure_clone(
                 self.move, here.node.sessions.attach(self.move), ())
@@ -185,15 +185,15 @@ class SwappedTest(deferred_case.Case):
             boot_plan.encrypted(self.here.sim_handles.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
-            self.here.disk.passed,
+            self.here.disk.remotes,
             upkeep.known(self.here.sim_handles.survey(), {}))
 
     def test_the_service_opens_it(self):
         """Whatever its start has made of what is kept."""
         self.restore()
         self.here.disk.tags[self.move.destination_lv] -= {names.OPENED}
-        self.here.reconciler.converge_node(moves=False)
-        self.here.reconciler.converge_node()
+        self.here.reconciler.reconcile_node(moves=False)
+        self.here.reconciler.reconcile_node()
         self.assertIn(names.crypt(self.guest.id), self.here.devices)
 
 
@@ -201,7 +201,7 @@ class SwappedTest(deferred_case.Case):
 class MarkTest(deferred_case.Case):
 
     @ddt.data('mark', 'note')
-    def test_follows_while_lvm_fails(self, what):
+    def test_is_deferred_while_lvm_fails(self, what):
         """A later look writes down what a boot needs."""
         guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         guest.attach(A)
@@ -217,18 +217,18 @@ class MarkTest(deferred_case.Case):
         def opened_by_a_boot():
             return [each.volume_id for each in boot_plan.encrypted(
                 survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
-                    here.node.crypt, here.node.sessions.recorded_passes()))]
+                    here.node.crypt, here.node.sessions.recorded_remotes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
             guest.live_on()
             guest.world.settle()
         guest.revive()
         # The copy has ended all the same; by the record of before.
         self.assertIs(here, guest.world.home(guest.volume))
-        self.assertEqual({}, guest.world.shadows)
+        self.assertEqual({}, guest.world.move_records)
         self.assertEqual([guest.id], opened_by_a_boot())
         guest.live_on()
         self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
-        self.assertEqual([{}, {}], [here.disk.passed, here.passed])
+        self.assertEqual([{}, {}], [here.disk.remotes, here.remotes])
         self.assertEqual([guest.id], opened_by_a_boot())
 
     def test_at_rest(self):
@@ -238,7 +238,7 @@ class MarkTest(deferred_case.Case):
         guest.revive()
         here = guest.world.home(guest.volume)
         here.disk.tags[guest.volume.name] -= {names.OPENED}
-        here.reconciler.converge_node()
+        here.reconciler.reconcile_node()
         self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
 
 
@@ -262,7 +262,7 @@ class BootTest(encrypted_attach_case.Case):
             seal(this, *what)
         with mock.patch.object(crypt.SimCrypt, 'seal', late):
             outcome, = upkeep.unlock(
-                node.sim_lvm, node.sim_handles, dict(node.disk.passed),
+                node.sim_lvm, node.sim_handles, dict(node.disk.remotes),
                 crypt.SimCrypt(node), crypt.SimKeys(node), 9)
         self.assertEqual((upkeep.OPENED, ''),
                          (outcome.state, outcome.problem))
@@ -273,10 +273,10 @@ class BootTest(encrypted_attach_case.Case):
     def test_passed_through_no_more(self):
         self.volume.group_id = 'g'
         connector = dict(attach_case.ON_B, initiator='iqn.x')
-        self.serve(connector)
+        self.connect(connector)
 
         def detach():
-            self.unserve(self.a, connector)
+            self.disconnect(self.a, connector)
             with self.b.node.lock(self.volume.id):
                 remote_attachment.end(self.b.node, self.volume.id)
             self.assertNotIn(self.handle, self.b.devices)
@@ -284,17 +284,17 @@ class BootTest(encrypted_attach_case.Case):
         self.unlock(self.b, detach)
 
     def test_detached_at_home(self):
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
 
         def detach():
-            self.unserve(self.a, attach_case.ON_A)
+            self.disconnect(self.a, attach_case.ON_A)
             self.attach('available')
         self.unlock(self.a, detach)
         self.assertNotIn(names.OPENED, self.tags())
 
     def test_left(self):
         """From the beginning to the end of a cold move."""
-        self.serve(attach_case.ON_A)
+        self.connect(attach_case.ON_A)
 
         def leave():
             self.attach('available')
@@ -304,77 +304,77 @@ class BootTest(encrypted_attach_case.Case):
         self.assertEqual({}, self.a.lvs)
 
 
-class LookTest(encrypted_attach_case.Case):
+class SweepTest(encrypted_attach_case.Case):
 
     def setUp(self):
         super().setUp()
         self.kept = self.a.disk.sealed = {self.volume.id: 'x', OTHER: 'y'}
 
-    def look(self):
+    def sweep(self):
         upkeep.sweep_sealed_keys(self.a.node)
         return {*self.kept}
 
     def test_in_use(self):
         self.a.disk.tags[self.volume.name] |= {names.OPENED}
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_passed_through(self):
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
-        self.assertEqual({self.volume.id}, self.look())
+        self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_not_in_use(self):
         self.attach('available')
-        self.assertEqual(set(), self.look())
+        self.assertEqual(set(), self.sweep())
 
     def test_of_another_service(self):
         """Its keys may be in the same directory."""
         self.volume.host = 'a@other'
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_noted_by_another_service(self):
         """Two may have one volume group, which has the notes."""
         self.volume.host = 'c@other'
         noted = {self.volume.id: ('luks', self.key)}
-        self.a.disk.passed = dict(noted)
-        self.assertTrue(remote_attachment.look(self.a.node))
-        self.assertEqual(noted, self.a.disk.passed)
+        self.a.disk.remotes = dict(noted)
+        self.assertTrue(remote_attachment.sweep(self.a.node))
+        self.assertEqual(noted, self.a.disk.remotes)
 
     def test_open(self):
         """Whoever has it open, a service of another cloud, too."""
         self.a.devices[names.crypt(OTHER)] = {'below': self.handle}
         self.attach('available')
-        self.assertEqual({OTHER}, self.look())
+        self.assertEqual({OTHER}, self.sweep())
 
     def test_passed_through_and_not_noted_any_more(self):
         """An older backup of LVM's metadata was restored."""
-        self.pass_through()
-        noted = dict(self.b.disk.passed)
+        self.attach_remotely()
+        noted = dict(self.b.disk.remotes)
         self.assertIn(self.volume.id, noted)
-        self.b.disk.passed = {}
+        self.b.disk.remotes = {}
         self.b.disk.sealed = {self.volume.id: 'x'}
-        self.b.reconciler.converge_node()
-        self.assertEqual(noted, self.b.disk.passed)
+        self.b.reconciler.reconcile_node()
+        self.assertEqual(noted, self.b.disk.remotes)
         self.assertIn(self.volume.id, self.b.disk.sealed)
 
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
         self.assertEqual([], boot_plan.encrypted(self.a.sim_handles.survey()))
-        self.assertEqual(set(), self.look())
+        self.assertEqual(set(), self.sweep())
 
     def test_in_use_and_locked(self):
         """It could not be opened yet."""
-        found = self.serve(attach_case.ON_A)
+        found = self.connect(attach_case.ON_A)
         self.attach('in-use', dict(found['data'], driver_volume_type='local'))
         self.volume.volume_attachment[0].connector = attach_case.ON_A
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.a.devices.pop(self.crypt)
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
-        self.assertTrue(remote_attachment.look(self.a.node))
-        self.assertEqual({}, self.a.disk.passed)
+        self.a.disk.remotes = {self.volume.id: ('luks', self.key)}
+        self.assertTrue(remote_attachment.sweep(self.a.node))
+        self.assertEqual({}, self.a.disk.remotes)
         self.assertIn(names.OPENED, self.tags())
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_directory_that_can_t_be_read(self):
         """It stops neither the service nor what it copies."""
@@ -383,12 +383,12 @@ class LookTest(encrypted_attach_case.Case):
                 side_effect=exceptions.CommandFailed(
                     command='list', code=5, stderr='I/O error')):
             with mock.patch.object(upkeep.LOG, 'error') as said:
-                self.a.reconciler.converge_node()
+                self.a.reconciler.reconcile_node()
         said.assert_called_once()
 
     def test_somebody_is_at_work_on_it(self):
         with self.a.lock(self.volume.id):
-            self.assertEqual({self.volume.id}, self.look())
+            self.assertEqual({self.volume.id}, self.sweep())
 
     def test_opened_meanwhile(self):
         """Before its lock was had; its row does not say so yet."""
@@ -402,7 +402,7 @@ class LookTest(encrypted_attach_case.Case):
             **{each: getattr(self.a.node, each) for each in (
                 'crypt', 'lvm', 'handles', 'moves', 'volumes', 'host')},
             try_lock=late)
-        self.assertEqual({self.volume.id}, self.look())
+        self.assertEqual({self.volume.id}, self.sweep())
 
     def test_one_that_fails(self):
         """It does not stop the others."""
@@ -413,4 +413,4 @@ class LookTest(encrypted_attach_case.Case):
                 raise KeyError('database')
             return real(this, volume_id)
         with mock.patch.object(records.SimVolumes, 'volume', volume):
-            self.assertEqual({self.volume.id}, self.look())
+            self.assertEqual({self.volume.id}, self.sweep())

@@ -54,10 +54,10 @@ class Case(testtools.TestCase):
         """What is noted of volumes that are passed through here."""
         return {each.id: (each.id, 'secret-' + each.id) for each in volumes}
 
-    def unlock(self, seconds=20, passed=types.MappingProxyType({}),
+    def unlock(self, seconds=20, remotes=types.MappingProxyType({}),
                only=None):
         return {each.volume_id: each for each in upkeep.unlock(
-            self.a.sim_lvm, self.a.sim_handles, passed, self.crypt,
+            self.a.sim_lvm, self.a.sim_handles, remotes, self.crypt,
             self.keys, seconds, only)}
 
     def states(self, **how):
@@ -97,7 +97,7 @@ class UnlockTest(Case):
         """Only what is noted as the driver's is this driver's to open."""
         ours, other = self.volume(opened=False), self.volume(opened=False)
         self.assertEqual({ours.id: 'opened'},
-                         self.states(passed=self.noted(ours)))
+                         self.states(remotes=self.noted(ours)))
         self.assertNotIn(names.crypt(other.id), self.a.devices)
 
     def test_passed_through_and_interrupted(self):
@@ -107,7 +107,7 @@ class UnlockTest(Case):
         header.under_way = luks_header.Reencryption(
             0, 'checksum', True, header.cipher, header.key_bits,
             digest=header.digest + ' and anew')
-        found = self.unlock(passed=self.noted(volume))[volume.id]
+        found = self.unlock(remotes=self.noted(volume))[volume.id]
         self.assertEqual('locked', found.state)
         self.assertIn('would write to it', found.problem)
         self.assertNotIn(names.crypt(volume.id), self.a.devices)
@@ -120,7 +120,7 @@ class UnlockTest(Case):
         self.a.disk.tags[volume.name] |= {
             names.AWAY, *names.tags(key='before')}
         self.assertEqual({volume.id: 'opened'},
-                         self.states(passed=self.noted(volume)))
+                         self.states(remotes=self.noted(volume)))
 
     def _refused(self, volume, **how):
         """Nobody asks the key manager for anything."""
@@ -141,8 +141,8 @@ class UnlockTest(Case):
         return other
 
     def test_header_that_names_the_secret_of_another_volume(self):
-        passed, here = self.volume(opened=False), self.volume()
-        for volume, how in ((passed, {'passed': self.noted(passed)}),
+        remotes, here = self.volume(opened=False), self.volume()
+        for volume, how in ((remotes, {'remotes': self.noted(remotes)}),
                             (here, {})):
             other = self._header_of_another(volume, volume.id)
             problem = self._refused(volume, **how)
@@ -183,7 +183,7 @@ class UnlockTest(Case):
 
     def test_what_a_boot_does_not_give_out(self):
         volume = self.volume()
-        self.a.disk.tags[volume.name] |= {names.NEWBORN}
+        self.a.disk.tags[volume.name] |= {names.UNCOMMITTED}
         found = self.unlock()[volume.id]
         self.assertEqual('locked', found.state)
         self.assertIn('uncommitted', found.problem)
@@ -277,10 +277,10 @@ class UnlockTest(Case):
 
     def test_what_is_gone_while_the_key_manager_is_asked(self):
         gone = mock.Mock(**{'lvs.return_value': {}})
-        here, passed = (boot_plan.Local('v', lv, 0) for lv in ('lv', ''))
+        here, remotes = (boot_plan.Local('v', lv, 0) for lv in ('lv', ''))
         self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
                           gone, here)
-        upkeep._check_noted(gone, passed)
+        upkeep._check_noted(gone, remotes)
 
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
@@ -412,7 +412,7 @@ class SealedTest(Case):
 
     def test_kept_key_that_fails_while_the_key_manager_is_away(self):
         """With that one's key it may succeed: it is tried again."""
-        for failed, passing in (
+        for failed, transient in (
                 (exceptions.CommandTimeout(command='c', seconds=9), True),
                 (exceptions.CommandFailed(command='c', code=4, stderr='x'),
                  True),
@@ -421,7 +421,7 @@ class SealedTest(Case):
             with mock.patch.object(crypt.SimCrypt, 'open_sealed',
                                    autospec=True, side_effect=failed):
                 found = self.unlock()[self.opened.id]
-            self.assertIs(passing, found.passing, failed)
+            self.assertIs(transient, found.transient, failed)
             self.assertIn(str(failed), found.problem)
 
     def test_header_of_another_volume(self):
@@ -451,9 +451,9 @@ class SealedTest(Case):
 
 class LockedTest(Case):
 
-    def locked(self, **passed):
+    def locked(self, **remotes):
         return {each.volume_id: each.problem for each in upkeep.locked(
-            self.a.sim_handles, passed.get('passed', {}), self.crypt,
+            self.a.sim_handles, remotes.get('remotes', {}), self.crypt,
             self.keys)}
 
     def test_reasons(self):
@@ -483,7 +483,7 @@ class LockedTest(Case):
         volume = self.volume(opened=False)
         self.assertEqual({}, self.locked())
         self.assertEqual({volume.id: ''},
-                         self.locked(passed=self.noted(volume)))
+                         self.locked(remotes=self.noted(volume)))
 
     def test_most_are_not_looked_into(self):
         volumes = [self.volume() for _ in range(4)]
@@ -505,18 +505,18 @@ class PlanTest(Case):
                 present, self.noted(volume))])
         self.assertEqual(
             [(volume.id, ''), ('other', '')],
-            [(local.volume_id, local.passed and local.lv)
+            [(local.volume_id, local.remote and local.lv)
              for local in boot_plan.encrypted(present, {'other': ('l', 'k')})])
         self.assertIsInstance(boot_plan.encrypted(present)[0], boot_plan.Local)
 
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""
         volume, other = self.volume(), self.volume()
-        noted = {each.id: upkeep.noted_on_body(
+        noted = {each.id: upkeep.noted_on_lv(
             self.a.sim_handles.survey(), each.id) for each in (volume, other)}
         self.assertEqual(self.noted(volume, other), noted)
         self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
-        self.assertEqual(('', ''), upkeep.noted_on_body(
+        self.assertEqual(('', ''), upkeep.noted_on_lv(
             self.a.sim_handles.survey(), volume.id))
 
 
@@ -525,8 +525,8 @@ class CommandTest(Case):
     def run_command(self, outcome, *words):
         self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
         app = mock.Mock(exit_code=None)
-        app.backend().sessions().recorded_passes.return_value = {'p': 'iqn'}
-        app.backend().crypt().passed.return_value = {
+        app.backend().sessions().recorded_remotes.return_value = {'p': 'iqn'}
+        app.backend().crypt().remotes.return_value = {
             'p': ('l', 'k'), 'left': ('m', 'k')}
         command = boot.Unlock(app, None)
         with mock.patch.object(upkeep, 'unlock',

@@ -24,7 +24,7 @@ class OpeningTest(encrypted_attach_case.Case):
 
     def used(self):
         """It is in use here, and something has closed it."""
-        self.serve(ON_A)
+        self.connect(ON_A)
         self.attach('in-use', 'a')
         del self.a.devices[self.crypt]
 
@@ -40,11 +40,11 @@ class OpeningTest(encrypted_attach_case.Case):
         self.assertEqual({self.volume.id: ('open', '')}, self.open())
         # A boot opens it again: by its LV, since its home is here.
         self.assertIn(names.OPENED, self.a.disk.tags[self.volume.name])
-        self.assertEqual({}, self.a.disk.passed)
+        self.assertEqual({}, self.a.disk.remotes)
 
     def test_what_is_not_used_here(self):
         """Nor what is being detached, or is used on another node."""
-        self.serve(ON_A)
+        self.connect(ON_A)
         del self.a.devices[self.crypt]
         for state, hosts in (('available', ()), ('in-use', 'b')):
             self.attach(state, *hosts)
@@ -55,7 +55,7 @@ class OpeningTest(encrypted_attach_case.Case):
         self.assertNotIn(self.crypt, self.a.devices)
 
     def test_what_has_moved_away(self):
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.attach('in-use', 'b')
         self.world.settle()
         self.assertEqual({}, self.open())
@@ -66,7 +66,7 @@ class OpeningTest(encrypted_attach_case.Case):
 
     def test_what_is_elsewhere_and_not_connected_to_here(self):
         """Its attachment names this node, whatever that has come to."""
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.world.settle()
         self.attach('in-use', 'a')
         (_state, problem), = self.open(self.volume.id).values()
@@ -74,10 +74,10 @@ class OpeningTest(encrypted_attach_case.Case):
 
     def test_passed_through(self):
         self.volume.group_id = 'g'
-        self.serve(dict(ON_B, initiator='iqn.x'))
+        self.connect(dict(ON_B, initiator='iqn.x'))
         del self.b.devices[self.crypt]
         # A made-up one that the world knows no further attachment of.
-        with mock.patch.object(self.b.node.attachments, 'passed_to',
+        with mock.patch.object(self.b.node.attachments, 'remote_to',
                                return_value=[self.volume]), \
                 mock.patch.object(nodes, 'connection_to',
                                   return_value='c'), \

@@ -68,13 +68,13 @@ class DeletionTest(ended_move_case.Base):
         world, volume, _expected = self.begin()
         self.fail_to_prepare(world, volume)
         world.nodes[B].gone = world.nodes[B].dead = False
-        world.nodes[B].reconciler.converge(volume.id)
-        self.assertEqual({}, world.shadows)
+        world.nodes[B].reconciler.reconcile(volume.id)
+        self.assertEqual({}, world.move_records)
         volume.status = 'deleting'
         callers.delete(world.nodes[A].node, volume)
         self.assertEqual({}, world.nodes[A].lvs)
 
-    def test_after_cinders_migration_beside_remains(self):
+    def test_after_cinders_migration_beside_leftovers(self):
         """the remains are those of the other row; B is gone for good."""
         world, volume, _expected = self.begin()
         self.fail_to_prepare(world, volume)
@@ -94,11 +94,11 @@ class DeletionTest(ended_move_case.Base):
         world, volume, expected = self.begin()
         self.fail_to_prepare(world, volume)
         world.nodes[B].gone = world.nodes[B].dead = False
-        world.nodes[B].reconciler.converge(volume.id)
+        world.nodes[B].reconciler.reconcile(volume.id)
         world.nodes[A].move(volume, C)
-        world.nodes[C].reconciler.converge(volume.id)
+        world.nodes[C].reconciler.reconcile(volume.id)
         world.nodes[C].hydrate()
-        world.nodes[C].reconciler.converge(volume.id)
+        world.nodes[C].reconciler.reconcile(volume.id)
         world.nodes[C].move(volume, A)
         self.verify(world, volume, expected)
 
@@ -111,7 +111,7 @@ class TearDownTest(ended_move_case.Base):
         self.fail_to_prepare(world, volume)
         b = world.nodes[B]
         b.gone = b.dead = False
-        lvm, failed = b.node.lvm._inner, self.remains(world, volume)[0]
+        lvm, failed = b.node.lvm._inner, self.pending(world, volume)[0]
         remove_lv, given = lvm.remove_lv, []
 
         def removes(name):

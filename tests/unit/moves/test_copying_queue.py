@@ -42,14 +42,14 @@ class Base(testtools.TestCase):
 
     def copying(self):
         """The volumes that the kernels copy at this moment."""
-        return [move.volume_id for move in self.world.shadows.values()
+        return [move.volume_id for move in self.world.move_records.values()
                 for node in self.world.nodes.values()
-                if node.devices.get(names.clone(move.shadow_id), {}).get(
+                if node.devices.get(names.clone(move.move_id), {}).get(
                     'hydrating')]
 
-    def look(self, *nodes):
+    def sweep(self, *nodes):
         for node in nodes or self.world.nodes.values():
-            node.reconciler.converge_moves()
+            node.reconciler.reconcile_moves()
 
     def check(self, volumes, host=B):
         self.world.settle()
@@ -58,7 +58,7 @@ class Base(testtools.TestCase):
             self.assertEqual(
                 ['%s%d' % (volume.id[:4], n) for n in range(worlds.REGIONS)],
                 [node.read(volume.id, n) for n in range(worlds.REGIONS)])
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
 
 class ManyTest(Base):
@@ -67,7 +67,7 @@ class ManyTest(Base):
         volumes = self.moving(20)
         ids, most = [each.id for each in volumes], 0
         for _round in range(40):
-            self.look()
+            self.sweep()
             copying = self.copying()
             # In the order in which they began, whatever their ids are.
             self.assertEqual(ids[:2], sorted(copying, key=ids.index))
@@ -79,7 +79,7 @@ class ManyTest(Base):
             if not ids:
                 break
         self.assertEqual(2, most)
-        self.look()
+        self.sweep()
         self.check(volumes)
 
     def test_the_next_begin_when_the_first_end(self):
@@ -87,11 +87,11 @@ class ManyTest(Base):
         self.begin(limits=copies.Limits(1, 1))
         volumes = self.moving(3)
         # A look takes the volumes by their ids; these began the other way.
-        began = sorted(self.world.shadows.values(),
+        began = sorted(self.world.move_records.values(),
                        key=lambda move: move.volume_id, reverse=True)
-        self.world.shadows = {move.shadow_id: move for move in began}
+        self.world.move_records = {move.move_id: move for move in began}
         for move in began:
-            self.look(self.b)
+            self.sweep(self.b)
             self.assertEqual([move.volume_id], self.copying())
             self.b.hydrate()
         self.check(volumes)
@@ -100,14 +100,14 @@ class ManyTest(Base):
         self.begin((A, B, C), copies.Limits(0, 1))
         first, = self.moving(1)
         second, = self.moving(1, destination=C)
-        self.look()
+        self.sweep()
         self.assertEqual([first.id], self.copying())
         self.b.hydrate()
         del self.world.told[:]
-        self.look(self.b)
+        self.sweep(self.b)
         self.assertIn((B, C, second.id), self.world.told)
         self.assertEqual([], self.copying())
-        self.world.nodes[C].reconciler.converge(second.id)
+        self.world.nodes[C].reconciler.reconcile(second.id)
         self.assertEqual([second.id], self.copying())
         self.check([first])
         self.check([second], C)
@@ -128,21 +128,21 @@ class ManyTest(Base):
 
         def others(_turn):
             for volume in (first, second):
-                own._turn(volume.name_id)
+                own._position(volume.name_id)
             return True
         own.ended('x')
-        with mock.patch.object(copies.Turn, 'runs', property(others)):
-            with own.look(self.world.shadows.values()):
+        with mock.patch.object(copies.Position, 'runs', property(others)):
+            with own.round(self.world.move_records.values()):
                 self.assertEqual([], own.next())
 
     def test_nobody_is_told_of_those_that_run_already(self):
         self.begin((A, B, C))
         self.moving(1)
         self.moving(1, destination=C)
-        self.look()
+        self.sweep()
         self.b.hydrate()
         del self.world.told[:]
-        self.look(self.b)
+        self.sweep(self.b)
         self.assertEqual({A}, {to for _from, to, _id in self.world.told})
 
     def test_the_database_is_asked_once_a_look(self):
@@ -150,23 +150,23 @@ class ManyTest(Base):
         with mock.patch.object(
                 worlds.SimQueue, 'copies', autospec=True,
                 side_effect=worlds.SimQueue.copies) as copies:
-            self.look(self.b)
+            self.sweep(self.b)
             self.assertEqual(1, copies.call_count)
-            self.look(self.a)  # it has nothing to copy
+            self.sweep(self.a)  # it has nothing to copy
             self.assertEqual(1, copies.call_count)
             self.b.hydrate()
-            self.look(self.b)  # once more for those that come next
+            self.sweep(self.b)  # once more for those that come next
             self.assertEqual(3, copies.call_count)
 
     def test_a_turn_of_an_earlier_look_is_not_used(self):
         self.begin(limits=copies.Limits(1, 1))
         one, two = self.moving(2)
         with self.b.lock(two.id):  # it is at work when the node looks
-            self.look(self.b)
+            self.sweep(self.b)
         self.assertEqual([one.id], self.copying())
         self.b.hydrate()
-        self.b.reconciler.converge(one.id)
-        self.b.reconciler.converge(two.id)
+        self.b.reconciler.reconcile(one.id)
+        self.b.reconciler.reconcile(two.id)
         self.assertEqual([two.id], self.copying())
 
     def test_a_turn_is_used_once(self):
@@ -174,27 +174,27 @@ class ManyTest(Base):
         self.begin(limits=copies.Limits(1, 1))
         one, two = self.moving(2)
         reconciler = self.b.reconciler
-        with reconciler.copying.look(self.b.node.moves.moves_of(B)):
-            reconciler.converge(one.id)
-            reconciler.converge(two.id)
+        with reconciler.copying.round(self.b.node.moves.moves_of(B)):
+            reconciler.reconcile(one.id)
+            reconciler.reconcile(two.id)
             self.assertEqual([one.id], self.copying())
             self.world.snapshot_row(two)
-            reconciler.converge(one.id)
-            reconciler.converge(two.id)
+            reconciler.reconcile(one.id)
+            reconciler.reconcile(two.id)
             self.assertEqual([two.id], self.copying())
 
     def test_what_is_not_in_the_queue_is_not_copied(self):
         """Its row was changed a moment ago."""
         self.moving(1)
         with mock.patch.object(worlds.SimQueue, 'copies', return_value=[]):
-            self.look()
+            self.sweep()
             self.assertEqual([], self.copying())
-        self.look()
+        self.sweep()
         self.assertEqual(1, len(self.copying()))
 
     def test_a_service_that_restarts_goes_on(self):
         volumes = self.moving(5)
-        self.look()
+        self.sweep()
         before = self.copying()
         self.b.stop(power=True)
         self.world.recover()
@@ -204,7 +204,7 @@ class ManyTest(Base):
     def test_no_limits(self):
         self.begin(limits=NONE)
         volumes = self.moving(20)
-        self.look()
+        self.sweep()
         self.assertEqual(20, len(self.copying()))
         self.check(volumes)
 
@@ -215,10 +215,10 @@ class PriorityTest(Base):
         super().setUp()
         self.begin(limits=copies.Limits(1, 1))
         self.one, self.two, self.three = self.moving(3)
-        self.look()
+        self.sweep()
 
     def assert_copying(self, volume):
-        self.look()
+        self.sweep()
         self.assertEqual([volume.id], self.copying())
 
     def test_attached_ones_first(self):
@@ -242,10 +242,11 @@ class PriorityTest(Base):
         self.assert_copying(self.one)
 
     def test_what_waits_is_not_prompted_and_shows_its_place(self):
-        for volume, place in ((self.one, 0), (self.two, 1), (self.three, 2)):
+        for volume, position in (
+                (self.one, 0), (self.two, 1), (self.three, 2)):
             progress = self.b.reconciler.progress(volume.name_id)
-            self.assertEqual(place, progress.place)
-            self.assertEqual(bool(place), 'its turn' in str(progress))
+            self.assertEqual(position, progress.position)
+            self.assertEqual(bool(position), 'its turn' in str(progress))
         waker = self.b.reconciler.copying.waker
         waker._was_ahead = False  # copies have given way to "prepare"
         with mock.patch.object(waker, '_send', return_value=[]) as send:
@@ -263,45 +264,45 @@ class PriorityTest(Base):
         self.assert_copying(self.one)
         move = self.a.node.moves.move_of(live.id)
         self.assertIs(Phase.STARTING, move.phase)
-        self.assertNotIn(move.shadow_id, copies.turns(
+        self.assertNotIn(move.move_id, copies.positions(
             self.a.node.queue.copies(A), NONE, ()))
 
     def test_what_the_guest_has_written_all_of_needs_no_turn(self):
         for region in range(worlds.REGIONS):
             self.b.write(self.three.id, region, 'new')
-        with mock.patch.object(worlds.SimPeers, 'converge_soon'):
-            self.b.reconciler.converge_node()
+        with mock.patch.object(worlds.SimPeers, 'reconcile_soon'):
+            self.b.reconciler.reconcile_node()
         self.assertEqual([self.one.id], self.copying())
         move, = self.b.node.moves.pending_cleanups(self.three.id)
         self.assertIs(Phase.RELEASING, move.phase)
 
     def test_places_are_logged_when_they_change(self):
         with mock.patch.object(events, 'LOG') as log:
-            self.look()
+            self.sweep()
         self.assertEqual([self.one.id], [
             each.args[1]['volume'] for each in log.info.call_args_list])
         self.three.volume_attachment = [mock.Mock(
             connector={'host': B}, connection_info=None)]
         with mock.patch.object(events, 'LOG') as log:
-            self.b.reconciler.converge_node()
+            self.b.reconciler.reconcile_node()
         self.assertEqual(3, log.info.call_count)
 
     def test_what_waits_is_looked_at_with_the_node_only(self):
         """Its place is what the last look has found."""
-        converge = self.b.reconciler.converge_locked
+        reconcile = self.b.reconciler.reconcile_locked
         self.three.volume_attachment = [mock.Mock(
             connector={'host': B}, connection_info=None)]
-        with mock.patch.object(self.b.reconciler, 'converge_locked',
-                               side_effect=converge) as seen:
-            self.look(self.b)
+        with mock.patch.object(self.b.reconciler, 'reconcile_locked',
+                               side_effect=reconcile) as seen:
+            self.sweep(self.b)
             self.assertEqual(
                 {self.one.id, self.three.id},
                 {call.args[0] for call in seen.mock_calls})
             self.assertEqual([0, 1, 2], [
-                self.b.reconciler.progress(each.name_id).place
+                self.b.reconciler.progress(each.name_id).position
                 for each in (self.three, self.one, self.two)])
             seen.reset_mock()
-            self.b.reconciler.converge_node()
+            self.b.reconciler.reconcile_node()
             self.assertEqual(
                 {self.one.id, self.two.id, self.three.id},
                 {call.args[0] for call in seen.mock_calls})
@@ -309,13 +310,13 @@ class PriorityTest(Base):
             self.b.dead = False
             self.b.reconciler.copying._copies.clear()  # it starts again
             seen.reset_mock()
-            self.look(self.b)
+            self.sweep(self.b)
             self.assertEqual(3, len(seen.mock_calls))
 
     def test_database_that_does_not_answer_changes_nothing(self):
         with mock.patch.object(worlds.SimQueue, 'copies',
                                side_effect=ValueError):
-            self.assertRaises(ValueError, self.look)
+            self.assertRaises(ValueError, self.sweep)
             self.b.reconciler._attempt(self.one.id)
         self.assertEqual([self.one.id], self.copying())
 
@@ -332,14 +333,14 @@ class FailingTest(Base):
     def test_a_dead_source_takes_no_slot(self):
         lost, = self.moving(1, source=C)
         other, = self.moving(1)
-        self.look()
+        self.sweep()
         self.assertEqual([lost.id], self.copying())
         self.world.nodes[C].stop(power=True)
-        self.look(self.a, self.b)
+        self.sweep(self.a, self.b)
         self.assertEqual([other.id], self.copying())
         self.b.hydrate()
-        self.look(self.a, self.b)
-        self.look(self.a, self.b)
+        self.sweep(self.a, self.b)
+        self.sweep(self.a, self.b)
         self.assertIsNone(self.a.node.moves.move_of(other.id))
         self.check([lost, other])  # it is back
 
@@ -349,37 +350,37 @@ class FailingTest(Base):
         self.world.nodes[C].unreadable = True
         for self.now.return_value in range(0, hydration.STALLED + 5, 5):
             self.assertEqual([], list(self.world.stalled))
-            self.look()
+            self.sweep()
             self.b.hydrate()
         self.assertEqual([lost.name_id], list(self.world.stalled))
-        self.look()
+        self.sweep()
         self.assertEqual([other.id], self.copying())
         # Nor while it waits, whatever its guest writes.
         self.b.write(lost.id, 0, 'new')
-        self.look()
+        self.sweep()
         self.assertEqual([lost.name_id], list(self.world.stalled))
         self.world.nodes[C].unreadable = False
         self.b.hydrate()
         for _time in range(4):
-            self.look()
+            self.sweep()
         self.assertEqual([lost.id], self.copying())
         self.b.hydrate()
         self.world.settle()
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
     def test_progress_makes_it_as_good_as_others(self):
         lost, other = *self.moving(1, source=C), *self.moving(1)
         self.b.node.queue.note_stalled(
             self.b.node.moves.move_of(lost.id), True)
-        self.look()
+        self.sweep()
         self.assertEqual([other.id], self.copying())
         self.b.hydrate()
-        self.look()  # one look for its end, one to see where the next is
-        self.look()
+        self.sweep()  # one look for its end, one to see where the next is
+        self.sweep()
         self.assertEqual([lost.id], self.copying())
         self.assertEqual([lost.name_id], list(self.world.stalled))
         self.b.write(lost.id, 0, 'new')
-        self.look()
+        self.sweep()
         self.assertEqual([], list(self.world.stalled))
 
     def test_a_source_that_cannot_be_reached(self):
@@ -394,12 +395,12 @@ class FailingTest(Base):
             worlds.SimSessions, 'attach', attaching))
         with mock.patch.object(events, 'LOG') as log:
             for self.now.return_value in (0, hydration.STALLED - 1):
-                self.look()
+                self.sweep()
                 self.assertEqual([], list(self.world.stalled))
             log.warning.assert_not_called()
             self.now.return_value += 1
-            self.look()
-            self.look()
+            self.sweep()
+            self.sweep()
         self.assertEqual([lost.name_id], list(self.world.stalled))
         log.warning.assert_called_once()
         self.assertEqual([other.id], self.copying())
@@ -409,7 +410,7 @@ class FailingTest(Base):
         self.world.nodes[C].unreadable = True
         tried = []
         for self.now.return_value in range(0, 7 * hydration.STALLED, 20):
-            self.look()
+            self.sweep()
             tried += [each for each in self.copying()
                       if each not in tried[-1:]]
             self.b.hydrate()
@@ -421,7 +422,7 @@ class FailingTest(Base):
         self.moving(1, source=C)
         with mock.patch.object(events, 'LOG') as log:
             for self.now.return_value in range(0, 9 * hydration.STALLED, 20):
-                self.look()
+                self.sweep()
         log.warning.assert_called_once()
 
 
@@ -433,15 +434,15 @@ class DeadEndTest(Base):
         self.now = self.useFixture(fixtures.MockPatchObject(
             copying.timeutils, 'now', return_value=0)).mock
 
-    def looks(self):
+    def sweeps(self):
         """For some minutes; the kernels copy."""
         for self.now.return_value in range(0, 5 * hydration.STALLED, 20):
-            self.look(self.a, self.b)
+            self.sweep(self.a, self.b)
             self.b.hydrate()
 
     def is_moved(self, volume):
         self.assertNotIn(volume.id, [
-            move.volume_id for move in self.world.shadows.values()])
+            move.volume_id for move in self.world.move_records.values()])
 
     def test_metadata_that_are_lost(self):
         """All other copies to a node, and from the source, wait for ever.
@@ -461,13 +462,13 @@ class DeadEndTest(Base):
         its copy from making progress, and is noted the same way.
         """
         lost, = self.moving(1)
-        self.look()
+        self.sweep()
         self.b.stop(power=True)
         self.b.dead = False
         for lv in (lost.name, names.metadata_lv(lost.name_id)):
             self.b.disk.remove(lv)
         other, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(other)
 
     def test_an_error_that_nobody_foresaw(self):
@@ -478,10 +479,10 @@ class DeadEndTest(Base):
         look: whatever was not raised as LocalCloneError was not noted.
         """
         lost, = self.moving(1)
-        self.look()
+        self.sweep()
         self.failing(lost, FileNotFoundError('/sys/block/x/size'))
         other, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(other)
 
     def failing(self, lost, error):
@@ -502,14 +503,14 @@ class DeadEndTest(Base):
         failed then was never noted.
         """
         lost, = self.moving(1)
-        self.look()
+        self.sweep()
         self.failing(lost, exceptions.SourceUnreachable(
             portal='p', reason='r'))
         self.useFixture(fixtures.MockPatchObject(
             worlds.SimClones, 'ensure_clone_alone',
             side_effect=exceptions.MetadataLost(device='d', volume=lost.id)))
         other, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(other)
 
     def test_a_copy_that_can_not_be_ended(self):
@@ -532,7 +533,7 @@ class DeadEndTest(Base):
         self.useFixture(fixtures.MockPatchObject(
             worlds.SimHandles, 'flush_handle', flushing))
         other, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(other)
 
     def test_trouble_with_the_target(self):
@@ -545,10 +546,10 @@ class DeadEndTest(Base):
            before its copy was begun, or could be completed.
         """
         self.useFixture(fixtures.MockPatchObject(
-            exports.Serving, 'settle',
+            exports.Exporting, 'settle',
             side_effect=OSError(errno.EINVAL, 'configfs')))
         volume, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(volume)
 
     def test_volume_that_was_given_up(self):
@@ -571,5 +572,5 @@ class DeadEndTest(Base):
         self.world.nodes[C].gone = True
         self.b.make_database().decommission.give_up(lost, B + '#p')
         other, = self.moving(1)
-        self.looks()
+        self.sweeps()
         self.is_moved(other)

@@ -32,8 +32,8 @@ class OrderTest(Base):
 
     def test_move(self):
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'begin',
-                          'ensure_source', 'offer_source', 'commit',
-                          'converge_soon', 'mark', 'remove_handle'],
+                          'ensure_source', 'export_source', 'commit',
+                          'reconcile_soon', 'mark', 'remove_handle'],
                        b=PREPARED):
             committed = self.a.move(self.volume, B)
         self.assertEqual(self.recorded(), committed)
@@ -42,7 +42,7 @@ class OrderTest(Base):
 
     def test_live_move(self):
         with self.does(a=['ensure_handle_on_lv', 'begin', 'ensure_source',
-                          'offer_source', 'commit', 'converge_soon'],
+                          'export_source', 'commit', 'reconcile_soon'],
                        b=PREPARED):
             self.started()
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
@@ -52,64 +52,64 @@ class OrderTest(Base):
         self.a.opened.clear()
         del self.world.told[:]
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'advance',
-                          'converge_soon', 'mark', 'remove_handle']):
+                          'reconcile_soon', 'mark', 'remove_handle']):
             self.locked(self.a, source.source_released, move)
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 
     def test_complete(self):
         self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.b.hydrate()
         with self.does(b=['activate volume', 'activate metadata', 'attach',
                           'ensure_clone', 'ensure_handle_on_clone', 'unmapped',
                           'flush_handle', 'advance', 'ensure_handle_on_lv',
                           'flush_lv volume', 'remove_clone', 'detach',
-                          'remove_lv metadata', 'advance', 'converge_soon',
+                          'remove_lv metadata', 'advance', 'reconcile_soon',
                           'ensure_handle_on_lv', 'withdraw_strays']):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
         self.assertIs(Phase.RELEASING, self.recorded().phase)
 
     def test_complete_what_was_said_to_be_hydrated(self):
         self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.b.hydrate(flushed=True)
         self.b.node.moves.advance(self.recorded(), Event.HYDRATED)
         with self.does(b=[*['ensure_handle_on_lv'] * 2, 'flush_lv volume',
                           'remove_clone', 'detach', 'remove_lv metadata',
-                          'advance', 'converge_soon', 'ensure_handle_on_lv',
+                          'advance', 'reconcile_soon', 'ensure_handle_on_lv',
                           'withdraw_strays']):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
 
     def test_prepare_where_an_earlier_move_has_failed(self):
         self.fail_to_prepare(self.world, self.volume)
         self.b.gone = self.b.dead = False
         move = self.begun()
         with self.does(b=['detach', *TORN_DOWN[2:], 'finish', *PREPARED]):
-            self.called(self.b, destination.prepare, move.shadow_id,
+            self.called(self.b, destination.prepare, move.move_id,
                         move.token.nonce)
 
     def test_source_that_is_removed(self):
         self.complete(self.world, self.volume)
         self.a.gone = self.a.dead = False
         with self.does(a=['disown', 'finish']):
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
 
     def test_source_that_was_not_rebooted_is_removed(self):
         self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.b.hydrate()
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         with self.does(a=['withdraw_source', 'remove_source', 'disown',
                           'finish']):
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
 
     def test_move_that_fails(self):
         self.a.unreadable = True
         with self.does(
                 a=['ensure_handle_on_lv', 'flush_handle', 'begin',
-                   'ensure_source', 'offer_source', 'advance',
+                   'ensure_source', 'export_source', 'advance',
                    'withdraw_source', 'remove_source'],
-                b=[*PREPARED[:-1], *TORN_DOWN, 'finish', 'converge_soon']):
+                b=[*PREPARED[:-1], *TORN_DOWN, 'finish', 'reconcile_soon']):
             self.assertRaises(exceptions.CommandFailed,
                               self.a.move, self.volume, B)
 
@@ -117,7 +117,7 @@ class OrderTest(Base):
         move = self.started()
         del self.world.told[:]
         with self.does(b=['roll_back', *TORN_DOWN, 'finish',
-                          'converge_soon']):
+                          'reconcile_soon']):
             self.locked(self.b, destination.roll_back_live, move)
         self.assertEqual([(B, A, self.volume.id)], self.world.told)
 
@@ -129,7 +129,7 @@ class RefusedTest(Base):
         with self.does(**done):
             refused = self.assertRaises(
                 error, self.a.move, self.volume, B)
-        self.assertEqual(({}, []), (self.world.shadows, self.world.told))
+        self.assertEqual(({}, []), (self.world.move_records, self.world.told))
         return refused
 
     def test_open_at_its_source(self):
@@ -150,7 +150,7 @@ class RefusedTest(Base):
             self.refused(exceptions.NotReady)))
 
     def test_filled_by_another_move_meanwhile(self):
-        self.first(self.a.node.exports._inner, 'offer_source',
+        self.first(self.a.node.exports._inner, 'export_source',
                    lambda: setattr(self.b, 'free', 0))
         start = len(self.world.done)
         self.assertRaises(exceptions.NoFreeSpace, self.a.move, self.volume,
@@ -164,12 +164,12 @@ class RefusedTest(Base):
         self.world.pool = 'pool'
         self.b.free = 3 * worlds.GIB // 2
         first, other = self.begun(), self.world.create_volume(A)
-        self.called(self.b, destination.prepare, first.shadow_id,
+        self.called(self.b, destination.prepare, first.move_id,
                     first.token.nonce)
         self.volume = other
         second = self.begun()
         start = len(self.world.done)
-        prepare = destination.prepare, second.shadow_id, second.token.nonce
+        prepare = destination.prepare, second.move_id, second.token.nonce
         self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
                           *prepare)
         self.assertEqual([], self.world.effects(B, start))
@@ -185,20 +185,20 @@ class RefusedTest(Base):
         self.b.usage = usage
         start = len(self.world.done)
         self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
-                          destination.prepare, move.shadow_id,
+                          destination.prepare, move.move_id,
                           move.token.nonce)
         self.assertEqual([], self.world.effects(B, start))
         self.b.usage = (94, 89)
-        self.called(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.move_id,
                     move.token.nonce)
         # What is here already needs nothing more.
         self.b.usage = usage
-        self.called(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.move_id,
                     move.token.nonce)
 
     def test_full_of_this_very_move(self):
         move = self.begun()
-        prepare = destination.prepare, move.shadow_id, move.token.nonce
+        prepare = destination.prepare, move.move_id, move.token.nonce
         self.called(self.b, *prepare)
         self.b.free = 0
         self.called(self.b, *prepare)
@@ -207,9 +207,9 @@ class RefusedTest(Base):
     @ddt.data('no such shadow', 'nonce', 'destination', 'committed', 'phase')
     def test_prepare_that_is_late(self, wrong):
         move, node = self.begun(), self.b
-        shadow_id, nonce = move.shadow_id, move.token.nonce
+        move_id, nonce = move.move_id, move.token.nonce
         if wrong == 'no such shadow':
-            shadow_id = 'unknown'
+            move_id = 'unknown'
         elif wrong == 'nonce':
             nonce = 'another'
         elif wrong == 'destination':
@@ -220,7 +220,7 @@ class RefusedTest(Base):
             self.a.node.moves.advance(move, Event.FAILED)
         with self.does():
             self.assertRaises(exceptions.StaleMove, self.called, node,
-                              destination.prepare, shadow_id, nonce)
+                              destination.prepare, move_id, nonce)
 
     def test_given_up_while_prepare_looks_at_it(self):
         """The destination was slow: the source waits no longer.
@@ -236,17 +236,17 @@ class RefusedTest(Base):
         start = len(self.world.done)
         with mock.patch.object(cleanup, 'here', given_up):
             self.assertRaises(exceptions.StaleMove, self.called, self.b,
-                              destination.prepare, move.shadow_id,
+                              destination.prepare, move.move_id,
                               move.token.nonce)
         self.assertEqual([], self.world.effects(B, start))
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
 
     def test_an_export_of_what_is_gone_is_no_user(self):
         move = self.begun()
         del self.a.devices[self.handle]
-        self.assertTrue(self.a.node.exports.serves_source(move.shadow_id))
+        self.assertTrue(self.a.node.exports.is_source_exported(move.move_id))
         self.assertEqual(0, devices.users(self.a.node, self.volume.id))
 
     def test_take_down_of_what_is_not_over(self):
@@ -285,7 +285,7 @@ class DestinationTest(Base):
 
     def test_nothing_to_open_without_what_tells_what_is_local(self):
         move = self.copying()
-        self.b.disk.remove(names.metadata_lv(move.shadow_id))
+        self.b.disk.remove(names.metadata_lv(move.move_id))
         with self.does(b=['activate volume']):
             self.assertRaises(
                 exceptions.MissingData, operations.open_without_source,
@@ -307,7 +307,7 @@ class DestinationTest(Base):
 
     def test_no_way_back_without_what_tells_whether_it_was_written(self):
         move = self.rebooted()
-        self.b.disk.remove(names.metadata_lv(move.shadow_id))
+        self.b.disk.remove(names.metadata_lv(move.move_id))
         self.assertRaises(exceptions.MissingData, operations.abort,
                           self.b.reconciler, self.volume.id)
         self.assertEqual([self.volume.name], list(self.b.lvs))
@@ -325,8 +325,8 @@ class DestinationTest(Base):
         clones = self.b.node.clones._inner
         clone_status = clones.clone_status
 
-        def looked_at(shadow_id):
-            status = clone_status(shadow_id)
+        def looked_at(move_id):
+            status = clone_status(move_id)
             last_write()
             return status
         clones.clone_status = looked_at
@@ -349,12 +349,12 @@ class HomeOfBeforeTest(testtools.TestCase):
     def test_nobody_uses_it(self, away):
         """Its session is given up; then nothing may be in flight."""
         self.assertEqual(not away, self.can_do_without(0, away))
-        self.node.sessions.end_passed.assert_called_once_with('v')
+        self.node.sessions.end_remote.assert_called_once_with('v')
 
     @ddt.data(True, False)
     def test_somebody_uses_it(self, away):
         self.assertFalse(self.can_do_without(1, away))
-        self.node.sessions.end_passed.assert_not_called()
+        self.node.sessions.end_remote.assert_not_called()
 
 
 @ddt.ddt
@@ -406,7 +406,7 @@ class OrderAloneTest(testtools.TestCase):
         node = specs.node()
         with mock.patch.object(destination.devices, 'users', return_value=0):
             destination._can_do_without_home(node, mock.Mock())
-        self.assertEqual(['end_passed', 'is_away'], [
+        self.assertEqual(['end_remote', 'is_away'], [
             call[0] for call in node.sessions.method_calls])
 
     def test_clone_is_there_before_it_is_asked_how_far_it_is(self):

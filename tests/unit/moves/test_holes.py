@@ -57,15 +57,15 @@ class StopTest(move_case.Base):
         world, volume, expected = self.begin(faults=faults)
         a = world.nodes[A]
         a.write(volume.id, 0, 'before', flushed=False)
-        offer = a.node.exports._inner.offer_source
+        export = a.node.exports._inner.export_source
 
         def writes(move):
-            a.node.exports._inner.offer_source = offer
-            offer(move)
+            a.node.exports._inner.export_source = export
+            export(move)
             if not a.dead:
                 a.write(volume.id, 3, 'after')
                 expected[3] = 'after'
-        a.node.exports._inner.offer_source = writes
+        a.node.exports._inner.export_source = writes
         expected[0] = 'before'
         world.moment, world.stop_at = 0, stop_at
         try:
@@ -103,15 +103,15 @@ class SparseTest(move_steps_case.Base):
         return self.b.reads - before
 
     def clone(self):
-        shadow_id, = self.world.shadows
-        return self.b.node.clones.clone_status(shadow_id)
+        move_id, = self.world.move_records
+        return self.b.node.clones.clone_status(move_id)
 
     def test_order(self):
         """Closed, flushed, mapped; and looked at again before the commit."""
         prepared = move_steps_case.PREPARED
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
-                          'begin', 'ensure_source', 'offer_source',
-                          'flush_handle', 'commit', 'converge_soon',
+                          'begin', 'ensure_source', 'export_source',
+                          'flush_handle', 'commit', 'reconcile_soon',
                           'mark', 'remove_handle'], b=prepared):
             self.a.move(self.volume, B)
         self.assertEqual((3, 4), (self.clone().hydrated,
@@ -130,8 +130,8 @@ class SparseTest(move_steps_case.Base):
         self.world, self.volume, self.expected = self.begin(())
         self.a, self.b, _c = self.world.nodes.values()
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
-                          'begin', 'ensure_source', 'offer_source', 'commit',
-                          'converge_soon', 'mark', 'remove_handle'],
+                          'begin', 'ensure_source', 'export_source', 'commit',
+                          'reconcile_soon', 'mark', 'remove_handle'],
                        b=move_steps_case.PREPARED):
             self.a.move(self.volume, B)
         self.assertEqual(0, self.clone().hydrated)
@@ -173,7 +173,7 @@ class SparseTest(move_steps_case.Base):
         """By somebody who has closed it again: only what he wrote tells."""
         def writes():
             self.a.write(self.volume.id, 0, 'late', flushed=False)
-        self.first(self.a.node.exports._inner, 'offer_source', writes)
+        self.first(self.a.node.exports._inner, 'export_source', writes)
         error = self.assertRaises(exceptions.SourceWritten, self.a.move,
                                   self.volume, B)
         self.assertIn(A, str(error))
@@ -198,7 +198,7 @@ class SparseTest(move_steps_case.Base):
         self.assertEqual(2, self.moved())
 
     def test_opened_after_the_map(self):
-        self.first(self.a.node.exports._inner, 'offer_source',
+        self.first(self.a.node.exports._inner, 'export_source',
                    lambda: self.a.opened.add(self.handle))
         self.assertRaises(exceptions.SourceBusy, self.a.move, self.volume, B)
 
@@ -222,7 +222,7 @@ class SparseTest(move_steps_case.Base):
         self.assertEqual(0, self.clone().hydrated)
 
     def prepare(self, move):
-        self.called(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.move_id,
                     move.token.nonce, [[0, 1], [2, 2]])
 
     def test_into_a_pool_that_does_not_zero(self):
@@ -263,7 +263,7 @@ class SparseTest(move_steps_case.Base):
 
     def test_begun_by_a_live_move(self):
         move = self.begun(Event.LIVE_MOVE_BEGUN)
-        self.called(self.b, destination.prepare, move.shadow_id,
+        self.called(self.b, destination.prepare, move.move_id,
                     move.token.nonce)
         self.assertEqual(0, destination.written_regions(self.b.node, move))
         self.assertIn(names.handle(self.volume.id), self.b.devices)
@@ -283,8 +283,8 @@ class UnderGuestTest(move_steps_case.Base):
         self.locked(self.a, source.source_released, self.recorded())
 
     def begun_to_copy(self):
-        self.b.reconciler.converge(self.volume.id)
-        return self.b.node.clones.clone_status(self.recorded().shadow_id)
+        self.b.reconciler.reconcile(self.volume.id)
+        return self.b.node.clones.clone_status(self.recorded().move_id)
 
     def completed(self):
         """All of it is at B; what was read of its source since it began."""
@@ -306,7 +306,7 @@ class UnderGuestTest(move_steps_case.Base):
                 'activate volume', 'activate metadata', 'attach',
                 'ensure_clone', 'ensure_handle_on_clone', 'note_mapped',
                 'holes', 'leave_out', 'set_hydration']):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
 
     def test_nothing_is_left_out_before_the_source_was_left(self):
         self.started()
@@ -336,18 +336,18 @@ class UnderGuestTest(move_steps_case.Base):
         self.released()
         self.begun_to_copy()
         self.b.node.clones._inner.set_hydration(
-            self.recorded().shadow_id, False)
+            self.recorded().move_id, False)
         with self.does(b=['activate volume', 'activate metadata', 'attach',
                           'ensure_clone', 'ensure_handle_on_clone',
                           'set_hydration']):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
 
     def test_not_of_a_move_of_which_it_was_done(self):
         self.a.move(self.volume, B)
         with self.does(b=['activate volume', 'activate metadata', 'attach',
                           'ensure_clone', 'ensure_handle_on_clone',
                           'set_hydration']):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
 
     @ddt.data('thick', 'not zeroing', 'source down', 'source too old',
               'odd pool', 'thin_dump missing')
@@ -385,7 +385,7 @@ class UnderGuestTest(move_steps_case.Base):
         self.assertRaises(exceptions.CommandTimeout, self.begun_to_copy)
         move = self.recorded()
         self.assertFalse(
-            self.b.node.clones.clone_status(move.shadow_id).enabled)
+            self.b.node.clones.clone_status(move.move_id).enabled)
 
     @ddt.data('at the source', 'here', 'tag')
     def test_all_is_copied_if_it_takes_too_long(self, what):
@@ -411,7 +411,7 @@ class UnderGuestTest(move_steps_case.Base):
             self.begun_to_copy()
         self.b.clones = 'rw'
         self.b.node.clones._inner.set_hydration(
-            self.recorded().shadow_id, False)
+            self.recorded().move_id, False)
         self.assertEqual(3, self.begun_to_copy().hydrated)
         self.assertEqual(1, self.completed())
 
@@ -426,6 +426,6 @@ class UnderGuestTest(move_steps_case.Base):
         move = self.recorded()
         there = self.b if wrong == 'destination' else self.a
         nonce = 'x' if wrong == 'nonce' else move.token.nonce
-        shadow = 'x' if wrong == 'gone' else move.shadow_id
+        record = 'x' if wrong == 'gone' else move.move_id
         self.assertRaises(exceptions.StaleMove, holes.of_source, there.node,
-                          shadow, nonce)
+                          record, nonce)

@@ -54,11 +54,11 @@ class HydrationTest(testtools.TestCase):
         ('silent_source', (7, 5, 0, 0), (7, 5, 10, 0), (7, 5, 999, 0),
          (7, 6, 1000, 0), (8, 7, 1010, 0)),
         ('slow', (7, 5, 0, 0), (8, 6, 10, 0), (9, 7, 20, 0)))
-    def test_pauses(self, *looks):
+    def test_pauses(self, *sweeps):
         """Looks: regions local, reads completed, time, seconds to rest."""
         brake = hydration.Brake()
         status = dm_tables.parse_clone_status(BUSY)
-        for hydrated, reads, now, pause in looks:
+        for hydrated, reads, now, pause in sweeps:
             self.assertEqual(pause, brake.pause(
                 dataclasses.replace(status, hydrated=hydrated), reads, now),
                 now)

@@ -490,7 +490,7 @@ class CourtesyTest(testtools.TestCase):
                                              (second + 6, GiveWay.NO))],
                          found)
 
-    def test_what_is_left_serves_the_next_one(self):
+    def test_what_is_left_exports_the_next_one(self):
         self.assertEqual([
             (0, GiveWay.STOPPING), (8, GiveWay.NO), (10, GiveWay.STOPPING),
             (13, GiveWay.SLOWING), (16, GiveWay.NO)],
@@ -591,11 +591,11 @@ class WakerTest(Case):
             self.sent.append(dict(steps))
             return self.gone
 
-        def look(counters):
+        def sweep(counters):
             self.asked.append(dict(counters))
             return {name: each for name, each in self.seen.items()
                     if name in counters}
-        return wake.Waker(look, send, copies_module.Settings(**settings))
+        return wake.Waker(sweep, send, copies_module.Settings(**settings))
 
     def test_while_they_last(self):
         waker = self.waker()
@@ -647,7 +647,7 @@ class WakerTest(Case):
         waker.wake(6)
         self.assertEqual(FULL, self.sent[-1]['a'])
 
-    def test_copies_give_way_until_all_who_wait_are_served(self):
+    def test_copies_give_way_until_all_who_wait_are_exported(self):
         waker = self.waker()
         waker.watch('a', GEOMETRY)
         with waker.give_way():
@@ -851,7 +851,7 @@ class WorldTest(Case):
                 self.b.disk.make_local(metadata, region)
                 self.b.reads += 1
 
-    def live(self, volumes, rates, seconds, busy=(), look=None):
+    def live(self, volumes, rates, seconds, busy=(), sweep=None):
         """The time passes; when each volume was copied.
 
         :param busy: volumes whose guests never rest
@@ -865,7 +865,7 @@ class WorldTest(Case):
                 self.b.ios[handle] = self.b.ios.get(handle, 0) + 3
             if not tick % 50:  # MOVE_INTERVAL
                 for node in self.world.nodes.values():
-                    node.reconciler.converge_moves()
+                    node.reconciler.reconcile_moves()
             self.waker.wake(now)
             for volume in volumes:
                 clone = self.clone(volume)
@@ -875,8 +875,8 @@ class WorldTest(Case):
                     ended.setdefault(volume.id, now - start)
             if len(ended) == len(volumes):
                 break
-            if look:
-                look(now)
+            if sweep:
+                sweep(now)
         self.assertEqual([], self.world.wrongs)
         return ended
 
@@ -894,7 +894,7 @@ class WorldTest(Case):
         self.assertLess(ended[volume.id], 1024 / 10 + 15)
         self.assert_never_stopped()
         self.world.settle()
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.assertEqual(expected, [
             self.b.read(volume.id, n) for n in range(worlds.REGIONS)])
 
@@ -913,26 +913,26 @@ class WorldTest(Case):
     def test_the_next_look_is_when_the_first_ends(self):
         self.begin()
 
-        def look():
-            return assembly.look_at_moves(self.b.reconciler)
-        self.assertIsNone(look())
+        def sweep():
+            return assembly.sweep_moves(self.b.reconciler)
+        self.assertIsNone(sweep())
         volumes = [self.moving() for _each in range(2)]
         self.live(volumes[:1], IDLE, 7)
-        left = look()
+        left = sweep()
         self.assertTrue(0 < left < 10, left)
         self.assertEqual(left, min(
             each.seconds_left for each in
             self.b.reconciler.copying.all_progress().values()
             if each.seconds_left is not None))
         self.live(volumes, IDLE, 60)
-        self.assertIsNone(look())
+        self.assertIsNone(sweep())
 
     def copied_for_a_while(self):
         """One of which is known when it ends."""
         self.begin(prompt=SELDOM)
         volume = self.moving()
         self.live([volume], IDLE, 7)
-        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+        self.assertIsNotNone(assembly.sweep_moves(self.b.reconciler))
         return volume
 
     def test_nobody_knows_when_one_ends_whose_source_is_away(self):
@@ -948,12 +948,12 @@ class WorldTest(Case):
                 worlds.SimSessions, 'attach',
                 side_effect=exceptions.SourceUnreachable(
                     portal='p', reason='r')):
-            self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+            self.assertIsNone(assembly.sweep_moves(self.b.reconciler))
         progress = self.b.reconciler.progress(volume.name_id)
         self.assertNotIn('left', str(progress))
         self.assertLess(0, progress.percent)
         self.now.return_value += 1
-        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+        self.assertIsNotNone(assembly.sweep_moves(self.b.reconciler))
 
     def test_nobody_waits_for_the_end_of_what_was_deleted(self):
         """A look each second, until the service is restarted.
@@ -964,7 +964,7 @@ class WorldTest(Case):
         volume = self.copied_for_a_while()
         volume.status = 'deleting'
         callers.delete(self.b.node, volume)
-        self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+        self.assertIsNone(assembly.sweep_moves(self.b.reconciler))
         self.assertEqual({}, self.b.reconciler.copying.all_progress())
         self.assertFalse(self.waker.wake(self.now.return_value))
 
@@ -1013,13 +1013,13 @@ class WorldTest(Case):
         volumes = [self.moving() for _each in range(3)]
         before, since, waits = {}, {}, [0]
 
-        def look(now):
+        def sweep(now):
             for lv, copied in self.b.copied.items():
                 if copied != before.get(lv):
                     since[lv] = now
                 waits.append(now - since[lv])
             before.update(self.b.copied)
-        self.live(volumes, IDLE, 70, look=look)
+        self.live(volumes, IDLE, 70, sweep=sweep)
         self.assertEqual(3, len(since))
         self.assertLess(5, max(waits))
         self.assertLess(max(waits), 30)
@@ -1055,13 +1055,13 @@ class WorldTest(Case):
                 self.b.node, limits=copies_module.Limits(0, 0))
             entries = self.b.node.queue.copies(B)
             self.useFixture(fixtures.MockPatchObject(
-                copies_module, 'turns', return_value={
-                    volume.name_id: copies_module.Turn(entries[0], 1)}))
+                copies_module, 'positions', return_value={
+                    volume.name_id: copies_module.Position(entries[0], 1)}))
         else:
             self.useFixture(fixtures.MockPatch(
                 'cinder_localclone.moves.hydration.Brake.pause',
                 return_value=5))
-        self.b.reconciler.converge_moves()
+        self.b.reconciler.reconcile_moves()
         clone = self.clone(volume)
         self.assertFalse(clone['hydrating'])
         clone.pop('step')
@@ -1077,10 +1077,10 @@ class WorldTest(Case):
         move = self.b.node.moves.move_of(volume.id)
         copying = self.b.reconciler.copying
         if why == 'it has ended alone':
-            copying.ended(move.shadow_id)
+            copying.ended(move.move_id)
         else:
             self.useFixture(fixtures.MockPatchObject(
-                copies_module, 'turns', return_value={}))
+                copies_module, 'positions', return_value={}))
             with self.b.lock(volume.id):
                 copying.hindered(move)
         self.assertFalse(self.waker.wake(99))

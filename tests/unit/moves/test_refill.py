@@ -40,7 +40,7 @@ class RefillingTest(Begun):
     def test_nothing_lost(self):
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=()) as again:
-            self.converge()
+            self.reconcile()
         again.assert_not_called()
         self.settled()
         self.assertEqual('', self.log.output)
@@ -51,7 +51,7 @@ class RefillingTest(Begun):
         self.assertNotEqual(self.expected, [
             self.b.read(self.volume.id, region)
             for region in range(worlds.REGIONS)])
-        self.converge()
+        self.reconcile()
         self.settled()
         self.assertIn('[localclone-205]', self.log.output)
         self.assertIn('lost %d KiB' % (64 * len(regions)), self.log.output)
@@ -67,16 +67,16 @@ class RefillingTest(Begun):
             yield from inner(stack, move, disk, [[0, 1]], factor)
             raise exceptions.CommandTimeout(command='dd', seconds=30)
         with mock.patch.object(worlds.SimClones, 'refill', late):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_outlives_a_power_cut(self):
         """What is copied again is stable before the source may go."""
         self.lose(1)
-        self.converge()
+        self.reconcile()
         self.b.stop(power=True)
         self.settled()
 
@@ -92,7 +92,7 @@ class RefillingTest(Begun):
                 self.expected[1] = 'newer'
             return found
         with mock.patch.object(worlds.SimClones, 'unmapped', after):
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
 
     def test_what_was_written_since_stays(self):
         """Of what else there was in the block nobody knows: so the source."""
@@ -100,7 +100,7 @@ class RefillingTest(Begun):
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
         for _look in range(2):
-            error = self.assertRaises(exceptions.Lacking, self.converge)
+            error = self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIn('lvchange --addtag localclone.accepted ', str(error))
         self.assertTrue(str(error).endswith('/' + self.volume.name), error)
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -114,20 +114,20 @@ class RefillingTest(Begun):
         self.written_since()
         self.restart()
         for _look in range(2):
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_mark_goes_when_all_was_copied(self):
         """However many looks that takes."""
         self.lose(0, 1, 2)
         with cut_short():
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
             self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         # What can't be seen hides nothing.
         with self.failing('peers', 'holes', AWAY):
-            self.assertRaises(exceptions.Lacking, self.converge)
-        self.converge()
+            self.assertRaises(exceptions.Lacking, self.reconcile)
+        self.reconcile()
         self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.settled()
 
@@ -135,9 +135,9 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('lvm', 'unmark', exceptions.CommandTimeout(
                 command='lvchange', seconds=30)):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(exceptions.CommandTimeout, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
-        self.converge()
+        self.reconcile()
         self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.settled()
 
@@ -147,9 +147,9 @@ class RefillingTest(Begun):
         with self.failing('lvm', 'mark', exceptions.CommandTimeout(
                 command='lvchange', seconds=30)), mock.patch.object(
                 worlds.SimClones, 'refill') as again:
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(exceptions.CommandTimeout, self.reconcile)
         again.assert_not_called()
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_known_to_be_lost(self):
@@ -160,16 +160,16 @@ class RefillingTest(Begun):
         with self.failing('sessions', 'attach', exceptions.SourceUnreachable(
                 portal='p', reason='r')):
             # Its node dies between two questions.
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.assertIn('[localclone-205]', self.log.output)
         with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
-            self.converge()
+            self.reconcile()
             for clock.return_value in (80, 1e6):
                 with contextlib.suppress(exceptions.Lacking):
-                    self.converge()
+                    self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertNotIn('[localclone-207]', self.log.output)
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_known_to_an_earlier_service(self):
@@ -178,9 +178,9 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         clock.return_value = 10
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
             clock.return_value = 80
-            error = self.assertRaises(exceptions.Lacking, self.converge)
+            error = self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -189,7 +189,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}):
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-207]', self.log.output)
 
@@ -200,7 +200,7 @@ class RefillingTest(Begun):
         with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}), self.failing(
                 'clones', 'unmapped', FileNotFoundError('thin_dump')):
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_accepted(self):
@@ -216,10 +216,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with mock.patch.object(worlds.SimClones, 'refill', bad):
             for clock.return_value in (5, 60):
-                self.assertRaises(exceptions.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.reconcile)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-208]', self.log.output)
         self.assertNotIn('[localclone-207]', self.log.output)
@@ -230,7 +230,7 @@ class RefillingTest(Begun):
     def test_accepted_and_all_is_copied(self):
         self.lose(0, 1)
         self.tag(names.ACCEPTED)
-        self.converge()
+        self.reconcile()
         self.settled()
         self.assertNotIn('[localclone-208]', self.log.output)
 
@@ -241,9 +241,9 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('clones', 'refill', error):
             for clock.return_value in (5, 64):
-                self.assertRaises(exceptions.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.reconcile)
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_accepted_though_the_mark_stays(self):
@@ -252,9 +252,9 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('lvm', 'unmark', FileNotFoundError('lvchange')):
             clock.return_value = 5
-            self.assertRaises(FileNotFoundError, self.converge)
+            self.assertRaises(FileNotFoundError, self.reconcile)
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         # Nothing is missing.
         self.assertNotIn('[localclone-208]', self.log.output)
@@ -267,9 +267,9 @@ class RefillingTest(Begun):
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
             for clock.return_value in (5, 35, 64):
-                self.assertRaises(exceptions.NotAllCopied, self.converge)
+                self.assertRaises(exceptions.NotAllCopied, self.reconcile)
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-208]', self.log.output)
 
@@ -279,13 +279,13 @@ class RefillingTest(Begun):
         self.waiting().return_value = 5
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
-            self.assertRaises(exceptions.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.reconcile)
         self.settled()
 
-    @ddt.data(*itertools.product(('converge', 'converge_moves'),
+    @ddt.data(*itertools.product(('reconcile', 'reconcile_moves'),
                                  (True, False)))
     @ddt.unpack
-    def test_source_that_answers_late(self, look, holes):
+    def test_source_that_answers_late(self, sweep, holes):
         """Others wait for the lock less long than that may take.
 
         :param holes: whether it has any
@@ -302,8 +302,8 @@ class RefillingTest(Begun):
             if clock.return_value < 20:
                 raise AWAY
             return inner(*args) if holes else []
-        act = {'converge': self.converge,
-               'converge_moves': self.b.reconciler.converge_moves}[look]
+        act = {'reconcile': self.reconcile,
+               'reconcile_moves': self.b.reconciler.reconcile_moves}[sweep]
         with mock.patch.object(self.b.node.peers, 'holes', ask):
             for clock.return_value in (5, 10, 15):
                 act()
@@ -320,9 +320,9 @@ class RefillingTest(Begun):
         self.lose(1)
         self.waiting().return_value = 5
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         with self.failing('peers', 'holes', KeyError('strange')):
-            self.b.reconciler.converge_moves()
+            self.b.reconciler.reconcile_moves()
         self.assertIn('strange', self.log.output)
         self.settled()
 
@@ -335,13 +335,13 @@ class RefillingTest(Begun):
         def ask(*args):
             asked.append(args)
             if len(asked) == 2:
-                self.converge()
+                self.reconcile()
             if len(asked) < 3:
                 raise AWAY
             return inner(*args)
         with mock.patch.object(self.b.node.peers, 'holes', ask):
             for clock.return_value in (5, 10, 15):
-                self.converge()
+                self.reconcile()
         self.assertEqual(3, len(asked))
         self.settled()
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
@@ -352,12 +352,12 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY) as asked:
             clock.return_value = 5
-            self.converge()
+            self.reconcile()
             self.a.dead = True
-            self.converge()
+            self.reconcile()
             self.assertEqual(1, asked.call_count)
             clock.return_value = 70
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual({}, self.b.reconciler.comparison._silent)
 
@@ -367,9 +367,9 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (5, 10):
-                self.converge()
+                self.reconcile()
         with self.b.lock(self.volume.id):
-            self.b.reconciler.converge_locked(self.volume.id)
+            self.b.reconciler.reconcile_locked(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
         self.settled()
 
@@ -379,10 +379,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
             clock.return_value = 5
-            self.converge()
+            self.reconcile()
             clock.return_value = 70
             with self.failing('clones', 'unmapped', TIMEOUT):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
                                     self.b.reconciler.comparison._answers))
@@ -395,10 +395,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (5, 60):
-                self.converge()
+                self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-208]', self.log.output)
 
@@ -411,9 +411,9 @@ class RefillingTest(Begun):
         for name in ('unmapped', 'refill'):
             with self.failing('clones', name, busy), contextlib.suppress(
                     exceptions.NotRefilled):
-                self.converge()
+                self.reconcile()
             self.assertIs(Phase.MIGRATING, self.phase())
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_pool_that_fails_is_not_hidden(self):
@@ -424,7 +424,7 @@ class RefillingTest(Begun):
                 pool='p', host=B, mode='ro')), self.failing(
                 'handles', 'forget_read', TIMEOUT):
             for _look in range(3):
-                self.assertRaises(exceptions.PoolFails, self.converge)
+                self.assertRaises(exceptions.PoolFails, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     @ddt.data(
@@ -442,7 +442,7 @@ class RefillingTest(Begun):
         with self.failing(room, name, error):
             for _look in range(3):
                 found = self.assertRaises(exceptions.NotRefilled,
-                                          self.converge)
+                                          self.reconcile)
         self.assertIn('EIO', str(found))
         self.assertIn('lvchange --addtag localclone.accepted', str(found))
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -453,7 +453,7 @@ class RefillingTest(Begun):
                 command='python', code=1, stderr='EIO')), self.failing(
                 'handles', 'forget_read', OSError('then')):
             error = self.assertRaises(exceptions.NotRefilled,
-                                      self.converge)
+                                      self.reconcile)
         self.assertIn('EIO', str(error))
 
     def test_lost_again_and_not_seen(self):
@@ -462,11 +462,11 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
             self.lose(1)  # the pool is broken still
             for clock.return_value in (10, 80):
                 with contextlib.suppress(exceptions.Lacking):
-                    self.converge()
+                    self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.settled()
@@ -475,17 +475,17 @@ class RefillingTest(Begun):
         """It is copied once more."""
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.lose(1)
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_copied_again_and_seen_later(self):
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with mock.patch.object(worlds.SimClones, 'refill') as again:
-            self.converge()
+            self.reconcile()
         again.assert_not_called()
         self.assertEqual({}, self.b.reconciler.comparison.memory.copied)
         self.settled()
@@ -495,7 +495,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.not_seen_again(error), mock.patch.object(
                 worlds.SimHandles, 'forget_read') as forgotten:
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         forgotten.assert_called_once_with(self.volume.id)
 
     def test_read_is_forgotten_before_it_is_given_up(self):
@@ -503,12 +503,12 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
                 worlds.SimHandles, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
                 with contextlib.suppress(exceptions.Lacking):
-                    self.converge()
+                    self.reconcile()
         self.assertTrue(forgotten.called
                         or self.phase() is Phase.MIGRATING)
         self.settled()
@@ -520,10 +520,10 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         clock.return_value = 65
         with cut_short():
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
         self.settled()
 
@@ -533,13 +533,13 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 69):
-                self.converge()
+                self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
             clock.return_value = 70
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_all_pieces_are_told(self):
@@ -550,7 +550,7 @@ class RefillingTest(Begun):
             for region in (0, 1):
                 yield from inner(stack, move, disk, [[region, 1]], factor)
         with mock.patch.object(worlds.SimClones, 'refill', pieces):
-            self.converge()
+            self.reconcile()
         self.assertIn('. 128 KiB were copied', self.log.output)
         self.settled()
 
@@ -562,9 +562,9 @@ class RefillingTest(Begun):
             yield [[0, 1]]  # the pool is broken still
             raise exceptions.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimClones, 'refill', late):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.b.lvs[self.volume.name][0] = 'hidden'
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_cut_short_on_a_pool_that_fails(self):
@@ -577,7 +577,7 @@ class RefillingTest(Begun):
             self.b.pool_fails = True
             raise exceptions.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimClones, 'refill', late):
-            self.assertRaises(exceptions.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_seen_to_be_lost_again_while_its_source_is_away(self):
@@ -585,23 +585,23 @@ class RefillingTest(Begun):
         self.lose(1)
         self.waiting().return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.lose(1)  # the pool is broken still
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_seen_to_be_lost_again_and_not_copied_then(self):
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.lose(1)
         with self.failing('clones', 'refill', unread('bad sector')):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_accepted_while_away_and_read_is_forgotten(self):
@@ -610,11 +610,11 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with self.failing('peers', 'holes', AWAY), mock.patch.object(
                 worlds.SimHandles, 'forget_read') as forgotten:
             for clock.return_value in (10, 80):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertTrue(forgotten.called)
 
@@ -627,20 +627,20 @@ class RefillingTest(Begun):
             yield
         with mock.patch.object(worlds.SimClones, 'refill', in_part), \
                 self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with mock.patch.object(worlds.SimHandles, 'forget_read') as forgotten:
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertTrue(forgotten.called)
 
     def test_all_was_copied_though_the_mark_is_there(self):
         """Nothing is known to be lost: nobody waits for ever."""
         self.lose(1)
         with self.failing('lvm', 'unmark', TIMEOUT):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(exceptions.CommandTimeout, self.reconcile)
         clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (5, 65):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_accepted_on_a_pool_that_fails(self):
@@ -648,22 +648,22 @@ class RefillingTest(Begun):
         self.tag(names.ACCEPTED)
         self.b.pool_fails = True
         for _look in range(3):
-            self.assertRaises(exceptions.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def again(self):
         """In a service that was started again."""
         self.restart()
         with contextlib.suppress(exceptions.Lacking):
-            self.converge()
+            self.reconcile()
 
     def test_mark_that_failed_is_tried_again(self):
         """Also when nothing is missing any more."""
         self.lose(1)
         with self.failing('lvm', 'mark', TIMEOUT):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(exceptions.CommandTimeout, self.reconcile)
         self.b.lvs[self.volume.name][1] = 'a part'
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.again()
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -672,7 +672,7 @@ class RefillingTest(Begun):
         self.lose(1)
         self.tag(names.LACKING)
         with mock.patch.object(worlds.SimLvm, 'mark') as marked:
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         marked.assert_not_called()
 
     def test_lv_that_lvm_does_not_list(self):
@@ -685,7 +685,7 @@ class RefillingTest(Begun):
             found.pop(self.volume.name, None)
             return found
         with mock.patch.object(worlds.SimLvm, 'lvs', without):
-            self.assertRaises(exceptions.MissingData, self.converge)
+            self.assertRaises(exceptions.MissingData, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_read_is_forgotten_before_it_ends(self):
@@ -693,10 +693,10 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('handles', 'forget_read', TIMEOUT):
             for _look in range(2):
-                self.assertRaises(exceptions.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         with mock.patch.object(worlds.SimHandles, 'forget_read') as forgotten:
-            self.converge()
+            self.reconcile()
         forgotten.assert_called_once_with(self.volume.id)
         self.settled()
 
@@ -706,7 +706,7 @@ class RefillingTest(Begun):
                 worlds.SimClones, 'refill', side_effect=unread('r')), \
                 mock.patch.object(worlds.SimHandles,
                                   'forget_read') as forgotten:
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         forgotten.assert_called_once_with(self.volume.id)
 
     def test_mark_of_an_earlier_service_is_of_all(self):
@@ -714,7 +714,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         self.lose(0)
         for _look in range(2):
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_mark_alone(self):
@@ -722,7 +722,7 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         with mock.patch.object(worlds.SimClones, 'refill') as again, \
                 mock.patch.object(worlds.SimLvm, 'mark') as marked:
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         again.assert_not_called()
         marked.assert_not_called()
 
@@ -730,16 +730,16 @@ class RefillingTest(Begun):
         self.tag(names.LACKING)
         self.waiting().return_value = 5
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         self.assertIn('[localclone-206]', self.log.output)
 
     def test_lost_again_and_hidden(self):
         self.lose(1)
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
-            self.assertRaises(exceptions.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.reconcile)
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.assertRaises(exceptions.Lacking, self.converge)
+        self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_lost_again_and_nothing_forgets_what_was_read(self):
@@ -748,7 +748,7 @@ class RefillingTest(Begun):
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]), \
                 self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.reconcile)
         self.hide(1)
         self.lacking()
 
@@ -756,7 +756,7 @@ class RefillingTest(Begun):
         self.lose(1)
         self.waiting().return_value = 5
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
 
     def test_seen_to_be_missing_while_its_source_is_away(self):
         self.missing_while_its_source_is_away()
@@ -767,7 +767,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with mock.patch.object(self.b.node.services, 'by_host',
                                side_effect=RuntimeError('the database')):
-            self.assertRaises(RuntimeError, self.converge)
+            self.assertRaises(RuntimeError, self.reconcile)
         self.hide(1)
         self.lacking()
 
@@ -776,20 +776,20 @@ class RefillingTest(Begun):
         self.missing_while_its_source_is_away()
         self.b.write(self.volume.id, HOLE, 'new')
         self.expected[HOLE] = 'new'
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_read_is_forgotten_after_an_earlier_service(self):
         """It was killed before it could."""
         self.lose(1)
         with self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.restart()
         with mock.patch.object(
                 self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimHandles, 'forget_read') as forgotten:
-            self.converge()
+            self.reconcile()
         forgotten.assert_called_once_with(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
 
@@ -799,24 +799,24 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with self.failing('peers', 'holes', AWAY):
             with self.failing('lvm', 'unmark', TIMEOUT) if odd else (
                     contextlib.nullcontext()):
-                self.converge()
+                self.reconcile()
             clock.return_value = 6
-            self.converge()
+            self.reconcile()
             self.assertNotIn(names.LACKING,
                              self.b.disk.tags[self.volume.name])
         self.restart()
-        self.converge()
+        self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_lost_again_and_nobody_tells_who_runs(self):
         """Whatever fails after that."""
         self.lose(1)
         with self.not_seen_again(TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.lose(1)
         inner, asked = self.b.node.services.by_host, []
 
@@ -826,7 +826,7 @@ class RefillingTest(Begun):
                 raise RuntimeError('the database')
             return inner()
         with mock.patch.object(self.b.node.services, 'by_host', second):
-            self.assertRaises(RuntimeError, self.converge)
+            self.assertRaises(RuntimeError, self.reconcile)
         self.hide(1)
         self.lacking()
 
@@ -836,16 +836,16 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.failing('handles', 'forget_read', TIMEOUT):
             for clock.return_value in (5, 6):
-                self.assertRaises(exceptions.NotRefilled, self.converge)
+                self.assertRaises(exceptions.NotRefilled, self.reconcile)
             with self.failing('peers', 'holes', AWAY):
                 for clock.return_value in (70, 140, 210):
                     error = self.assertRaises(exceptions.NotRefilled,
-                                              self.converge)
+                                              self.reconcile)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (220, 290):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual(set(), self.comparison.memory.read)
 
@@ -853,12 +853,12 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('clones', 'refill', TIMEOUT), \
                 self.failing('handles', 'forget_read', TIMEOUT):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with mock.patch.object(
                 self.b.node.services, 'by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimHandles, 'forget_read') as forgotten:
-            self.converge()
+            self.reconcile()
         forgotten.assert_called_once_with(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
 
@@ -877,11 +877,11 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             clock = self.waiting()
             clock.return_value = 5
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.comparison._node = dataclasses.replace(
             self.b.node, compare_wait=0)
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-207]', self.log.output)
         self.assertNotIn('[localclone-208]', self.log.output)
@@ -892,19 +892,19 @@ class RefillingTest(Begun):
         clock = self.waiting()
         clock.return_value = 5
         with self.failing('lvm', 'mark', TIMEOUT):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(exceptions.CommandTimeout, self.reconcile)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 80):
                 with contextlib.suppress(exceptions.Lacking):
-                    self.converge()
+                    self.reconcile()
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_wait_that_is_over(self):
         self.waiting().return_value = 5
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            self.reconcile()
         self.assertNotEqual({}, self.comparison.memory.unseen)
-        self.converge()
+        self.reconcile()
         self.assertEqual({}, self.comparison.memory.unseen)
 
     def repaired(self):
@@ -916,7 +916,7 @@ class RefillingTest(Begun):
         """What he copies the service knows."""
         self.lose(0, 1)
         with cut_short():
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.repaired()
         self.settled()
 
@@ -928,11 +928,11 @@ class RefillingTest(Begun):
     def test_source_stays_until_it_is_copied(self, room, name, error):
         self.lose(2)
         with self.failing(room, name, error):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
             self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(self.volume.name.replace(
             self.volume.name_id, self.volume.id), self.a.lvs)
-        self.converge()
+        self.reconcile()
         self.settled()
 
     def test_what_may_be_there_in_part(self):
@@ -944,10 +944,10 @@ class RefillingTest(Begun):
             raise exceptions.CommandTimeout(command='python', seconds=10)
             yield
         with mock.patch.object(worlds.SimClones, 'refill', in_part):
-            self.assertRaises(exceptions.NotRefilled, self.converge)
+            self.assertRaises(exceptions.NotRefilled, self.reconcile)
         # All others are copied.
         for _look in range(2):
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertEqual(['a part', *self.expected[1:3]], [
             self.b.read(self.volume.id, region) for region in range(3)])
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -963,11 +963,11 @@ class RefillingTest(Begun):
             raise worlds.Stopped()
             yield
         with mock.patch.object(worlds.SimClones, 'refill', cut):
-            self.assertRaises(worlds.Stopped, self.converge)
+            self.assertRaises(worlds.Stopped, self.reconcile)
         self.b.dead = False
-        self.b.reconciler.converge_node(moves=False)
+        self.b.reconciler.reconcile_node(moves=False)
         for _look in range(2):
-            self.assertRaises(exceptions.Lacking, self.converge)
+            self.assertRaises(exceptions.Lacking, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     @ddt.data((), [[[1, 1]]])
@@ -976,7 +976,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=written) as again:
-            self.assertRaises(exceptions.NotAllCopied, self.converge)
+            self.assertRaises(exceptions.NotAllCopied, self.reconcile)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1000,7 +1000,7 @@ class RefillingTest(Begun):
         with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={A: False, B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
-            self.converge()
+            self.reconcile()
         asked.assert_not_called()
         self.assertIs(Phase.MIGRATING, self.phase())
 
@@ -1011,7 +1011,7 @@ class RefillingTest(Begun):
         with mock.patch.object(type(self.b.node.services._inner), 'by_host',
                                return_value={B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
-            self.converge()
+            self.reconcile()
         asked.assert_not_called()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-207]', self.log.output)
@@ -1035,11 +1035,11 @@ class RefillingTest(Begun):
         with self.not_seen(room, error), mock.patch.object(
                 self.b.reconciler.copying, 'hindered') as hindered:
             for clock.return_value in (5, 64):
-                self.converge()
+                self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertEqual(2, hindered.call_count)
         self.assertEqual(1, self.log.output.count('[localclone-206]'))
-        self.converge()
+        self.reconcile()
         self.settled()
         self.assertEqual({}, self.comparison.memory.unseen)
 
@@ -1050,7 +1050,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.not_seen(room, error):
             for clock.return_value in (5, 65):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual({}, self.comparison.memory.unseen)
         self.assertIn('[localclone-207]', self.log.output)
@@ -1060,11 +1060,11 @@ class RefillingTest(Begun):
         clock = self.waiting()
         self.b.pool_fails = True
         for clock.return_value in (5, 65, 1e6):
-            self.assertRaises(exceptions.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.reconcile)
             self.assertIs(Phase.MIGRATING, self.phase())
         self.b.pool_fails = False
         self.lose(0)
-        self.converge()
+        self.reconcile()
         self.settled()
 
     @ddt.data(('clones', TIMEOUT), ('peers', exceptions.PoolFails(
@@ -1074,41 +1074,41 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.not_seen(room, error):
             clock.return_value = 5
-            self.converge()
+            self.reconcile()
             self.assertIs(Phase.MIGRATING, self.phase())
             with mock.patch.object(worlds.SimClones, 'check_pool',
                                    side_effect=exceptions.PoolFails(
                                        pool='q', mode='ro', host=B)):
                 clock.return_value = 65
                 said = self.assertRaises(
-                    exceptions.PoolFails, self.converge)
+                    exceptions.PoolFails, self.reconcile)
             self.assertIn('pool q', str(said))
             with self.failing('handles', 'forget_read', TIMEOUT), \
                     mock.patch.object(worlds.SimClones, 'check_pool',
                                       side_effect=said), \
                     mock.patch.object(worlds.SimLvm, 'unmark') as unmarked:
                 self.comparison.memory.read.add(next(iter(
-                    self.world.shadows)))
+                    self.world.move_records)))
                 self.comparison.memory.known[next(iter(
-                    self.world.shadows))] = ()
+                    self.world.move_records))] = ()
                 self.assertIs(said, self.assertRaises(
-                    exceptions.PoolFails, self.converge))
+                    exceptions.PoolFails, self.reconcile))
             unmarked.assert_not_called()
             self.comparison.memory.read.clear()
             self.comparison.memory.known.clear()
-            self.converge()
+            self.reconcile()
             self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_pool_that_fails_ends_another_wait(self):
         clock = self.waiting()
         with self.not_seen('peers', self.NOT_SEEN[-1][1]):
             clock.return_value = 5
-            self.converge()
+            self.reconcile()
             self.b.pool_fails = True
-            self.assertRaises(exceptions.PoolFails, self.converge)
+            self.assertRaises(exceptions.PoolFails, self.reconcile)
             self.b.pool_fails = False
             clock.return_value = 65
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_what_is_a_mistake_in_the_driver(self):
@@ -1116,7 +1116,7 @@ class RefillingTest(Begun):
         clock = self.waiting()
         with self.not_seen('peers', KeyError()):
             for clock.return_value in (5, 65):
-                self.assertRaises(KeyError, self.converge)
+                self.assertRaises(KeyError, self.reconcile)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_wait_that_is_longer_than_an_hour(self):
@@ -1125,10 +1125,10 @@ class RefillingTest(Begun):
             self.b.node, compare_wait=7200)
         with self.not_seen('peers', self.NOT_SEEN[-1][1]):
             for clock.return_value in (5, 1805, 3605, 5405, 7204):
-                self.converge()
+                self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
             clock.return_value = 7205
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_pool_of_the_source_that_fails(self):
@@ -1137,7 +1137,7 @@ class RefillingTest(Begun):
         with self.not_seen('peers', exceptions.PoolFails(
                 pool='p', host=A, mode='ro')):
             for clock.return_value in (5, 65):
-                self.converge()
+                self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     @ddt.data('deleting', 'error_deleting')
@@ -1147,7 +1147,7 @@ class RefillingTest(Begun):
         with mock.patch.object(self.b.reconciler.comparison,
                                'is_whole') as compared, mock.patch.object(
                 self.b.reconciler.copying, 'hindered') as hindered:
-            self.converge()
+            self.reconcile()
         compared.assert_not_called()
         hindered.assert_called_once()  # others need not wait for it
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -1158,16 +1158,16 @@ class RefillingTest(Begun):
         error = self.NOT_SEEN[-1][1]
         with self.not_seen('peers', error):
             for clock.return_value in (5, 5000, 5050):
-                self.converge()
+                self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
             clock.return_value = 5060
-            self.converge()
+            self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_nobody_is_asked_if_all_is_there(self):
         self.b.lvs[self.volume.name][HOLE] = 'written'
         with mock.patch.object(self.b.node.peers, 'holes') as asked:
-            self.converge()
+            self.reconcile()
         asked.assert_not_called()
 
     def test_a_move_that_was_recorded_as_complete(self):
@@ -1176,16 +1176,16 @@ class RefillingTest(Begun):
                 self.b.reconciler.comparison, 'is_whole') as compared, \
                 self.failing('lvm', 'flush_lv', exceptions.CommandFailed(
                     command='c', code=1, stderr='')):
-            self.assertRaises(exceptions.CommandFailed, self.converge)
+            self.assertRaises(exceptions.CommandFailed, self.reconcile)
             self.assertIs(Phase.COMPLETING, self.phase())
-            self.assertRaises(exceptions.CommandFailed, self.converge)
+            self.assertRaises(exceptions.CommandFailed, self.reconcile)
         compared.assert_called_once_with(mock.ANY)
 
     def test_source_of_an_earlier_move_is_not_asked_ahead(self):
         """The volume moves again."""
         comparison = self.b.reconciler.comparison
         earlier = dataclasses.replace(
-            self.b.node.moves.move_of(self.volume.id), shadow_id='earlier')
+            self.b.node.moves.move_of(self.volume.id), move_id='earlier')
         comparison._silent[self.volume.id] = earlier
         with mock.patch.object(self.b.node.peers, 'holes') as asked:
             comparison.ask_ahead(self.volume.id)
@@ -1203,11 +1203,11 @@ class RefillingTest(Begun):
                 raise AWAY
             answer = inner(*args)
             if len(asked) == 2:
-                self.converge()
+                self.reconcile()
             return answer
         with mock.patch.object(self.b.node.peers, 'holes', ask):
             for clock.return_value in (5, 10, 15):
-                self.converge()
+                self.reconcile()
         self.settled()
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
                                     self.b.reconciler.comparison._answers))
@@ -1216,7 +1216,7 @@ class RefillingTest(Begun):
         """Nobody would ever ask for that answer."""
         comparison = self.b.reconciler.comparison
         move = self.b.node.moves.move_of(self.volume.id)
-        later = dataclasses.replace(move, shadow_id='later')
+        later = dataclasses.replace(move, move_id='later')
 
         def ask(*_args):
             comparison._silent[self.volume.id] = later

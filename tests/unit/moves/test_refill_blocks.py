@@ -15,7 +15,7 @@ class BlocksTest(move_steps_case.Base):
     """Regions that are larger than what the pool maps."""
 
     def test_part_of_a_region(self):
-        move = mock.Mock(shadow_id='s', **{
+        move = mock.Mock(move_id='s', **{
             'geometry.region_sectors': 512, 'token.nonce': 'n'})
         node = specs.node()
         node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(
@@ -33,7 +33,7 @@ class BlocksTest(move_steps_case.Base):
             move, node.sessions.attach.return_value, [[1, 2]], 4)
         node.clones.unmapped.assert_called_with(move, 4)
         node.clones.set_hydration.assert_called_once_with(
-            move.shadow_id, False)
+            move.move_id, False)
         # What it maps meanwhile would hide what was lost.
         done = [call[0] for call in storage_parts.calls(node)]
         self.assertEqual(
@@ -42,7 +42,7 @@ class BlocksTest(move_steps_case.Base):
                 'set_hydration', 'recorded_as_local', 'unmapped')][:3])
 
     def test_mark_is_of_all_blocks(self):
-        move = mock.Mock(destination_lv='v', shadow_id='s', **{
+        move = mock.Mock(destination_lv='v', move_id='s', **{
             'token.nonce': 'n',
             'geometry.region_sectors': 512,
             'geometry.regions.return_value': 2})
@@ -62,7 +62,7 @@ class BlocksTest(move_steps_case.Base):
                 **{'geometry.region_sectors': sectors})))
 
     def test_regions_that_are_smaller(self):
-        move = mock.Mock(shadow_id='s', **{
+        move = mock.Mock(move_id='s', **{
             'geometry.region_sectors': 8, 'token.nonce': 'n'})
         node = specs.node()
         node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(

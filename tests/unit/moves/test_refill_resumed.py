@@ -37,52 +37,52 @@ class ResumedTest(Begun):
         # All but one region.
         self.a.unreadable = True
         self.b.hydrate()
-        body, shadow = self.b.lvs[self.volume.name], self.phase_of()
+        body, record = self.b.lvs[self.volume.name], self.phase_of()
         for region in (0, 1):
             body[region] = self.expected[region]
-            self.b.disk.make_local(names.metadata_lv(shadow), region)
-        self.b.disk.flush(self.volume.name, names.metadata_lv(shadow))
+            self.b.disk.make_local(names.metadata_lv(record), region)
+        self.b.disk.flush(self.volume.name, names.metadata_lv(record))
         self.a.unreadable = False
-        self.b.devices[names.clone(shadow)]['hydrating'] = False  # as at boot
+        self.b.devices[names.clone(record)]['hydrating'] = False  # as at boot
         self.lose(1)
         self.restart()
 
     def phase_of(self):
-        shadow_id, = self.world.shadows
-        return shadow_id
+        move_id, = self.world.move_records
+        return move_id
 
     def read(self):
         return [self.b.read(self.volume.id, region)
                 for region in range(worlds.REGIONS)]
 
-    def look(self):
-        self.b.reconciler.converge_moves()
+    def sweep(self):
+        self.b.reconciler.reconcile_moves()
 
     def test_at_the_first_look(self):
         """Not when it starts: its peer may start as well."""
         self.assertNotEqual(self.expected, self.read())
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
         self.assertIn('lost 64 KiB', self.log.output)
         self.assertEqual({0, 1, HOLE}, self.b.lvs[names.metadata_lv(
             self.phase_of())]['local'])
 
     def test_once(self):
-        self.look()
+        self.sweep()
         with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
-            self.look()
+            self.sweep()
         looked.assert_not_called()
 
     def test_not_of_copies_that_this_service_has_begun(self):
         self.b.reconciler.comparison.memory.interrupted = set()
         with mock.patch.object(worlds.SimClones, 'recorded_as_local') as asked:
-            self.look()
+            self.sweep()
         asked.assert_not_called()
 
     def test_not_of_copies_that_begin_later(self):
-        self.look()
+        self.sweep()
         self.lose(0)
-        self.b.reconciler.converge_node()
+        self.b.reconciler.reconcile_node()
         self.assertNotEqual(self.expected, self.read())
 
     def test_source_that_starts_as_well(self):
@@ -94,12 +94,12 @@ class ResumedTest(Begun):
                     host=A, method='holes', seconds=30, reason=''))), \
                 mock.patch.object(self.b.reconciler.copying,
                                   'hindered') as hindered:
-            self.look()
+            self.sweep()
             hindered.assert_called_once()  # others need not wait for it
             self.assertNotEqual(self.expected, self.read())
             self.assertFalse(self.b.devices[names.clone(
                 self.phase_of())]['hydrating'])
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
@@ -107,7 +107,7 @@ class ResumedTest(Begun):
     def test_source_that_does_not_start(self):
         with self.failing('peers', 'holes', AWAY) as asked:
             for _look in range(2):
-                self.look()
+                self.sweep()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
         asked.assert_called_once()  # until all is copied
@@ -126,7 +126,7 @@ class ResumedTest(Begun):
         with mock.patch.object(worlds.SimClones, 'recorded_as_local',
                                side_effect=error):
             for clock.return_value, goes_on in ((5, False), (65, True)):
-                self.look()
+                self.sweep()
                 self.assertEqual(goes_on, self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
         self.assertNotEqual(self.expected, self.read())
@@ -143,17 +143,17 @@ class ResumedTest(Begun):
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with self.not_refilled():
             for _look in range(3):
-                self.look()
+                self.sweep()
                 self.assertFalse(self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
             self.volume.name, ()))
 
     def copied_and_not_seen(self):
         with self.not_seen_again(TIMEOUT):
-            self.look()
+            self.sweep()
         self.assertEqual({self.phase_of(): [[1, 1]]},
                          self.b.reconciler.comparison.memory.copied)
 
@@ -167,9 +167,9 @@ class ResumedTest(Begun):
         self.copied_and_not_seen()
         self.lose(1)  # the pool is broken still
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
         self.hide(1)
-        self.look()
+        self.sweep()
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.end()
 
@@ -180,12 +180,12 @@ class ResumedTest(Begun):
         self.lose(1)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 80):
-                self.look()
+                self.sweep()
             self.hide(1)
             self.b.hydrate(flushed=True)
             for clock.return_value in (90, 160, 230):
                 with contextlib.suppress(exceptions.Lacking):
-                    self.converge()
+                    self.reconcile()
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_hidden_between_two_looks(self):
@@ -199,7 +199,7 @@ class ResumedTest(Begun):
             self.hide(1)
             return found
         with mock.patch.object(worlds.SimClones, 'unmapped', then):
-            self.look()
+            self.sweep()
         self.end()
 
     def test_local_before_it_looks(self):
@@ -212,7 +212,7 @@ class ResumedTest(Begun):
             self.lose(0)
             return found
         with mock.patch.object(worlds.SimClones, 'recorded_as_local', then):
-            self.look()
+            self.sweep()
         self.assertEqual(self.expected, self.read())
 
     def test_pool_that_fails_for_long(self):
@@ -220,7 +220,7 @@ class ResumedTest(Begun):
         clock = self.clock()
         self.b.pool_fails = True
         for clock.return_value in (5, 70, 1e6):
-            self.look()
+            self.sweep()
             self.assertFalse(self.hydrates())
         self.assertIn('reboot the node', self.log.output)
         self.healed()
@@ -228,7 +228,7 @@ class ResumedTest(Begun):
     def healed(self):
         """An operator has extended the pool's metadata LV."""
         self.b.pool_fails = False
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
         self.assertTrue(self.hydrates())
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
@@ -254,7 +254,7 @@ class ResumedTest(Begun):
             with self.failing(storage_parts.part(name), name, error), (
                     contextlib.nullcontext() if self.b.pool_fails else
                     mock.patch.object(worlds.SimClones, 'unmapped', mapped)):
-                self.look()
+                self.sweep()
             self.assertFalse(self.hydrates())
             if name in ('mark', 'refill'):
                 self.b.pool_fails = False
@@ -264,7 +264,7 @@ class ResumedTest(Begun):
         """A wait for something else that is over does not count."""
         clock = self.clock()
         with self.failing('peers', 'holes', AWAY):
-            self.look()  # at 5
+            self.sweep()  # at 5
         clock.return_value = 70
 
         def fails(stack, *args):
@@ -272,7 +272,7 @@ class ResumedTest(Begun):
             raise exceptions.PoolFails(pool='p', mode='ro', host=B)
             yield
         with mock.patch.object(worlds.SimClones, 'refill', fails):
-            self.look()
+            self.sweep()
         self.assertFalse(self.hydrates())
         self.healed()
 
@@ -284,7 +284,7 @@ class ResumedTest(Begun):
         with self.failing('clones', 'check_pool', error), \
                 self.failing('peers', 'holes', AWAY):
             for clock.return_value, goes_on in ((5, False), (70, True)):
-                self.look()
+                self.sweep()
                 self.assertEqual(goes_on, self.hydrates())
 
     def test_pool_of_its_source_that_fails_for_long(self):
@@ -293,21 +293,21 @@ class ResumedTest(Begun):
         with self.failing('peers', 'holes', exceptions.PoolFails(
                 pool='p', host=A, mode='ro')):
             for clock.return_value, goes_on in ((5, False), (70, True)):
-                self.look()
+                self.sweep()
                 self.assertEqual(goes_on, self.hydrates())
 
     def test_pool_that_fails_after_its_source_was_away(self):
         """What is waited for begins anew."""
         clock = self.clock()
         with self.failing('peers', 'holes', AWAY):
-            self.look()  # at 5
+            self.sweep()  # at 5
         clock.return_value = 60
         self.b.pool_fails = True
-        self.look()
+        self.sweep()
         self.b.pool_fails = False
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value, goes_on in ((70, False), (140, True)):
-                self.look()
+                self.sweep()
                 self.assertEqual(goes_on, self.hydrates())
 
     def test_never_seen(self):
@@ -315,9 +315,9 @@ class ResumedTest(Begun):
         clock = self.clock()
         self.copied_and_not_seen()
         self.lose(1)
-        with self.not_seen_again(TIMEOUT, looks=0):
+        with self.not_seen_again(TIMEOUT, sweeps=0):
             for clock.return_value in (10, 80):
-                self.look()
+                self.sweep()
         self.assertTrue(self.hydrates())
         self.hide(1)
         self.end()
@@ -327,21 +327,21 @@ class ResumedTest(Begun):
         clock = self.clock()
         self.lose(0)
         with self.failing('peers', 'holes', AWAY):
-            self.look()  # at 5
+            self.sweep()  # at 5
         clock.return_value = 65
         with cut_short():
-            self.look()
+            self.sweep()
         self.assertFalse(self.hydrates())
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
 
     def test_what_is_hidden_is_not_copied_again(self):
         self.interrupted()
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
         self.b.lvs[self.volume.name][1] = 'hidden'
         with mock.patch.object(worlds.SimClones, 'refill') as again:
-            self.look()
+            self.sweep()
         again.assert_not_called()
         self.assertNotIn('[localclone-205]', self.log.output)
 
@@ -354,10 +354,10 @@ class ResumedTest(Begun):
         self.lose(0)
         with cut_short():
             for clock.return_value in (5, 50):
-                self.look()
+                self.sweep()
                 self.assertFalse(self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
 
     def test_what_was_written_since(self):
@@ -367,25 +367,25 @@ class ResumedTest(Begun):
                 worlds.SimClones, 'recorded_as_local',
                 return_value=[[1, 1]]), mock.patch.object(
                 worlds.SimClones, 'unmapped', side_effect=([[1, 1]], [])):
-            self.look()
+            self.sweep()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
         self.assertNotIn('[localclone-206]', self.log.output)
         self.b.hydrate(flushed=True)
         self.b.lvs[self.volume.name][1] = 'hidden'
         self.assertRaises(exceptions.Lacking,
-                          self.b.reconciler.converge, self.volume.id)
+                          self.b.reconciler.reconcile, self.volume.id)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_what_an_earlier_service_has_marked(self):
         """All that is missing is copied; something may be hidden."""
         self.tag(names.LACKING)
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.b.hydrate(flushed=True)
         self.assertRaises(exceptions.Lacking,
-                          self.b.reconciler.converge, self.volume.id)
+                          self.b.reconciler.reconcile, self.volume.id)
 
     def interrupted(self):
         self.b.reconciler.comparison._node = dataclasses.replace(
@@ -402,34 +402,34 @@ class ResumedTest(Begun):
     def test_what_lacks_something_is_not_looked_at_again(self):
         """Until all is copied."""
         self.tag(names.LACKING)
-        self.look()
+        self.sweep()
         with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
-            self.look()
+            self.sweep()
         looked.assert_not_called()
 
     def test_wait_that_is_over_with_nothing_lost(self):
         self.interrupted()
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
         self.b.lvs[self.volume.name][1] = self.expected[1]
-        self.look()
+        self.sweep()
         self.assertEqual({}, self.b.reconciler.comparison.memory.unseen)
 
     def test_what_was_copied_again_is_known_no_more(self):
         """It does not keep the source of what is whole."""
         clock = self.clock()
-        self.look()
+        self.sweep()
         self.b.hydrate(flushed=True)
         with self.failing('peers', 'holes', AWAY):
             for clock.return_value in (10, 80):
-                self.b.reconciler.converge(self.volume.id)
+                self.b.reconciler.reconcile(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_what_cannot_be_copied_does_not_wait_for_ever(self):
         clock = self.clock()
         with self.not_refilled():
             for clock.return_value, goes_on in ((5, False), (65, True)):
-                self.look()
+                self.sweep()
                 self.assertEqual(goes_on, self.hydrates())
 
     def test_lost_again(self):
@@ -437,15 +437,15 @@ class ResumedTest(Begun):
         self.clock()
         with mock.patch.object(worlds.SimClones, 'refill',
                                return_value=[[[1, 1]]]):
-            self.look()
+            self.sweep()
         self.assertFalse(self.hydrates())
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
 
     def test_repair_lets_nothing_go_on(self):
         self.interrupted()
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
             self.assertFalse(self.hydrates())
             reconcile.Reconciler.repair(mock.Mock(
                 node=self.b.reconciler.comparison._node,
@@ -456,39 +456,39 @@ class ResumedTest(Begun):
         """It does not outlive what it is for."""
         self.interrupted()
         with self.failing('lvm', 'unmark', TIMEOUT):
-            self.look()
+            self.sweep()
         self.assertEqual(self.expected, self.read())
-        self.look()
+        self.sweep()
         self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
     def test_what_could_not_be_asked_for(self):
         """It is asked for in the end, though it is hidden by then."""
         with self.failing('peers', 'holes', AWAY):
-            self.look()  # it waits for no time at all
+            self.sweep()  # it waits for no time at all
         self.b.hydrate(flushed=True)
         self.b.lvs[self.volume.name][1] = 'hidden'
         for _look in range(2):
             self.assertRaises(exceptions.Lacking,
-                              self.b.reconciler.converge, self.volume.id)
+                              self.b.reconciler.reconcile, self.volume.id)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_what_was_hidden_before_it_could_be_asked_for(self):
         self.interrupted()
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.look()
+        self.sweep()
         self.assertTrue(self.hydrates())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.b.hydrate(flushed=True)
         self.assertRaises(exceptions.Lacking,
-                          self.b.reconciler.converge, self.volume.id)
+                          self.b.reconciler.reconcile, self.volume.id)
 
     def test_what_was_copied_is_suspected_no_more(self):
         """One half when the copy goes on, the other in the end."""
         self.lose(0)
         with cut_short():
-            self.look()
+            self.sweep()
         self.b.hydrate(flushed=True)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -498,16 +498,16 @@ class ResumedTest(Begun):
         self.interrupted()
         with mock.patch.object(refilling.Comparison, '_tags',
                                side_effect=TIMEOUT):
-            self.look()
+            self.sweep()
         self.b.lvs[self.volume.name][1] = 'hidden'
-        self.look()
+        self.sweep()
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
     def test_what_was_not_lost(self):
         """A hole of the source is no loss, whoever writes to it."""
         self.b.lvs[self.volume.name][1] = self.expected[1]
         with self.failing('peers', 'holes', AWAY):
-            self.look()
+            self.sweep()
         self.b.hydrate(flushed=True)
         self.b.write(self.volume.id, HOLE, 'new')
         self.expected[HOLE] = 'new'
@@ -522,16 +522,16 @@ class ResumedTest(Begun):
             seen.append(self.hydrates())
             return inner(stack, *args)
         with mock.patch.object(worlds.SimClones, 'unmapped', looked):
-            self.look()
+            self.sweep()
         self.assertEqual({False}, set(seen))
         self.assertTrue(self.hydrates())
 
     def test_mark_that_failed_is_tried_again(self):
         self.interrupted()
         with self.failing('lvm', 'mark', TIMEOUT):
-            self.look()
+            self.sweep()
         self.b.lvs[self.volume.name][1] = 'a part'
-        self.look()
+        self.sweep()
         self.assertTrue(self.hydrates())
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
@@ -540,35 +540,35 @@ class ResumedTest(Begun):
         error = exceptions.CommandTimeout(command='lvchange', seconds=30)
         with self.failing('lvm', 'mark', error):
             for _look in range(2):
-                self.look()
+                self.sweep()
                 self.assertFalse(self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
-        self.look()
+        self.sweep()
         self.assertEqual(self.expected, self.read())
 
     def test_what_cannot_be_copied_for_too_long(self):
         """All the rest is; and then the source stays."""
         with self.not_refilled():
-            self.look()
+            self.sweep()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
         self.b.hydrate(flushed=True)
         self.b.lvs[self.volume.name][1] = 'hidden'
         for _look in range(2):
             error = self.assertRaises(
-                exceptions.Lacking, self.b.reconciler.converge,
+                exceptions.Lacking, self.b.reconciler.reconcile,
                 self.volume.id)
         self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
         # Its operator accepts it.
         self.tag(names.ACCEPTED)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_what_could_not_be_copied_until_the_end(self):
         """Nothing has hidden it."""
         with self.not_refilled():
-            self.look()
+            self.sweep()
         self.b.hydrate(flushed=True)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -581,7 +581,7 @@ class ResumedTest(Begun):
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
                     host=A, method='holes', seconds=30, reason=''))):
-            self.look()
+            self.sweep()
         self.assertEqual([self.phase_of()], list(comparison.memory.unseen))
-        self.look()
+        self.sweep()
         self.assertEqual({}, comparison.memory.unseen)

@@ -29,12 +29,12 @@ class StopTest(move_case.Base):
             self, (HOLE,), faults=faults)
         world.nodes[A].move(volume, B)
         b = world.nodes[B]
-        b.reconciler.converge(volume.id)
+        b.reconciler.reconcile(volume.id)
         b.hydrate(flushed=True)
         b.lvs[volume.name][0] = b.lvs[volume.name][2] = disks.EMPTY
         world.moment, world.stop_at = 0, stop_at
         world.settle()
-        if world.shadows:  # nobody knows whether something was hidden
+        if world.move_records:  # nobody knows whether something was hidden
             self.marked += 1
             self.assertIn(names.LACKING, b.disk.tags[volume.name])
             for region, value in enumerate(expected):

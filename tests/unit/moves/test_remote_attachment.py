@@ -40,20 +40,20 @@ class SessionsTest(sessions_case.Case):
         self.called.iscsiadm.recorded.return_value = []
 
     def attach(self, size=GIB, in_use=False, **other):
-        return self.sessions.attach_passed(
+        return self.sessions.attach_remote(
             V1, size, dict(PROPERTIES, **other), in_use)
 
     def test_by_whom(self):
         """A service that has started since then does not know it."""
         def may(user):
-            return self.sessions.may_be_passed_by(V1, user)
+            return self.sessions.may_be_attached_by(V1, user)
         self.assertTrue(may('user'))
         self.attach()
         self.assertTrue(may('user'))
         self.assertFalse(may('another'))
         self.attach(auth_username='another')
         self.assertFalse(may('user'))
-        self.sessions.end_passed(V1)
+        self.sessions.end_remote(V1)
         self.assertTrue(may('user'))
 
     def test_by_whom_while_no_session_ends(self):
@@ -63,33 +63,34 @@ class SessionsTest(sessions_case.Case):
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
         self.called.iscsiadm.end_session.side_effect = error
         for act in (lambda: self.attach(auth_username='another'),
-                    lambda: self.sessions.end_passed(V1)):
+                    lambda: self.sessions.end_remote(V1)):
             self.assertRaises(exceptions.CommandTimeout, act)
             self.assertEqual([True, False], [
-                self.sessions.may_be_passed_by(V1, user)
+                self.sessions.may_be_attached_by(V1, user)
                 for user in ('user', 'another')])
 
     def test_names(self):
         self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
         self.assertTrue(iscsi_names.is_iqn(IQN))
         self.assertEqual(V1, iscsi_names.volume_of_remote_iqn(IQN))
-        self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(IQN, 'b@l'))
-        self.assertIsNone(iscsi_names.volume_of_pass_iqn(IQN, 'a@m'))
+        self.assertEqual(V1, iscsi_names.volume_of_attachment_iqn(IQN, 'b@l'))
+        self.assertIsNone(iscsi_names.volume_of_attachment_iqn(IQN, 'a@m'))
         for prefix in ('iqn.x:', 'iqn.y:'):  # whatever it was called
-            named = iscsi_names.pass_iqn(prefix, V1, 'iqn.b', 'old@l')
+            named = iscsi_names.attachment_iqn(prefix, V1, 'iqn.b', 'old@l')
             self.assertTrue(iscsi_names.is_remote_to(named, V1, 'iqn.b'))
-            self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(named, A))
+            self.assertEqual(V1,
+                             iscsi_names.volume_of_attachment_iqn(named, A))
             for home in (A, 'old@l'):
                 self.assertIs(home == 'old@l',
-                              iscsi_names.is_passed_from(named, home))
+                              iscsi_names.is_attached_from(named, home))
         self.assertFalse(iscsi_names.is_remote_to(IQN, V1, 'iqn.c'))
         self.assertFalse(iscsi_names.is_remote_to(
             IQN, sessions_case.SHADOW, 'iqn.b'))
         for other in (iscsi_names.remote_iqn('iqn.x:', V1, 'i'),
                       iscsi_names.move_iqn('iqn.x:', V1)):
-            self.assertIsNone(iscsi_names.volume_of_pass_iqn(other, A))
+            self.assertIsNone(iscsi_names.volume_of_attachment_iqn(other, A))
         self.assertNotEqual(
-            iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
+            iscsi_names.attachment_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
 
     def test_logged_in_with_values_of_their_own_kinds(self):
         self.assertEqual('/dev/sda', self.attach())
@@ -134,7 +135,7 @@ class SessionsTest(sessions_case.Case):
         with mock.patch.object(iscsi_initiator.time, 'monotonic',
                                lambda: later):
             self.assertFalse(self.sessions.has_begun(V1))
-        self.sessions.end_passed(V1)
+        self.sessions.end_remote(V1)
         self.assertFalse(self.sessions.has_begun(V1))
 
     def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
@@ -186,9 +187,9 @@ class SessionsTest(sessions_case.Case):
 
     def test_what_is_there(self):
         self.disks({IQN: ['/dev/sda'], sessions_case.IQN: ['/dev/sdb']})
-        self.assertEqual({V1: '/dev/sda'}, self.sessions.passed())
+        self.assertEqual({V1: '/dev/sda'}, self.sessions.remotes())
         self.disks({IQN: []})
-        self.assertEqual({V1: ''}, self.sessions.passed())
+        self.assertEqual({V1: ''}, self.sessions.remotes())
 
     def test_ended_with_all_that_is_known_of_it(self):
         for found, recorded in (({IQN: ['/dev/sda']}, []), ({}, [IQN])):
@@ -196,14 +197,15 @@ class SessionsTest(sessions_case.Case):
             self.called.iscsiadm.recorded.return_value = [
                 *recorded, sessions_case.IQN]
             self.called.iscsiadm.end_session.reset_mock()
-            self.assertTrue(self.sessions.end_passed(V1))
+            self.assertTrue(self.sessions.end_remote(V1))
             self.called.iscsiadm.end_session.assert_called_once_with(IQN, 30)
         self.called.iscsiadm.recorded.return_value = []
-        self.assertFalse(self.sessions.end_passed(V1))
+        self.assertFalse(self.sessions.end_remote(V1))
 
     def test_who_does_not_answer(self):
         """The source, or a home by which the volume is passed through."""
-        other = iscsi_names.pass_iqn('iqn.x:', sessions_case.SHADOW, 'i', A)
+        other = iscsi_names.attachment_iqn('iqn.x:', sessions_case.SHADOW,
+                                           'i', A)
         for down, away in (((), False), ((sessions_case.IQN,), True),
                            ((IQN,), True), ((other,), False)):
             self.disks({IQN: ['/dev/sda'], sessions_case.IQN: ['/dev/sdb'],
@@ -216,23 +218,24 @@ class SessionsTest(sessions_case.Case):
         for down in (False, True):
             self.disks(*[{IQN: ['/dev/sda']}] * 2)
             self.called.iscsiadm.is_down.return_value = down
-            self.assertIs(down, self.sessions.end_passed_if_down(V1))
+            self.assertIs(down, self.sessions.end_remote_if_down(V1))
             self.assertIs(down, self.called.iscsiadm.end_session.called)
         self.called.iscsiadm.is_down.assert_called_with(IQN)
 
     def test_at_boot(self):
         self.called.iscsiadm.recorded.return_value = [IQN, sessions_case.IQN]
-        self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
+        self.assertEqual({V1: IQN}, self.sessions.recorded_remotes())
         self.called.iscsiadm.known_portal.return_value = sessions_case.PORTAL
         self.disks({}, {IQN: ['/dev/sda']})
-        self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
+        self.assertEqual('/dev/sda',
+                         self.sessions.remote_from_records(V1, IQN))
         self.called.iscsiadm.login.assert_called_once_with(IQN, 30)
         # A guest waits for a home that is away, and gets no error.
         self.assertIn(sessions_case.SET_TIMEOUT, self.called.mock_calls)
         self.disks({IQN: ['/dev/sda']})
         self.called.block.identity.return_value = GIB, 'x'
         self.assertRaises(exceptions.WrongSource,
-                          self.sessions.pass_from_records, V1, IQN)
+                          self.sessions.remote_from_records, V1, IQN)
 
 
 @ddt.ddt
@@ -264,7 +267,7 @@ class StackTest(storage_case.Case):
         self.assertFalse(self.put())
         self.ran.dmsetup.swap_table.assert_not_called()
 
-    def test_from_another_body_or_longer(self):
+    def test_from_another_backing_or_longer(self):
         for handle, size in ((self.handle('253:5'), GIB),
                              (self.handle('8:0'), GIB),
                              (self.handle('8:16', suspended=True), GIB),
@@ -302,7 +305,7 @@ class StackTest(storage_case.Case):
             self.devices(storage_case.device(
                 self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
                 opened=opened), self.reads('8:16'))
-            self.handles.follow_onto_clone(storage_case.MOVE, '/dev/sdc')
+            self.handles.switch_to_clone(storage_case.MOVE, '/dev/sdc')
             self.ran.dmsetup.swap_flushed.assert_called_with(
                 self.H, table, '/dev/sdc', 30)
 
@@ -322,7 +325,7 @@ class StackTest(storage_case.Case):
         """What the clone reads was verified; a name may be another's."""
         handle = self.handle('8:16', opened=1)
         self.devices(handle, *[self.reads(source)] if source else [])
-        for act in (self.clones.flush_disk, self.handles.follow_onto_clone):
+        for act in (self.clones.flush_disk, self.handles.switch_to_clone):
             self.assertRaises(exceptions.WrongDevice, act, storage_case.MOVE,
                               '/dev/sdc')
         self.ran.block.flush.assert_not_called()
@@ -330,7 +333,7 @@ class StackTest(storage_case.Case):
 
     def test_on_record_that_the_clone_may_be_written(self):
         meta = names.metadata_lv(storage_case.SHADOW)
-        for tags, expected in (((names.FOLLOWS,), True),
+        for tags, expected in (((names.DEFERRED,), True),
                                ((names.SWAPPING,), True), ((), False)):
             self.lvs(storage_case.lv(meta, tags=frozenset(tags)))
             self.assertIs(expected, self.clones.begin_swap(storage_case.MOVE))
@@ -338,7 +341,7 @@ class StackTest(storage_case.Case):
         self.assertFalse(self.clones.begin_swap(storage_case.MOVE))
         self.assertRan(
             mock.call.lvm.retag('fast', meta, [names.SWAPPING],
-                                [names.FOLLOWS], 30))
+                                [names.DEFERRED], 30))
 
     def test_on_record_that_it_was_swapped(self):
         self.clones.end_swap(storage_case.MOVE)
@@ -356,7 +359,7 @@ class EndsTest(Passed):
 
     def is_ended(self):
         self.assertEqual([set(), {}, {}], [
-            self.a.remote, self.b.passed, self.b.devices])
+            self.a.remote, self.b.remotes, self.b.devices])
 
     def shelve(self, **since):
         """Detached while its node was away; shelved for weeks since.
@@ -365,7 +368,7 @@ class EndsTest(Passed):
         """
         self.b.opened.clear()
         self.b.dead = True
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.attach('reserved', None)
         self.b.dead = False
         reserved, = self.volume.volume_attachment
@@ -375,7 +378,7 @@ class EndsTest(Passed):
         self.shelve(created_at=timeutils.utcnow() - datetime.timedelta(
             seconds=remote_attachment.ATTACHING + 60), updated_at=None)
         self.world.reconcile()
-        self.assertNotEqual({}, self.b.passed)  # it may have just begun
+        self.assertNotEqual({}, self.b.remotes)  # it may have just begun
         self.b.node.sessions._inner.begun.clear()
         self.world.reconcile()
         self.is_ended()
@@ -398,7 +401,7 @@ class EndsTest(Passed):
         self.shelve(created_at=old, updated_at=timeutils.utcnow())
         self.b.node.sessions._inner.begun.clear()
         self.world.reconcile()
-        self.assertNotEqual({}, self.b.passed)
+        self.assertNotEqual({}, self.b.remotes)
 
     def test_attached_a_moment_ago_where_the_clock_is_wrong(self):
         """The service starts again before Cinder records the host."""
@@ -410,7 +413,7 @@ class EndsTest(Passed):
                 timeutils, 'utcnow', lambda *_args: now + datetime.timedelta(
                     seconds=remote_attachment.ATTACHING)):
             self.world.reconcile()
-        self.assertNotEqual({}, self.b.passed)
+        self.assertNotEqual({}, self.b.remotes)
 
     def test_it_is_the_same_volume(self):
         self.b.write(self.volume.id, 1, 'new')
@@ -418,42 +421,42 @@ class EndsTest(Passed):
 
     def test_detached(self):
         self.b.opened.clear()
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.is_ended()
 
     def test_another_host_is_detached(self):
         """One without the backend, late."""
         self.b.opened.clear()
-        self.unserve(self.a, attach_case.ELSEWHERE)
+        self.disconnect(self.a, attach_case.ELSEWHERE)
         self.assertEqual({(self.volume.id, 'iqn.b')}, self.a.remote)
-        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.assertEqual({self.volume.id}, self.b.remote_handles())
 
-    def test_detached_there_before_it_is_not_served_any_more(self):
+    def test_detached_there_before_it_is_not_exported_any_more(self):
         """What is written at a late close still reaches its home."""
         self.b.opened.clear()
         left, withdraw = [], iscsi.SimExports.withdraw_volume
 
         def withdrawn(own, *what):
-            left.append(self.b.passed_handles())
+            left.append(self.b.remote_handles())
             return withdraw(own, *what)
         with mock.patch.object(iscsi.SimExports, 'withdraw_volume', withdrawn):
-            self.unserve(self.a, self.connector)
+            self.disconnect(self.a, self.connector)
         self.assertEqual([set()], left)
 
     def test_asked_for_again_in_vain(self):
         """Whoever has it keeps it: only the second request fails."""
         def fails(*_args):
             raise exceptions.PeerUnreachable(
-                host='b@l', method='begin_passing', seconds=1)
-        self.a.node.peers.begin_passing = fails
-        self.assertRaises(exceptions.PeerUnreachable, self.serve,
+                host='b@l', method='begin_remote', seconds=1)
+        self.a.node.peers.begin_remote = fails
+        self.assertRaises(exceptions.PeerUnreachable, self.connect,
                           self.connector)
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
 
     def test_detached_by_force_the_nodes_look_clears_up(self):
         self.b.opened.clear()
-        self.unserve(self.a, None)
+        self.disconnect(self.a, None)
         self.assertEqual(set(), self.a.remote)
         self.volume.volume_attachment = []
         self.volume.status = 'available'
@@ -463,12 +466,12 @@ class EndsTest(Passed):
     def test_detached_while_the_node_is_down(self):
         """Nothing is written from there any more."""
         self.b.dead = True
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.assertEqual(set(), self.a.remote)
 
     def test_detached_while_it_is_still_open(self):
         """The export goes; the handle, once it is closed."""
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.assertEqual(set(), self.a.remote)
         self.assertIn(self.handle, self.b.devices)
         self.volume.volume_attachment = []
@@ -508,7 +511,7 @@ class EndsTest(Passed):
                     exceptions.StaleMove, remote_attachment.begin, node.node,
                     volume_id, self.attached.connection_info)
 
-    def test_not_what_is_open_on_another_body(self):
+    def test_not_what_is_open_on_another_backing(self):
         self.b.disk.lvs['x'] = []
         self.b.devices[self.handle] = {'below': 'x'}
         with self.b.lock(self.volume.id):
@@ -530,19 +533,19 @@ class EndsTest(Passed):
     def test_request_to_end_an_earlier_one_comes_late(self):
         """Whoever sent it has given up, and the volume is attached anew."""
         def end(user):
-            self.a.node.peers.end_passing(
+            self.a.node.peers.end_remote_attachments(
                 self.b.host, self.volume.id, user)
         before = self.attached.connection_info
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
             remote_attachment.begin(
                 self.b.node, self.volume.id,
-                self.a.node.exports.offer_volume(
+                self.a.node.exports.export_volume(
                     self.volume.id, 'iqn.b', 'CHAP new secret'))
         end(before['auth_username'])
-        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.assertEqual({self.volume.id}, self.b.remote_handles())
         end('new')
-        self.assertEqual(set(), self.b.passed_handles())
+        self.assertEqual(set(), self.b.remote_handles())
         end('new')  # a repeated one finds nothing
 
     def test_session_of_whoever_has_it_open_is_not_ended(self):
@@ -550,7 +553,7 @@ class EndsTest(Passed):
         told = dict(self.attached.connection_info, auth_username='new')
         with self.b.lock(self.volume.id):
             remote_attachment.begin(self.b.node, self.volume.id, told)
-        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.assertEqual({self.volume.id}, self.b.remote_handles())
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
         self.b.opened.clear()  # nobody's: it logs in anew, in vain here
@@ -560,7 +563,7 @@ class EndsTest(Passed):
                               dict(told, auth_username='newer'))
 
     def test_sessions_with_earlier_homes_end(self):
-        with mock.patch.object(iscsi.SimSessions, 'end_other_passes',
+        with mock.patch.object(iscsi.SimSessions, 'end_other_remotes',
                                autospec=True) as end:
             with self.b.lock(self.volume.id):
                 remote_attachment.begin(self.b.node, self.volume.id,
@@ -569,14 +572,14 @@ class EndsTest(Passed):
             mock.ANY, self.volume.id,
             self.attached.connection_info['target_iqn'])
 
-    def test_earlier_remains_go_first(self):
+    def test_earlier_leftovers_go_first(self):
         """A move to this node that failed; it could not clear up then."""
         self.b.opened.clear()
         self.b.stop(power=True)
         self.b.dead = False
         move = self.a.node.moves.begin(
             self.volume, 'b@l#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         self.b.disk.create(
             move.destination_lv, self.volume.id, [worlds.EMPTY] * 4)
         self.a.node.moves.advance(move, Event.FAILED)
@@ -584,27 +587,27 @@ class EndsTest(Passed):
             remote_attachment.begin(self.b.node, self.volume.id,
                                     self.attached.connection_info)
         self.assertNotIn(move.destination_lv, self.b.lvs)
-        self.assertEqual({}, self.world.shadows)
-        self.assertEqual({self.volume.id}, self.b.passed_handles())
+        self.assertEqual({}, self.world.move_records)
+        self.assertEqual({self.volume.id}, self.b.remote_handles())
 
     def test_given_up_although_its_home_is_gone(self):
         """What waits for that home keeps the handle open, until it fails."""
         self.a.gone = True
         self.a.stop(power=True)
         self.volume.volume_attachment = []
-        remote_attachment.look(self.b.node)
-        self.assertEqual({}, self.b.passed)
+        remote_attachment.sweep(self.b.node)
+        self.assertEqual({}, self.b.remotes)
         self.b.opened.clear()  # what waited has failed
-        remote_attachment.look(self.b.node)
+        remote_attachment.sweep(self.b.node)
         self.assertEqual({}, self.b.devices)
 
     def test_one_that_fails_does_not_stop_the_others(self):
         self.a.remote.clear()
-        self.b.passed.clear()
-        self.b.passed[V1] = A
+        self.b.remotes.clear()
+        self.b.remotes[V1] = A
         logged = self.useFixture(fixtures.FakeLogger())
-        self.assertFalse(remote_attachment.look(self.b.node))
-        self.assertNotIn(V1, self.b.passed)
+        self.assertFalse(remote_attachment.sweep(self.b.node))
+        self.assertNotIn(V1, self.b.remotes)
         self.assertIn(self.volume.id, logged.output)
 
     def test_what_fails_is_tried_again_soon(self):
@@ -612,28 +615,28 @@ class EndsTest(Passed):
         self.b.stop(power=True)
         self.b.dead = False
         self.a.dead = True
-        self.b.reconciler.converge_node()
-        self.assertEqual({}, self.b.passed)
+        self.b.reconciler.reconcile_node()
+        self.assertEqual({}, self.b.remotes)
         self.a.dead = False
-        self.b.reconciler.converge_moves()
-        self.assertEqual({self.volume.id: A}, self.b.passed)
-        with mock.patch.object(remote_attachment, 'look') as look:
-            self.b.reconciler.converge_moves()
-        look.assert_not_called()
+        self.b.reconciler.reconcile_moves()
+        self.assertEqual({self.volume.id: A}, self.b.remotes)
+        with mock.patch.object(remote_attachment, 'sweep') as sweep:
+            self.b.reconciler.reconcile_moves()
+        sweep.assert_not_called()
 
     def test_what_nobody_could_look_at_is_looked_at_soon(self):
         """Whoever has the lock may fail at it."""
         self.b.stop(power=True)
         self.b.dead = False
         with self.b.lock(self.volume.id):
-            self.b.reconciler.converge_node()
-        self.assertEqual({}, self.b.passed)
-        self.b.reconciler.converge_moves()
-        self.assertEqual({self.volume.id: A}, self.b.passed)
+            self.b.reconciler.reconcile_node()
+        self.assertEqual({}, self.b.remotes)
+        self.b.reconciler.reconcile_moves()
+        self.assertEqual({self.volume.id: A}, self.b.remotes)
 
     def test_a_secret_is_not_shown(self):
         connection = volume_attachments.connection_of(self.attached)
-        self.assertTrue(connection.passes)
+        self.assertTrue(connection.is_remote)
         self.assertNotIn(self.attached.connection_info['auth_password'],
                          repr(connection))
 
@@ -644,7 +647,7 @@ class GivenBackTest(attach_case.Base):
     def test_handle_stays_on_the_lv(self):
         """Whatever an attachment still says of a pass-through of before."""
         self.attach('in-use', 'a', None)
-        self.serve({'host': 'b', 'initiator': 'iqn.b'})
+        self.connect({'host': 'b', 'initiator': 'iqn.b'})
         self.assertIs(state.Phase.STARTING, self.move().phase)
         before, _after = self.volume.volume_attachment
         before.connector = {'host': 'a', 'initiator': 'iqn.a'}
@@ -653,10 +656,10 @@ class GivenBackTest(attach_case.Base):
             target_portal=self.b.node.exports.portal, auth_method='CHAP',
             auth_username='user', auth_password='secret')
         self.b.remote.add((self.volume.id, 'iqn.a'))
-        remote_attachment.look(self.a.node)
+        remote_attachment.sweep(self.a.node)
         self.assertEqual({'below': self.move().source_lv},
                          self.a.devices[self.handle])
-        self.assertEqual({}, self.a.passed)
+        self.assertEqual({}, self.a.remotes)
 
 
 @ddt.ddt
@@ -680,15 +683,15 @@ class TwoAttachmentsTest(remote_case.Passed):
         it deletes the attachment. The home then withdraws the export under
         the guest, has B end its side (which B refuses if the guest runs), and
         offers it to nobody for the next ten minutes
-        (:meth:`.iscsi_target.Exports.offer_again`), though an attachment names
-        it.
+        (:meth:`.iscsi_target.Exports.export_again`), though an attachment
+        names it.
 
         By design: as other drivers do, nothing is ended for a host that
         another attachment has connected.
         """
         other = copy.copy(self.attached)
         self.volume.volume_attachment.append(other)
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.check_kept('iqn.b')
         self.b.write(self.volume.id, 1, 'new')
         self.assertEqual('new', self.a.read(self.volume.id, 1))
@@ -697,7 +700,7 @@ class TwoAttachmentsTest(remote_case.Passed):
         """As above: its instance can't be started afterwards."""
         self.b.opened.clear()
         self.volume.volume_attachment.append(copy.copy(self.attached))
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.assertIn(self.handle, self.b.devices)
         self.check_kept('iqn.b')
 
@@ -707,9 +710,9 @@ class TwoAttachmentsTest(remote_case.Passed):
         other = copy.copy(self.attached)
         other.connector = dict(self.connector, host='c')
         self.volume.volume_attachment.append(other)
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.check_kept('iqn.b')
-        self.assertEqual([{}, {}], [self.b.passed, self.b.devices])
+        self.assertEqual([{}, {}], [self.b.remotes, self.b.devices])
 
     def test_a_node_with_another_iscsi_name_since(self):
         """It is the node that it was, and has the volume still."""
@@ -717,17 +720,17 @@ class TwoAttachmentsTest(remote_case.Passed):
         other = copy.copy(self.attached)
         other.connector = dict(self.connector, initiator='iqn.new')
         self.volume.volume_attachment.append(other)
-        self.unserve(self.a, other.connector)
+        self.disconnect(self.a, other.connector)
         self.assertIn(self.handle, self.b.devices)
-        self.assertIn(self.volume.id, self.b.passed)
+        self.assertIn(self.volume.id, self.b.remotes)
 
     def attach_elsewhere(self):
         """A host without the backend has it, and nobody else."""
         self.volume.volume_attachment = [
             attach_case.attachment(None)]
         self.b.opened.clear()
-        self.unserve(self.a, self.connector)
-        properties = self.serve(attach_case.ELSEWHERE)
+        self.disconnect(self.a, self.connector)
+        properties = self.connect(attach_case.ELSEWHERE)
         attached, = self.volume.volume_attachment
         attached.connector = attach_case.ELSEWHERE
         attached.connection_info = dict(
@@ -739,7 +742,7 @@ class TwoAttachmentsTest(remote_case.Passed):
         self.attach_elsewhere()
         attached, = self.volume.volume_attachment
         self.volume.volume_attachment.append(copy.copy(attached))
-        self.unserve(self.a, attach_case.ELSEWHERE)
+        self.disconnect(self.a, attach_case.ELSEWHERE)
         self.check_kept('iqn.x')
 
     def test_one_export_has_one_secret(self):
@@ -751,24 +754,24 @@ class TwoAttachmentsTest(remote_case.Passed):
         first = self.attach_elsewhere()
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
-        self.assertEqual(first, self.serve(attach_case.ELSEWHERE))
+        self.assertEqual(first, self.connect(attach_case.ELSEWHERE))
         other = dict(attach_case.ELSEWHERE, initiator='iqn.y')
         self.assertNotEqual(first['data']['auth_password'],
-                            self.serve(other)['data']['auth_password'])
+                            self.connect(other)['data']['auth_password'])
 
     def test_the_last_one_ends_it(self):
         self.b.opened.clear()
         self.volume.volume_attachment.append(copy.copy(self.attached))
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.volume.volume_attachment.pop()
-        self.unserve(self.a, self.connector)
+        self.disconnect(self.a, self.connector)
         self.assertEqual([set(), {}, {}], [
-            self.a.remote, self.b.passed, self.b.devices])
+            self.a.remote, self.b.remotes, self.b.devices])
 
 
 class DetachedByForceTest(remote_case.Passed):
 
-    def test_a_process_that_waits_for_what_is_served_no_more(self):
+    def test_a_process_that_waits_for_what_is_exported_no_more(self):
         """An instance can't be deleted, its process not killed, for a day.
 
         1. A volume is passed through to a guest on B. It is detached by
@@ -789,12 +792,12 @@ class DetachedByForceTest(remote_case.Passed):
         """
         self.useFixture(remote_guest_case.Kernel(
             self.b, self.handle, self.volume.id))
-        self.unserve(self.a, None)
+        self.disconnect(self.a, None)
         self.volume.volume_attachment = []
         self.volume.status = 'available'
         for _look in range(3):
             self.world.reconcile()
-        self.assertEqual([{}, {}], [self.b.passed, self.b.devices])
+        self.assertEqual([{}, {}], [self.b.remotes, self.b.devices])
 
 
 class ReopenedTest(remote_case.Passed):
@@ -819,7 +822,7 @@ class ReopenedTest(remote_case.Passed):
         passes the volume through, as it does for every look and for an
         extension.
         """
-        self.unserve(self.a, None)
+        self.disconnect(self.a, None)
         self.volume.volume_attachment = []
         self.volume.status = 'available'
         self.world.reconcile()
@@ -828,6 +831,6 @@ class ReopenedTest(remote_case.Passed):
         self.volume.volume_attachment = [
             attach_case.attachment(None, 'another vm')]
         self.volume.status = 'reserved'
-        self.assertRaises(exceptions.SourceBusy, self.serve, self.connector)
+        self.assertRaises(exceptions.SourceBusy, self.connect, self.connector)
         self.assertEqual(set(), self.a.remote)
         self.assertRaises(IOError, self.b.write, self.volume.id, 1, 'mixed')

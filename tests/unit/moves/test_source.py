@@ -51,11 +51,11 @@ class SourceTest(move_steps_case.Base):
 
     def test_remote_host_leaves_it(self):
         """Its own node has no session with it that might be down."""
-        self.a.node.exports.offer_volume(self.volume.id, 'iqn.x', '')
+        self.a.node.exports.export_volume(self.volume.id, 'iqn.x', '')
         self.started()
         self.a.opened.clear()
         with self.does():
-            self.locked(self.a, cleanup.stop_serving, self.volume.id,
+            self.locked(self.a, cleanup.end_exports, self.volume.id,
                         'iqn.x')
         self.assertEqual(set(), self.a.remote)
 
@@ -81,7 +81,7 @@ class SourceTest(move_steps_case.Base):
         self.lose(self.b)
         operations.abort(self.a.reconciler, self.volume.id)
         self.assertIsNone(self.move(self.world, self.volume))
-        self.assertIn(move.shadow_id, self.a.exports)
+        self.assertIn(move.move_id, self.a.exports)
         self.bring_back(self.world)
         self.check(self.world, self.volume, self.expected)
 
@@ -101,7 +101,7 @@ class CommitTest(move_steps_case.Base):
         def lost(move):
             if swap:
                 commit(move)
-            rows.get_move = lambda shadow_id: found(get_move(shadow_id))
+            rows.get_move = lambda move_id: found(get_move(move_id))
             raise IOError('no answer to the commit')
         rows.commit = lost
         try:

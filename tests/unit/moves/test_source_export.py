@@ -37,10 +37,10 @@ class HandleTest(move_steps_case.Base):
     def test_gone_with_the_commit(self):
         move = self.a.move(self.volume, B)
         self.assertEqual(
-            {names.source(move.shadow_id): {'below': move.source_lv}},
+            {names.source(move.move_id): {'below': move.source_lv}},
             self.a.devices)
         for node in (self.b, self.a):
-            node.reconciler.converge(self.volume.id)
+            node.reconciler.reconcile(self.volume.id)
         self.assertFalse(self.at_source())
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -54,11 +54,11 @@ class HandleTest(move_steps_case.Base):
             self.a.sim_handles.ensure_handle_on_lv(
                 self.volume.id, move.source_lv, worlds.GIB)
         with mock.patch.object(source, 'LOG') as log:
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
         self.assertEqual([], log.mock_calls)
-        self.assertEqual([names.source(move.shadow_id)],
+        self.assertEqual([names.source(move.move_id)],
                          list(self.a.devices))
-        self.assertIn(move.shadow_id, self.a.exports)
+        self.assertIn(move.move_id, self.a.exports)
 
     def test_it_stays_while_it_is_open(self):
         """Nobody may open it by now; who does keeps it, and is told of."""
@@ -66,19 +66,19 @@ class HandleTest(move_steps_case.Base):
                    lambda: self.a.opened.add(self.handle))
         with mock.patch.object(source, 'LOG') as log:
             self.a.move(self.volume, B)
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
         self.assertEqual([self.handle] * 2, [
             call.args[1]['device'] for call in log.warning.call_args_list])
         self.assertTrue(self.at_source())
         self.a.opened.clear()
-        self.a.reconciler.converge(self.volume.id)
+        self.a.reconciler.reconcile(self.volume.id)
         self.assertFalse(self.at_source())
 
     def test_a_move_does_not_fail_with_it(self):
         with mock.patch.object(worlds.SimHandles, 'remove_handle',
                                side_effect=FAILED):
             committed = self.a.move(self.volume, B)
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
         self.assertTrue(committed.committed)
         self.assertTrue(self.at_source())
         self.world.settle()
@@ -89,15 +89,15 @@ class HandleTest(move_steps_case.Base):
         self.a.move(self.volume, B)
         self.a.devices[self.handle] = {'below': 'an imported disk'}
         with mock.patch.object(source, 'LOG') as log:
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
             self.a.opened.add(self.handle)
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
         self.assertEqual([], log.mock_calls)
         self.assertTrue(self.at_source())
 
     def test_in_a_live_move_it_goes_once_the_guest_has_left(self):
         move = self.started()
-        self.a.reconciler.converge(self.volume.id)
+        self.a.reconciler.reconcile(self.volume.id)
         self.assertTrue(self.at_source())
         self.a.opened.clear()
         self.locked(self.a, source.source_released, move)
@@ -106,8 +106,8 @@ class HandleTest(move_steps_case.Base):
 
     def test_a_live_move_that_goes_back_finds_it(self):
         self.started()
-        self.b.reconciler.converge(self.volume.id)
-        self.a.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
+        self.a.reconciler.reconcile(self.volume.id)
         self.assertTrue(self.at_source())
         self.a.write(self.volume.id, 1, 'new')
         self.expected[1] = 'new'
@@ -144,7 +144,7 @@ class OfferedTest(move_steps_case.Base):
         with self.a.lock(self.volume.id):
             self.a.disk.extend(self.volume.name, 2 * worlds.GIB)
         move = self.a.move(self.volume, B)
-        device = self.a.node.handles.devices()[names.source(move.shadow_id)]
+        device = self.a.node.handles.devices()[names.source(move.move_id)]
         self.assertEqual(move.size_bytes, device.sectors * 512)
 
     def test_there_again_after_a_reboot(self):
@@ -152,13 +152,13 @@ class OfferedTest(move_steps_case.Base):
         move = self.a.move(self.volume, B)
         self.a.stop(power=True)
         self.a.dead = False
-        with mock.patch.object(worlds.SimExports, 'offer_source',
+        with mock.patch.object(worlds.SimExports, 'export_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
-            self.a.reconciler.converge(self.volume.id)
-        self.assertIn(names.source(move.shadow_id), self.a.devices)
-        with self.does(a=['ensure_source', 'offer_source']):
-            self.a.reconciler.converge(self.volume.id)
+            self.a.reconciler.reconcile(self.volume.id)
+        self.assertIn(names.source(move.move_id), self.a.devices)
+        with self.does(a=['ensure_source', 'export_source']):
+            self.a.reconciler.reconcile(self.volume.id)
 
     def test_a_source_without_its_lv_is_told_of(self):
         move = self.a.move(self.volume, B)
@@ -166,19 +166,19 @@ class OfferedTest(move_steps_case.Base):
         self.a.dead = False
         self.a.disk.remove(move.source_lv)
         self.assertRaises(exceptions.MissingData,
-                          self.a.reconciler.converge, self.volume.id)
+                          self.a.reconciler.reconcile, self.volume.id)
         self.assertEqual({}, self.a.exports)
 
     def test_it_goes_before_its_lv(self):
         self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.b.hydrate()
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         with mock.patch.object(worlds.SimExports, 'withdraw_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
             self.assertRaises(exceptions.TargetTimeout,
-                              self.a.reconciler.converge, self.volume.id)
+                              self.a.reconciler.reconcile, self.volume.id)
         self.assertEqual(1, len(self.a.lvs))
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -187,14 +187,14 @@ class OfferedTest(move_steps_case.Base):
         """That failed, and its destination is gone."""
         self.world.pool = 'pool'
         self.fail_to_prepare(self.world, self.volume)
-        failed, = self.remains(self.world, self.volume)
-        self.assertIn(names.source(failed.shadow_id), self.a.devices)
+        failed, = self.pending(self.world, self.volume)
+        self.assertIn(names.source(failed.move_id), self.a.devices)
         self.a.move(self.volume, C)
         self.assertEqual(2, len(self.a.exports))
-        self.c.reconciler.converge(self.volume.id)
+        self.c.reconciler.reconcile(self.volume.id)
         self.c.hydrate()
-        self.c.reconciler.converge(self.volume.id)
-        self.a.reconciler.converge(self.volume.id)
+        self.c.reconciler.reconcile(self.volume.id)
+        self.a.reconciler.reconcile(self.volume.id)
         self.assertEqual([{}] * 3, [
             self.a.lvs, self.a.devices, self.a.exports])
         self.bring_back(self.world)
@@ -203,13 +203,13 @@ class OfferedTest(move_steps_case.Base):
     def left(self):
         """A move that failed has left it; B will not clean up."""
         self.fail_to_prepare(self.world, self.volume)
-        failed, = self.remains(self.world, self.volume)
+        failed, = self.pending(self.world, self.volume)
         return failed
 
     def assert_withdrawn(self):
         self.assertEqual({}, self.a.exports)
         self.assertEqual([], [name for name in self.a.devices
-                              if names.shadow_of_source(name)])
+                              if names.move_of_source(name)])
 
     def test_a_revert_takes_it_away(self):
         """Else the old LV could not be removed."""
@@ -242,36 +242,36 @@ class OfferedTest(move_steps_case.Base):
 
     def test_who_leaves_the_driver_leaves_it_behind(self):
         failed = self.left()
-        del self.world.shadows[failed.shadow_id]
+        del self.world.move_records[failed.move_id]
         self.volume.status = 'unmanaging'
         manage.unmanage(self.a.node, self.volume.id)
         self.assert_withdrawn()
         self.assertEqual({}, self.a.devices)
 
-    def test_what_was_not_created_stays_as_long_as_it_is_offered(self):
+    def test_what_was_not_created_stays_as_long_as_it_is_exported(self):
         """Its destination may be about to log in."""
         self.world.pool = 'pool'
         self.left()
         with self.a.lock(self.volume.id):
             self.volume.status = 'creating'
-            self.a.node.lvm.mark_newborn(self.volume.name)
-            for offered in (True, False):
+            self.a.node.lvm.mark_uncommitted(self.volume.name)
+            for exported in (True, False):
                 with mock.patch.object(
                         self.a.node.moves._inner, 'pending_cleanups',
                         return_value=[]):
                     uncommitted.remove(self.a.node, self.volume.id,
                                        self.volume.name)
-                self.assertIs(offered, self.volume.name in self.a.lvs)
-                self.assertIs(offered, self.handle in self.a.devices)
+                self.assertIs(exported, self.volume.name in self.a.lvs)
+                self.assertIs(exported, self.handle in self.a.devices)
                 cleanup.withdraw_above(self.a.node, self.volume.name)
 
     def test_given_up_while_its_destination_takes_its_time(self):
         """It goes on by itself, and may be about to log in."""
         move = self.begun()
-        with mock.patch.object(worlds.SimPeers, 'converge'):
+        with mock.patch.object(worlds.SimPeers, 'reconcile'):
             self.locked(self.a, source.abandon, move)
-        self.assertIn(move.shadow_id, self.a.exports)
-        self.assertIn(names.source(move.shadow_id), self.a.devices)
+        self.assertIn(move.move_id, self.a.exports)
+        self.assertIn(names.source(move.move_id), self.a.devices)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
 
@@ -283,7 +283,7 @@ class UsersTest(testtools.TestCase):
     @ddt.data((None, False, 0), (0, False, 0), (1, False, 1), (2, False, 2),
               (None, True, 0), (0, True, 0), (1, True, 0), (2, True, 1))
     @ddt.unpack
-    def test_backstore_that_serves_nobody_is_none(
+    def test_backstore_that_exports_nobody_is_none(
             self, opened, in_vain, expected):
         node = specs.node(host=A)
         handle = names.handle('v')
@@ -307,34 +307,34 @@ class StrayTest(reconcile_case.Base):
         super().setUp()
         self.a.move(self.volume, B)
         move = self.move()
-        del self.world.shadows[move.shadow_id]
+        del self.world.move_records[move.move_id]
         self.volume.host, self.volume.name = A + '#p', move.source_lv
         self.volume.name_id = move.source_lv[-36:]
-        self.shadow_id = move.shadow_id
-        self.device = names.source(move.shadow_id)
+        self.move_id = move.move_id
+        self.device = names.source(move.move_id)
         self.b.sessions.clear()
 
     def test_it_goes_at_the_look_of_its_node(self):
-        self.converge()
+        self.reconcile()
         self.assertEqual({}, self.a.exports)
         self.assertEqual([self.handle], list(self.a.devices))
 
     def test_it_goes_with_the_look_at_its_volume(self):
-        self.a.reconciler.converge(self.volume_id)
+        self.a.reconciler.reconcile(self.volume_id)
         self.assertEqual([self.handle], list(self.a.devices))
 
     def test_that_of_a_move_stays(self):
         other = self.world.create_volume(A)
         self.a.move(other, B)
-        shadow_id, = self.world.shadows
-        self.converge()
-        self.assertEqual({names.source(shadow_id), self.handle},
+        move_id, = self.world.move_records
+        self.reconcile()
+        self.assertEqual({names.source(move_id), self.handle},
                          set(self.a.devices))
 
     def test_one_that_is_exported_is_not_even_tried(self):
         with mock.patch.object(worlds.SimExports, 'withdraw_strays'), (
                 mock.patch.object(cleanup, 'LOG')) as log:
-            self.converge()
+            self.reconcile()
         self.assertIn(self.device, self.a.devices)
         self.assertEqual([], log.mock_calls)
 
@@ -342,7 +342,7 @@ class StrayTest(reconcile_case.Base):
         with mock.patch.object(worlds.SimHandles, 'remove_source',
                                side_effect=FAILED), (
                 mock.patch.object(cleanup, 'LOG')) as log:
-            self.converge()
+            self.reconcile()
         self.assertIn(self.handle, self.a.devices)
         self.assertIs(FAILED, log.error.call_args.args[-1])
 
@@ -356,11 +356,11 @@ class StrayTest(reconcile_case.Base):
     @ddt.data(Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN)
     def test_what_begins_meanwhile_is_none(self, event):
         """Its record comes before its device."""
-        self.converge()
+        self.reconcile()
         with self.a.lock(self.volume_id):
             move = self.a.node.moves.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i')
+                lambda record: record, 'CHAP u s', 'i')
             self.a.node.handles.ensure_source(move)
         cleanup.withdraw_strays(self.a.node, self.a.node.handles.survey())
-        self.assertIn(names.source(move.shadow_id), self.a.devices)
+        self.assertIn(names.source(move.move_id), self.a.devices)

@@ -96,7 +96,7 @@ class AssembleTest(Base):
         return assembly.assemble(self.conf(**values), HOST, 'backend', pool)
 
     @staticmethod
-    def look(service, zeroes=True, allocated=0):
+    def sweep(service, zeroes=True, allocated=0):
         """What LVM and device-mapper show."""
         service.node.handles.devices = dict
         service.lvm.check_groups = lambda lvs: None
@@ -176,13 +176,13 @@ class AssembleTest(Base):
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.service.assembly.dmsetup.targets',
             lambda timeout: targets))
-        self.look(service, zeroes='zeroes' not in lacking)
+        self.sweep(service, zeroes='zeroes' not in lacking)
         service.node.sessions.initiator = (
             lambda: '' if 'initiator' in lacking else 'iqn.x')
         service.node.crypt.note_directories = lambda: []
         with mock.patch.object(events, 'LOG') as log:
             service.check()
-        _free, problems, _doomed = service.readiness()
+        _free, problems, _to_wipe = service.readiness()
         self.assertEqual(len(words), len(problems))
         for word, problem in zip(words, problems):
             self.assertIn(word, problem)
@@ -191,7 +191,7 @@ class AssembleTest(Base):
 
     def test_what_is_left_of_a_map_is_released(self):
         service = self.assemble(volume_group='g')
-        self.look(service)
+        self.sweep(service)
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.service.assembly.dmsetup.targets',
             lambda timeout: TARGETS))
@@ -219,7 +219,7 @@ class AssembleTest(Base):
     def test_a_pool_that_was_changed_is_noticed_at_once(self):
         service = self.assemble(volume_group='g')
         for zeroes, problems in ((True, 0), (False, 1), (True, 0)):
-            self.look(service, zeroes)
+            self.sweep(service, zeroes)
             self.assertEqual(problems, len(service.readiness()[1]))
         service.lvm.lvs = dict  # there is no such pool
         self.assertEqual(1, len(service.readiness()[1]))
@@ -239,9 +239,9 @@ class AssembleTest(Base):
         lvs = service.lvm.lvs.return_value = {
             'pool': lvm_reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
                                               zeroes=True)}
-        doomed = names.doomed('a@other', '0' * 12)
-        lvs[doomed] = lvm_reports.LogicalVolume(
-            'g', doomed, 5, '', frozenset())
+        to_wipe = names.to_wipe('a@other', '0' * 12)
+        lvs[to_wipe] = lvm_reports.LogicalVolume(
+            'g', to_wipe, 5, '', frozenset())
         service.lvm.space.return_value = 'free', 'capacity'
         self.assertEqual(('free', [], 5), service.readiness())
         self.assertEqual([
@@ -253,17 +253,17 @@ class AssembleTest(Base):
     def test_a_full_pool_is_told(self):
         service = self.assemble(volume_group='g')
         service.node.exports.problem = lambda: ''
-        self.look(service, allocated=95 * (1 << 30) // 100 + 1)
+        self.sweep(service, allocated=95 * (1 << 30) // 100 + 1)
         trouble, = service.troubles()
         self.assertIn('its thin pool is full: 95 %', trouble)
-        self.look(service, allocated=94 * (1 << 30) // 100)
+        self.sweep(service, allocated=94 * (1 << 30) // 100)
         self.assertEqual([], service.troubles())
 
     @ddt.data('devices', 'lvs', 'space')
     def test_a_node_that_can_serve_nothing(self, lacking):
         service = self.assemble(volume_group='g')
-        self.look(service)
-        self.assertEqual('', service.look().outage)
+        self.sweep(service)
+        self.assertEqual('', service.condition().outage)
         service.problems = ['no dm-clone']  # says less than the outage
         room = service.node.handles if lacking == 'devices' else service.lvm
         setattr(room, lacking, mock.Mock(
@@ -271,21 +271,23 @@ class AssembleTest(Base):
         self.assertEqual(
             (lvm_reports.FreeSpace(0, 0, False), ['no group'], None),
             service.readiness())
-        self.assertEqual(assembly.Look(outage='no group'), service.look())
+        self.assertEqual(assembly.Condition(outage='no group'),
+                         service.condition())
         self.assertEqual(lvm_reports.Capacity(0, 0, 0, 0),
-                         service.look().capacity)
+                         service.condition().capacity)
 
     def test_an_outage_is_never_without_a_reason(self):
         service = self.assemble(volume_group='g')
-        self.look(service)
+        self.sweep(service)
         service.lvm.lvs = dict
-        self.assertEqual('there is no thin pool g/pool', service.look().outage)
+        self.assertEqual('there is no thin pool g/pool',
+                         service.condition().outage)
         service.lvm.lvs = mock.Mock(side_effect=ValueError)
-        self.assertEqual('ValueError()', service.look().outage)
+        self.assertEqual('ValueError()', service.condition().outage)
 
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()
-        self.look(service)
+        self.sweep(service)
         service.node.exports.problem = lambda: ''
         self.assertEqual([], service.troubles())
         service.node.exports.problem = lambda: 'iqn.x hangs'
@@ -411,7 +413,7 @@ class LoopsTest(Base):
             'cinder_localclone.service.assembly.loopingcall.'
             'DynamicLoopingCall')).mock
         self.unended = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.volumes.interrupted.look')).mock
+            'cinder_localclone.volumes.interrupted.sweep')).mock
         self.service = mock.Mock()
         self.reconciler = self.service.reconciler
 
@@ -423,7 +425,7 @@ class LoopsTest(Base):
         return [call.args[0] for call in self.looping.call_args_list]
 
     def test_each_at_its_interval(self):
-        moves, node, sweep, doomed, wake = self.start(
+        moves, node, sweep, to_wipe, wake = self.start(
             localclone_reconcile_interval=60)
         self.reconciler.copying.soonest_end.return_value = None
         self.assertEqual((5, 60), (moves(), node()))
@@ -432,13 +434,13 @@ class LoopsTest(Base):
             self.assertEqual(60, sweep())
         swept.assert_called_once_with(
             self.service.node, self.reconciler.seen)
-        with mock.patch.object(cleanup, 'remove_doomed',
+        with mock.patch.object(cleanup, 'wipe_marked',
                                return_value=None) as removed:
-            self.assertEqual(60, doomed())
+            self.assertEqual(60, to_wipe())
         removed.assert_called_once_with(self.service.node,
                                         self.reconciler.seen)
-        self.reconciler.converge_moves.assert_called_once_with()
-        self.reconciler.converge_node.assert_called_once_with()
+        self.reconciler.reconcile_moves.assert_called_once_with()
+        self.reconciler.reconcile_node.assert_called_once_with()
         self.unended.assert_called_once_with(
             self.service.node, self.service.started)
         self.reconciler.copying.waker.wake.return_value = False
@@ -447,13 +449,13 @@ class LoopsTest(Base):
     def test_what_was_seen_last(self):
         """Not as the loops were started: the start has checked the node."""
         self.reconciler.seen = 'at the start'
-        _moves, _node, sweep, doomed, _wake = self.start()
+        _moves, _node, sweep, to_wipe, _wake = self.start()
         self.reconciler.seen = 'last'
         with mock.patch.object(uncommitted, 'sweep',
                                return_value=None) as swept, (
-                mock.patch.object(cleanup, 'remove_doomed',
+                mock.patch.object(cleanup, 'wipe_marked',
                                   return_value=None)) as removed:
-            sweep(), doomed()
+            sweep(), to_wipe()
         self.assertEqual(['last'] * 2, [
             each.call_args.args[-1] for each in (swept, removed)])
 
@@ -472,7 +474,7 @@ class LoopsTest(Base):
 
     def test_loops_survive_an_error(self):
         for error in (exceptions.LocalCloneError(reason='x'), KeyError('x')):
-            self.reconciler.converge_moves.side_effect = error
+            self.reconciler.reconcile_moves.side_effect = error
             with mock.patch.object(events, 'LOG') as log:
                 self.assertEqual(5, self.start()[0]())
             log.error.assert_called_once()
@@ -480,7 +482,7 @@ class LoopsTest(Base):
             self.looping.reset_mock()
 
     def test_what_nobody_ends_does_not_wait_for_a_look_that_fails(self):
-        self.reconciler.converge_node.side_effect = KeyError('x')
+        self.reconciler.reconcile_node.side_effect = KeyError('x')
         with mock.patch.object(events, 'LOG'):
             self.start(localclone_reconcile_interval=60)[1]()
         self.unended.assert_called_once()

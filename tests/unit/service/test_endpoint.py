@@ -39,7 +39,7 @@ class HandlersTest(Base):
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
             'room': {'volumes': 4, 'metadata': 2, 'shared': True},
-            'doomed': 7, 'sparse': False, 'block': 4096}, described)
+            'to_wipe': 7, 'sparse': False, 'block': 4096}, described)
         self.world.pool = 'pool'
         self.assertTrue(self.handlers.describe()['sparse'])
 
@@ -51,7 +51,7 @@ class HandlersTest(Base):
                     side_effect=lambda *_: self.assertEqual(
                         [mock.call(), mock.call().__enter__()],
                         gave.mock_calls)) as begun:
-            self.handlers.begin_passing(self.volume.id, {}, {})
+            self.handlers.begin_remote(self.volume.id, {}, {})
         begun.assert_called_once_with(
             self.b.node, self.volume.id, {}, {})
         gave().__exit__.assert_called_once()
@@ -63,20 +63,20 @@ class HandlersTest(Base):
                 remote_attachment, 'end',
                 side_effect=lambda *_: held.append({*self.b.held})) as ended:
             with mock.patch.object(
-                    self.b.node.sessions._inner, 'may_be_passed_by',
+                    self.b.node.sessions._inner, 'may_be_attached_by',
                     lambda volume_id, user: user == 'user'):
                 for user in ('user', 'another'):
-                    self.handlers.end_passing(self.volume.id, user)
+                    self.handlers.end_remote_attachments(self.volume.id, user)
         ended.assert_called_once_with(self.b.node, self.volume.id)
         self.assertEqual([{self.volume.id}], held)
 
     def prepared(self):
         self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         self.a.node.handles._inner.ensure_source(self.move())
-        self.a.node.exports._inner.offer_source(self.move())
-        return lambda: self.handlers.prepare(self.move().shadow_id, 'n')
+        self.a.node.exports._inner.export_source(self.move())
+        return lambda: self.handlers.prepare(self.move().move_id, 'n')
 
     def test_prepare(self):
         prepare = self.prepared()
@@ -89,24 +89,24 @@ class HandlersTest(Base):
         self.assertRaises(exceptions.StaleMove, self.handlers.prepare,
                           'unknown', 'n')
 
-    def test_converge_and_inspect(self):
-        self.serve(ON_B)
+    def test_reconcile_and_inspect(self):
+        self.connect(ON_B)
         del self.b.devices[self.handle]
-        self.handlers.converge(self.volume.id)
+        self.handlers.reconcile(self.volume.id)
         report = self.handlers.inspect(self.volume.id)
         self.assertEqual(
-            ['clone ' + names.clone(self.move().shadow_id)],
+            ['clone ' + names.clone(self.move().move_id)],
             report['handle']['on'])
 
     def test_repair(self):
-        self.serve(ON_B)
+        self.connect(ON_B)
         del self.b.devices[self.handle]
         self.assertEqual(
             ['handle of %s now on its clone' % self.volume.id],
             self.handlers.repair(self.volume.id)[:1])
 
     def test_connections(self):
-        self.serve(ON_B)
+        self.connect(ON_B)
         attachments = volume_attachments.of_request(self.volume)
         self.is_local(self.handlers.initialize_connection(
             self.volume.id, ON_B, attachments))
@@ -145,7 +145,7 @@ class HandlersTest(Base):
             self.volume, ELSEWHERE, {'one': {}})
 
     def test_late_request_to_connect(self):
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.assertRaises(
             exceptions.Refused, self.handlers.initialize_connection,
             self.volume.id, ELSEWHERE, {'an earlier one': None})
@@ -157,7 +157,7 @@ class HandlersTest(Base):
         with mock.patch.object(
                 remote_attachment, 'begin',
                 side_effect=lambda *_: held.append({*self.b.held})) as begun:
-            self.handlers.begin_passing(self.volume.id, {}, {'one': None})
+            self.handlers.begin_remote(self.volume.id, {}, {'one': None})
         begun.assert_called_once_with(
             self.b.node, self.volume.id, {}, {'one': None})
         self.assertEqual([{self.volume.id}], held)

@@ -73,12 +73,12 @@ FROZEN = {
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
-    'BeingCopied': 'LC21', 'BirthFailed': 'LC20',
+    'BeingCopied': 'LC21', 'NotCreated': 'LC20',
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
     'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
     'TooLate': 'LC00',
-    'FollowsInstance': 'LC28', 'NotMovable': 'LC27',
+    'IsDeferred': 'LC28', 'NotMovable': 'LC27',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
@@ -92,7 +92,7 @@ TOLD = {
 #: The same of what has to do with encryption.
 OF_ENCRYPTION = {
     'CannotReencrypt': 'LC00', 'OtherKeys': 'LC00',
-    'NoRoomToReencrypt': 'LC00', 'Reencrypting': 'LC41',
+    'NoSpaceToReencrypt': 'LC00', 'Reencrypting': 'LC41',
     'StillReencrypting': 'LC05', 'Interrupted': 'LC05',
     'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
     'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
@@ -258,14 +258,14 @@ class ErrorsTest(testtools.TestCase):
 
     @ddt.data(('prepare', 'PEER_UNREACHABLE'),
               ('describe', 'PEER_UNREACHABLE'),
-              ('begin_passing', 'USER_UNREACHABLE'),
+              ('begin_remote', 'USER_UNREACHABLE'),
               ('manage_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('delete', 'HOME_UNREACHABLE'),
               ('initialize_connection', 'HOME_UNREACHABLE'),
               ('create_snapshot', 'HOME_UNREACHABLE'),
               ('create_from_volume', 'HOME_UNREACHABLE'),
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
-              ('create_body', 'SNAPSHOT_UNREACHABLE'),
+              ('create_backing', 'SNAPSHOT_UNREACHABLE'),
               ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('extend', 'HOME_UNREACHABLE'),
               ('revert', 'HOME_UNREACHABLE'),

@@ -37,15 +37,15 @@ ARRIVING = (lv(NEW, *names.tags(volume=V1)), lv(META, *READY))
 class RestoreTest(testtools.TestCase):
 
     #: What the initiator's records say is passed through.
-    passed: dict[str, str] = {}
+    remotes: dict[str, str] = {}
 
     def restore(self, *lvs, **errors):
         self.acted = mock.Mock()
         self.listed = {each.name: each for each in lvs}
         self.acted.handles.survey.return_value = survey.Survey(self.listed, {})
         self.acted.sessions.login_from_records.return_value = '/dev/sda'
-        self.acted.sessions.recorded_passes.return_value = self.passed
-        self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
+        self.acted.sessions.recorded_remotes.return_value = self.remotes
+        self.acted.sessions.remote_from_records.return_value = '/dev/sdb'
         self.acted.handles.header_sectors.side_effect = (
             encryption_exceptions.HeaderDamaged(path='p', reason='none'))
         for name, error in errors.items():
@@ -78,15 +78,15 @@ class RestoreTest(testtools.TestCase):
     def test_arriving_beside_what_a_create_has_left(self):
         """It could not be created here, was elsewhere, and moves here."""
         self.assertEqual({V1: ''}, self.restore(
-            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V1, names.UNCOMMITTED, *names.tags(volume=V1)),
             *ARRIVING))
         self.assertIn('ensure_handle_on_clone', [
             call[0].partition('.')[2] for call in self.done()])
 
     def test_passed_through_beside_what_a_create_has_left(self):
-        self.passed = {V2: 'iqn.x:pass'}
+        self.remotes = {V2: 'iqn.x:pass'}
         self.assertEqual({V2: ''}, self.restore(
-            lv('volume-' + V2, names.NEWBORN, *names.tags(volume=V2))))
+            lv('volume-' + V2, names.UNCOMMITTED, *names.tags(volume=V2))))
         self.acted.handles.ensure_handle_on_lv.assert_not_called()
 
     def test_what_was_not_zeroed_to_its_end(self):
@@ -194,10 +194,10 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual([], self.done())
 
     def test_passed_through(self):
-        self.passed = {V2: 'iqn.x:pass'}
+        self.remotes = {V2: 'iqn.x:pass'}
         self.assertEqual({V2: ''}, self.restore())
         self.assertEqual([
-            mock.call.sessions.pass_from_records(V2, 'iqn.x:pass'),
+            mock.call.sessions.remote_from_records(V2, 'iqn.x:pass'),
             mock.call.handles.ensure_handle_on_disk(
                 V2, '/dev/sdb', swaps=False),
             mock.call.handles.header_sectors(V2)], self.done())
@@ -218,7 +218,7 @@ class RestoreTest(testtools.TestCase):
             self.done()[-2:])
 
     def test_what_is_passed_through_says_itself_whether_it_has_one(self):
-        self.passed = {V2: 'iqn.x:pass'}
+        self.remotes = {V2: 'iqn.x:pass'}
         self.assertEqual({V2: ''}, self.restore(header_sectors=[8]))
         self.assertEqual([
             mock.call.handles.ensure_guard(V2, 8),
@@ -227,14 +227,14 @@ class RestoreTest(testtools.TestCase):
 
     def test_without_its_header_it_has_no_path(self):
         """Nobody who would format it gets to it."""
-        self.passed = {V2: 'iqn.x:pass'}
+        self.remotes = {V2: 'iqn.x:pass'}
         problems = self.restore(header_sectors=exceptions.CommandTimeout(
             command='cryptsetup', seconds=1))
         self.assertIn('cryptsetup', problems[V2])
         self.acted.handles.ensure_link.assert_not_called()
 
     def test_passed_through_not_what_is_left_of_it_here(self):
-        self.passed = {V2: 'iqn.x:pass'}
+        self.remotes = {V2: 'iqn.x:pass'}
         self.restore(lv('volume-' + V2, names.AWAY, *names.tags(volume=V2)))
         self.acted.handles.ensure_handle_on_lv.assert_not_called()
         self.acted.handles.ensure_handle_on_disk.assert_called_once_with(
@@ -242,11 +242,11 @@ class RestoreTest(testtools.TestCase):
 
     def test_passed_through_until_it_has_followed(self):
         """Written to its clone before the commit, data would be lost."""
-        self.passed = {V1: 'iqn.x:pass'}
+        self.remotes = {V1: 'iqn.x:pass'}
         self.assertEqual({V1: ''}, self.restore(
-            ARRIVING[0], lv(META, names.FOLLOWS, *READY)))
+            ARRIVING[0], lv(META, names.DEFERRED, *READY)))
         self.assertEqual([
-            mock.call.sessions.pass_from_records(V1, 'iqn.x:pass'),
+            mock.call.sessions.remote_from_records(V1, 'iqn.x:pass'),
             mock.call.handles.ensure_handle_on_disk(
                 V1, '/dev/sdb', swaps=False),
             mock.call.handles.header_sectors(V1)], self.done())
@@ -254,11 +254,11 @@ class RestoreTest(testtools.TestCase):
     @ddt.data('volume-%s', 'volume-%s-x', 'vol_%s.disk', '%s', 'ab%sab')
     def test_passed_through_whatever_lvs_are_named(self, template):
         """Cinder's volume_name_template may have anything around the id."""
-        self.passed = {V1: 'iqn.x:pass'}
+        self.remotes = {V1: 'iqn.x:pass'}
         new = template % SHADOW
         self.assertEqual({V1: ''}, self.restore(
             lv(new, *names.tags(volume=V1)),
-            lv(META, names.FOLLOWS, *READY)))
+            lv(META, names.DEFERRED, *READY)))
         self.acted.handles.ensure_handle_on_lv.assert_not_called()
         self.assertEqual({V1: ''}, self.restore(
             lv(new, *names.tags(volume=V1)), lv(META, *READY)))
@@ -266,14 +266,14 @@ class RestoreTest(testtools.TestCase):
             call[0].partition('.')[2] for call in self.done()])
 
     def test_what_has_followed_is_not_passed_through_any_more(self):
-        self.passed = {V1: 'iqn.x:pass'}
+        self.remotes = {V1: 'iqn.x:pass'}
         self.assertEqual({V1: ''}, self.restore(*ARRIVING))
         self.acted.handles.ensure_handle_on_disk.assert_not_called()
         self.acted.handles.ensure_handle_on_clone.assert_called_once()
 
     def test_without_the_initiators_records_the_others_are_restored(self):
         self.restore(lv('volume-' + V2, *names.tags(volume=V2)))
-        self.acted.sessions.recorded_passes.side_effect = (
+        self.acted.sessions.recorded_remotes.side_effect = (
             exceptions.CommandTimeout(command='iscsiadm', seconds=1))
         outcome = restore.restore(
             self.acted.lvm, self.acted.handles, self.acted.clones,
@@ -288,20 +288,21 @@ class RestoreTest(testtools.TestCase):
         self.assertIn('have the tag', problems[V1])
         self.assertEqual([], self.done())
 
-    @ddt.data((), (names.NEWBORN,))
-    def test_two_of_which_one_is_newborn(self, both):
+    @ddt.data((), (names.UNCOMMITTED,))
+    def test_two_of_which_one_is_uncommitted(self, both):
         """Which of them the volume's row names is not known here."""
         problems = self.restore(
-            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V1, names.UNCOMMITTED, *names.tags(volume=V1)),
             lv('volume-' + V2, *both, *names.tags(volume=V1)))
         self.assertIn('have the tag', problems[V1])
         self.assertEqual([], self.done())
 
     @ddt.data((), (names.shown(0),))
-    def test_newborn(self, more):
+    def test_uncommitted(self, more):
         """A guest has none: it may be of a revert that was not committed."""
         problems = self.restore(
-            lv('volume-' + V1, names.NEWBORN, *more, *names.tags(volume=V1)),
+            lv('volume-' + V1, names.UNCOMMITTED, *more,
+               *names.tags(volume=V1)),
             lv('volume-' + V2, *names.tags(volume=V2)))
         self.assertNotIn(V1, problems)
         self.assertEqual([mock.call.handles.ensure_handle_on_lv(
@@ -319,16 +320,16 @@ class RestoreByHandTest(attach_case.Base):
         3. The guest is attached to A again: it is passed through to B.
         4. "restore" comes to this volume.
         """
-        self.serve(attach_case.ON_B)
+        self.connect(attach_case.ON_B)
         self.assertIs(self.b, self.world.home(self.volume))
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertNotIn(self.handle, self.a.devices)
         self.attach('reserved', None)
         plan = boot_plan.plan
 
         def then_attached(present):
             planned = plan(present)
-            self.serve(dict(attach_case.ON_A, initiator='iqn.x'), self.b)
+            self.connect(dict(attach_case.ON_A, initiator='iqn.x'), self.b)
             self.assertEqual({'below': 'disk of ' + self.volume.id},
                              self.a.devices[self.handle])
             # The command takes no lock; the simulated LVM asks for one.

@@ -43,12 +43,13 @@ class ClientTest(testtools.TestCase):
         Once before its own part, and once after it.
         """
         limits = {name: self.METHODS[name].seconds(40)
-                  for name in ('begin_passing', 'extend')}
+                  for name in ('begin_remote', 'extend')}
         self.assertGreaterEqual(limits['extend'],
-                                2 * limits['begin_passing'] + 40)
+                                2 * limits['begin_remote'] + 40)
 
-    @ddt.data(('describe', 8), ('converge', 8), ('prepare', 40),
-              ('initialize_connection', 80), ('depart', 80), ('extend', 120),
+    @ddt.data(('describe', 8), ('reconcile', 8), ('prepare', 40),
+              ('initialize_connection', 80), ('move_away', 80),
+              ('extend', 120),
               ('delete', 40), ('delete_snapshot', 8), ('revert', 80),
               ('create_from_snapshot', 80), ('encryption_rotate', 80))
     @ddt.unpack
@@ -108,7 +109,7 @@ class ClientTest(testtools.TestCase):
         client._client = mock.Mock()
         client._client.prepare().cast.side_effect = (
             messaging.MessageDeliveryFailure())
-        client.cast('n2@l', self.METHODS['converge'], {'volume_id': 'v'})
+        client.cast('n2@l', self.METHODS['reconcile'], {'volume_id': 'v'})
         client._client.prepare().cast.assert_called_once()
 
     @ddt.data(messaging.InvalidTarget('t', None), RuntimeError('no bus'))
@@ -120,7 +121,7 @@ class ClientTest(testtools.TestCase):
         client = peer.Client(40)
         client._client = mock.Mock()
         client._client.prepare().cast.side_effect = error
-        client.cast('n2@l', self.METHODS['converge'], {'volume_id': 'v'})
+        client.cast('n2@l', self.METHODS['reconcile'], {'volume_id': 'v'})
         client._client.prepare().cast.assert_called_once()
 
     def test_request_is_named_in_the_log_of_both_nodes(self):
@@ -171,19 +172,19 @@ class MethodsTest(testtools.TestCase):
         """Another name or argument: count up the version."""
         self.assertEqual((1, {
             'describe': (),
-            'prepare': ('shadow_id', 'nonce', 'holes'),
-            'begin_passing': ('volume_id', 'properties', 'attachments'),
+            'prepare': ('move_id', 'nonce', 'holes'),
+            'begin_remote': ('volume_id', 'properties', 'attachments'),
             'encryption_pause': ('volume_id',),
             'encryption_progress': ('volume_id',),
             'encryption_reencrypt': (
                 'volume_id', 'cipher', 'key_bits', 'resilience',
                 'drops_keys', 'zone'),
             'encryption_resume': ('volume_id',),
-            'end_passing': ('volume_id', 'user'),
+            'end_remote_attachments': ('volume_id', 'user'),
             'has_header_backup': ('volume_id',),
             'has_lv': ('volume_id', 'lv'),
-            'holes': ('shadow_id', 'nonce'),
-            'converge': ('volume_id',),
+            'holes': ('move_id', 'nonce'),
+            'reconcile': ('volume_id',),
             'initialize_connection': (
                 'volume_id', 'connector', 'attachments'),
             'serve_snapshot': ('snapshot_id', 'connector'),
@@ -203,9 +204,9 @@ class MethodsTest(testtools.TestCase):
             'uuid_of': ('lv',),
             'extend': ('volume_id', 'size_gib'),
             'revert': ('volume_id', 'snapshot_id'),
-            'create_body': ('volume_id', 'snapshot_id', 'new'),
+            'create_backing': ('volume_id', 'snapshot_id', 'new'),
             'troubles': (),
-            'depart': ('volume_id', 'peer'),
+            'move_away': ('volume_id', 'peer'),
             'inspect': ('volume_id',),
             'figures': (),
             'repair': ('volume_id',),
@@ -325,25 +326,25 @@ class BusTest(testtools.TestCase):
             subject, **arguments, **method.local)
         # Where an owner waits, copies slow down.
         self.assertEqual(
-            name in ('prepare', 'begin_passing'),
+            name in ('prepare', 'begin_remote'),
             self.service.reconciler.copying.waker.give_way.called)
 
     def test_what_a_peer_may_not_decide(self):
         self.call('delete', 'v')
-        self.call('depart', 'v', 'n3@l')
+        self.call('move_away', 'v', 'n3@l')
         self.assertEqual(
             [{'overwrites': False}, {'asked_by': state.Asked.DRAIN}],
             [{key: value for key, value in
               self.functions[name].call_args.kwargs.items()
               if key not in ('volume_id', 'peer')}
-             for name in ('delete', 'depart')])
+             for name in ('delete', 'move_away')])
         self.assertRaises(TypeError, self.call, 'delete', 'v', True)
 
     def test_a_cast_arrives(self):
         arrived = threading.Event()
-        self.functions['converge'].side_effect = (
+        self.functions['reconcile'].side_effect = (
             lambda *_args, **_more: arrived.set())
-        self.client.cast('n2@l', methods.METHODS['converge'],
+        self.client.cast('n2@l', methods.METHODS['reconcile'],
                          {'volume_id': 'v'})
         self.assertTrue(arrived.wait(10))
 
@@ -374,12 +375,12 @@ class BusTest(testtools.TestCase):
         self.functions['delete'].assert_not_called()
 
     def test_a_busy_node_is_no_news_to_itself(self):
-        self.functions['converge'].side_effect = exceptions.Busy(
+        self.functions['reconcile'].side_effect = exceptions.Busy(
             what='Volume v', host='n2@l', seconds=1)
         self.assertRaises(
             messaging.ExpectedException,
-            endpoint.Endpoint(self.service).converge, {}, volume_id='v')
-        self.assertRaises(exceptions.Busy, self.call, 'converge', 'v')
+            endpoint.Endpoint(self.service).reconcile, {}, volume_id='v')
+        self.assertRaises(exceptions.Busy, self.call, 'reconcile', 'v')
 
     @ddt.data(KeyError('x'), OSError(5, 'x'), ValueError('x\ny'),
               exception.VolumeNotFound(volume_id='x'))
@@ -416,7 +417,7 @@ class BusTest(testtools.TestCase):
 
     def test_value_that_is_not_json_is_not_shown(self):
         error = self.assertRaises(
-            TypeError, self.call, 'begin_passing', 'v',
+            TypeError, self.call, 'begin_remote', 'v',
             {'auth_password': b'secret'}, {})
         self.assertNotIn('secret', str(error))
 
@@ -576,33 +577,33 @@ class DeclaringTest(testtools.TestCase):
                           exceptions.cause)
 
     def test_declared_below_and_done_above(self):
-        @methods.declared('look')
-        def look(node, volume_id):
+        @methods.declared('sweep')
+        def sweep(node, volume_id):
             raise NotImplementedError
 
-        @methods.answers(look)
+        @methods.answers(sweep)
         def really_look(looking, volume_id):
             return [looking, volume_id]
-        method = methods.of(look)
+        method = methods.of(sweep)
         self.assertIs(method, methods.of(really_look))
         self.assertEqual(['it', 'v'], method.answer(
             mock.Mock(looking='it'), {'volume_id': 'v'}))
-        self.assertRaises(TypeError, methods.answers(look),
+        self.assertRaises(TypeError, methods.answers(sweep),
                           lambda node: None)
-        methods.at('b@l', look, self.node, 'v')
+        methods.at('b@l', sweep, self.node, 'v')
         self.node.peers.call.assert_called_once_with(
             'b@l', method, {'volume_id': 'v'})
 
     def test_not_done_yet(self):
-        @methods.declared('look')
-        def look(node):
+        @methods.declared('sweep')
+        def sweep(node):
             raise NotImplementedError
-        self.assertRaises(NotImplementedError, methods.of(look).answer,
+        self.assertRaises(NotImplementedError, methods.of(sweep).answer,
                           mock.Mock(), {})
 
     def test_what_is_asked_below_the_package_that_does_it(self):
         self.assertEqual(
             ['cinder_localclone.service.assembly.Service.describe',
-             'cinder_localclone.volumes.reconcile.Reconciler.converge'],
+             'cinder_localclone.volumes.reconcile.Reconciler.reconcile'],
             [methods.of(each).origin
-             for each in (peers.describe, peers.converge)])
+             for each in (peers.describe, peers.reconcile)])

@@ -41,8 +41,8 @@ class ClonesTest(testtools.TestCase):
         top.name = 'top'
         self.useFixture(fixtures.MockPatchObject(
             handles.Handles, '_survey_of', return_value=mock.Mock(**{
-                'tops.return_value': [top]})))
-        clone = names.clone(self.MOVE.shadow_id)
+                'upper_devices.return_value': [top]})))
+        clone = names.clone(self.MOVE.move_id)
         self.useFixture(fixtures.MockPatchObject(
             handles.Handles, 'devices', return_value={clone: dm_tables.Device(
                 clone, 'u', '253:6', 1, False,
@@ -171,7 +171,7 @@ class ClonesTest(testtools.TestCase):
 
         def stream(take, *argv, timeout):
             self.assertEqual('if=' + names.lv_path(
-                'fast', names.metadata_lv(self.MOVE.shadow_id)),
+                'fast', names.metadata_lv(self.MOVE.move_id)),
                 argv[1])
             self.assertIn('iflag=direct', argv)
             for at in range(0, len(metadata), 5000):

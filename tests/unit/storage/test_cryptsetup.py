@@ -96,18 +96,18 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_of_what_is_passed_through(self):
         other = VOLUME.replace('b', 'a')
-        tags = ['mine', header_notes.passed(VOLUME, 'u', 'a:b'),
-                header_notes.passed(other, 'v', 'k')]
+        tags = ['mine', header_notes.remote(VOLUME, 'u', 'a:b'),
+                header_notes.remote(other, 'v', 'k')]
         self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
                              '  7 %s\n' % ','.join(tags))
         self.assertEqual({VOLUME: ('u', 'a:b'), other: ('v', 'k')},
-                         self.room.passed())
-        self.room.note_passed(VOLUME, 'u', 'a:b')
+                         self.room.remotes())
+        self.room.note_remote(VOLUME, 'u', 'a:b')
         self.assertEqual([], self._changes())
-        self.room.note_passed(VOLUME, 'u', 'new')
-        self.room.forget_passed(VOLUME)
+        self.room.note_remote(VOLUME, 'u', 'new')
+        self.room.forget_remote(VOLUME)
         self.assertEqual([
-            'vgchange --addtag localclone.passed-%s=u:new --deltag %s g' % (
+            'vgchange --addtag localclone.remote-%s=u:new --deltag %s g' % (
                 VOLUME, tags[1]), 'vgchange --deltag %s g' % tags[1]],
             self._changes())
 
@@ -118,10 +118,10 @@ class CryptsetupTest(commands.Case):
 
         def noted(changes, *args):
             answer = '  %d %s\n' % (
-                changes, header_notes.passed(VOLUME, 'u', 'k%d' % changes))
+                changes, header_notes.remote(VOLUME, 'u', 'k%d' % changes))
             commands = self.useFixture(fixtures.MockPatchObject(
                 lvm.process, 'run', return_value=answer)).mock
-            found = self.room.passed(*args)
+            found = self.room.remotes(*args)
             return found[VOLUME][1], commands.call_count
 
         self.assertEqual(('k7', 1), noted(7, listed(7)))
@@ -136,14 +136,14 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_while_another_thread_asks(self):
         """Its answer is older, but is kept later."""
-        new = (8, [header_notes.passed(VOLUME, 'u', 'k')])
+        new = (8, [header_notes.remote(VOLUME, 'u', 'k')])
 
         class Room(cryptsetup.Cryptsetup):
             def __setattr__(self, name, value):
                 super().__setattr__(name, (7, ['']) if value is new else value)
 
         with mock.patch.object(lvm, 'group_tags', return_value=new):
-            self.assertEqual({VOLUME: ('u', 'k')}, Room('g', 30).passed())
+            self.assertEqual({VOLUME: ('u', 'k')}, Room('g', 30).remotes())
 
     def _changes(self):
         return [line for line in self.commands.ran
@@ -289,10 +289,10 @@ class CryptsetupTest(commands.Case):
         self.room.backups = place
         found = os.stat(place)
         self.assertEqual((found.st_dev, found.st_ino),
-                         self.room.place_of_backups())
+                         self.room.backup_space())
         for nowhere in ('', place + '/x'):
             self.room.backups = nowhere
-            self.assertIsNone(self.room.place_of_backups())
+            self.assertIsNone(self.room.backup_space())
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))
@@ -356,7 +356,7 @@ class CryptsetupTest(commands.Case):
         """Others may have turned it to another device."""
         with mock.patch.object(
                 privileged_crypt, 'erase') as erase, mock.patch.object(
-                    dmsetup, 'mend_path') as mend:
+                    dmsetup, 'ensure_devnode') as mend:
             order = mock.Mock()
             order.attach_mock(mend, 'mend')
             order.attach_mock(erase, 'erase')

@@ -30,7 +30,7 @@ class GuardTest(storage_case.Case):
         self.present(device(GUARD, '253:9', TABLE, 1))
         self.assertFalse(self.handles.ensure_guard(V1, 4096))
         self.assertRan()
-        self.ran.dmsetup.mend_path.assert_called_once_with(GUARD)
+        self.ran.dmsetup.ensure_devnode.assert_called_once_with(GUARD)
 
     def test_given_another_table_while_in_use(self):
         longer = str(dm_tables.Guard('253:7', 4096, 2 * 2097152))
@@ -55,7 +55,7 @@ class GuardTest(storage_case.Case):
         self.ran.cryptsetup.payload_sectors.return_value = 4096
         self.assertEqual(4096, self.handles.header_sectors(V1))
         self.assertEqual([
-            mock.call.dmsetup.mend_path(HANDLE),
+            mock.call.dmsetup.ensure_devnode(HANDLE),
             mock.call.cryptsetup.payload_sectors('/dev/mapper/' + HANDLE, 30)],
             self.ran.mock_calls)
 
@@ -66,7 +66,7 @@ class GuardTest(storage_case.Case):
 
     def test_closed_before_its_path_goes(self):
         self.present(device(GUARD, '253:9', TABLE))
-        self.assertTrue(self.handles.close_top(V1))
+        self.assertTrue(self.handles.close_upper(V1))
         self.assertRan(mock.call.dmsetup.remove(GUARD, 30),
                        mock.call.links.remove(V1))
 
@@ -79,7 +79,7 @@ class GuardTest(storage_case.Case):
 
     def test_what_decrypts_goes_by_cryptsetup(self):
         self.present(device(names.crypt(V1), '253:9', ''))
-        self.handles.close_top(V1)
+        self.handles.close_upper(V1)
         self.assertRan(mock.call.cryptsetup.close(names.crypt(V1), 30),
                        mock.call.links.remove(V1))
 
@@ -100,16 +100,16 @@ class GuardTest(storage_case.Case):
 class UsersTest(storage_case.Case):
     """Who uses a volume whose handle has something above it."""
 
-    def users(self, opened, *tops):
+    def users(self, opened, *upper_devices):
         self.lvs()
         self.devices(device(HANDLE, '253:7', '0 2097152 linear 253:5 0',
-                            opened), *tops)
+                            opened), *upper_devices)
         return self.handles.survey().users(V1)
 
     def test_users(self):
         crypt = names.crypt(V1)
         below = '0 2064384 crypt c :64:logon:x 0 253:7 32768'
-        for expected, opened, tops in (
+        for expected, opened, upper_devices in (
                 (0, 0, ()), (2, 2, ()),
                 (0, 1, (device(GUARD, '253:9', TABLE, 0),)),
                 (1, 1, (device(GUARD, '253:9', TABLE, 1),)),
@@ -117,7 +117,7 @@ class UsersTest(storage_case.Case):
                 (3, 2, (device(GUARD, '253:9', TABLE, 2),)),
                 (0, 1, (device(crypt, '253:9', below, 0),)),
                 (2, 2, (device(crypt, '253:9', below, 1),))):
-            self.assertEqual(expected, self.users(opened, *tops))
+            self.assertEqual(expected, self.users(opened, *upper_devices))
         self.devices()
         self.assertEqual(0, self.handles.survey().users(V1))
 
@@ -163,10 +163,10 @@ class FlushTest(storage_case.Case):
                 [call.args[0] for call in self.ran.block.flush.mock_calls])
 
 
-class ServedTest(storage_case.Case):
+class ExportedTest(storage_case.Case):
     """What other nodes are served: above the handle, beside its top."""
 
-    SERVED = names.served(V1)
+    SERVED = names.export_device(V1)
     TABLE = '0 2097152 linear 253:7 0'
 
     def present(self, *more, sectors=2097152, opened=1):
@@ -175,16 +175,16 @@ class ServedTest(storage_case.Case):
 
     def test_created(self):
         self.present()
-        self.assertTrue(self.handles.ensure_served(V1))
+        self.assertTrue(self.handles.ensure_export_device(V1))
         self.assertRan(mock.call.dmsetup.create(
             self.SERVED, 'LOCALCLONE-' + self.SERVED, self.TABLE, 30))
-        self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
+        self.ran.dmsetup.ensure_devnode.assert_called_once_with(self.SERVED)
 
     def test_left_alone(self):
         self.present(device(self.SERVED, '253:9', self.TABLE, 1))
-        self.assertFalse(self.handles.ensure_served(V1))
+        self.assertFalse(self.handles.ensure_export_device(V1))
         self.assertRan()
-        self.ran.dmsetup.mend_path.assert_called_once_with(self.SERVED)
+        self.ran.dmsetup.ensure_devnode.assert_called_once_with(self.SERVED)
 
     def test_given_another_table_while_in_use(self):
         longer = self.TABLE.replace('2097152', '4194304')
@@ -194,22 +194,24 @@ class ServedTest(storage_case.Case):
             self.ran.reset_mock()
             self.present(device(self.SERVED, '253:9', table, 1, suspended),
                          sectors=4194304)
-            self.assertTrue(self.handles.ensure_served(V1))
+            self.assertTrue(self.handles.ensure_export_device(V1))
             self.assertRan(mock.call.dmsetup.swap_table(
                 self.SERVED, longer, 30))
 
     def test_never_above_nothing(self):
         self.devices()
-        self.assertRaises(exceptions.MissingData, self.handles.ensure_served,
+        self.assertRaises(exceptions.MissingData,
+                          self.handles.ensure_export_device,
                           V1)
         self.assertRan()
 
-    def test_removed_when_nothing_serves_it(self):
+    def test_removed_when_nothing_exports_it(self):
         self.ran.block.number.return_value = '253:9'
         for opened in (1, 0):
             self.ran.reset_mock()
             self.present(device(self.SERVED, '253:9', self.TABLE, opened))
-            self.assertEqual(not opened, bool(self.handles.remove_served(V1)))
+            self.assertEqual(not opened,
+                             bool(self.handles.remove_export_device(V1)))
             self.assertEqual(
                 [] if opened else [mock.call.remove(self.SERVED, 30)],
                 [each for each in self.ran.dmsetup.mock_calls
@@ -217,7 +219,7 @@ class ServedTest(storage_case.Case):
 
     def test_not_looked_for_where_there_is_none(self):
         self.ran.block.number.return_value = ''
-        self.assertFalse(self.handles.remove_served(V1))
+        self.assertFalse(self.handles.remove_export_device(V1))
         self.ran.dmsetup.survey.assert_not_called()
 
     def test_goes_before_the_handle(self):

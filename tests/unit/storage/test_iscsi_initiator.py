@@ -119,12 +119,12 @@ class AttachTest(Case):
     def test_silent_portal_is_not_waited_for_again_at_once(self):
         clock = self.clock()
         self.called.connect.side_effect = lambda *_to: clock.stand_still(4)
-        for passed, waited in ((0, 1), (2, 1), (1.9, 1), (0.1, 2), (4, 3)):
-            clock.now += passed
+        for remotes, waited in ((0, 1), (2, 1), (1.9, 1), (0.1, 2), (4, 3)):
+            clock.now += remotes
             error = self.assertRaises(
                 exceptions.SourceUnreachable, self.attach)
             self.assertIn('timed out', str(error))
-            self.assertEqual(waited, self.called.connect.call_count, passed)
+            self.assertEqual(waited, self.called.connect.call_count, remotes)
         # Another one is asked.
         self.called.connect.side_effect = None
         self.sessions.attach(dataclasses.replace(
@@ -325,7 +325,7 @@ class RecordLeftTest(sessions_case.Case):
         2. C boots. The records of its initiator, which outlive that, still
            have the target; nobody lets it in any more, so there is neither
            a session nor a handle.
-        3. :func:`.remote_attachment.look` sees what attachments name,
+        3. :func:`.remote_attachment.sweep` sees what attachments name,
         sessions, and
            handles, but no records.
 
@@ -341,8 +341,8 @@ class RecordLeftTest(sessions_case.Case):
         volume = world.create_volume('a@l')
         node = world.nodes['b@l'].node
         object.__setattr__(node, 'sessions', self.sessions)
-        iqn = iscsi.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
+        iqn = iscsi.attachment_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
         self.called.iscsiadm.recorded.return_value = [iqn]
         self.called.iscsiadm.is_down.return_value = False
-        self.assertTrue(remote_attachment.look(node))
+        self.assertTrue(remote_attachment.sweep(node))
         self.called.iscsiadm.end_session.assert_called_once_with(iqn, 30)

@@ -53,7 +53,7 @@ ROUTES = '''Local:
 
 
 @ddt.ddt
-class ServedTest(testtools.TestCase):
+class ExportedTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -74,7 +74,7 @@ class ServedTest(testtools.TestCase):
         self.configfs.targets.return_value = json.dumps(
             [iqn for iqn, _devices in targets])
 
-    def assertServed(self, iqn, device, readonly, user, password):
+    def assertExported(self, iqn, device, readonly, user, password):
         self.lio.export.assert_called_once_with(
             iqn, device, '/dev/mapper/' + device, VOLUME, readonly,
             '192.0.2.12', 3260, INITIATOR, user, password)
@@ -82,26 +82,26 @@ class ServedTest(testtools.TestCase):
     @ddt.data(True, False)
     def test_source_read_only_to_its_destination(self, did):
         self.lio.export.return_value = did
-        self.assertIs(did, self.exports.offer_source(MOVE))
-        self.assertServed(SOURCE, DEVICE, True, 'user', 'secret')
+        self.assertIs(did, self.exports.export_source(MOVE))
+        self.assertExported(SOURCE, DEVICE, True, 'user', 'secret')
 
     @ddt.data(True, False)
     def test_source_is_only_looked_at(self, there):
         """By what it would be offered with."""
         self.lio.is_exported.return_value = there
-        self.assertIs(there, self.exports.offers_source(MOVE))
+        self.assertIs(there, self.exports.is_source_exported_as_recorded(MOVE))
         self.lio.export.assert_not_called()
-        self.exports.offer_source(MOVE)
+        self.exports.export_source(MOVE)
         self.assertEqual(self.lio.export.call_args,
                          self.lio.is_exported.call_args)
         for lacking in ({'initiator': None}, {'auth': None}):
-            self.assertFalse(self.exports.offers_source(
+            self.assertFalse(self.exports.is_source_exported_as_recorded(
                 dataclasses.replace(MOVE, **lacking)))
 
     @ddt.data({'initiator': None}, {'initiator': ''}, {'auth': None})
     def test_to_nobody_if_the_record_does_not_say(self, lacking):
         error = self.assertRaises(
-            exceptions.ExportFailed, self.exports.offer_source,
+            exceptions.ExportFailed, self.exports.export_source,
             dataclasses.replace(MOVE, **lacking))
         self.assertIn(VOLUME, str(error))
         self.lio.export.assert_not_called()
@@ -118,7 +118,7 @@ class ServedTest(testtools.TestCase):
         self.assertEqual('[fd00:db8::11]:3260', exports.portal)
         self.assertEqual('[fd00:db8::11]:3260,1 %s 0' % SOURCE,
                          exports.source_location(SHADOW))
-        told = exports.offer_volume(VOLUME, INITIATOR, 'CHAP u p')
+        told = exports.export_volume(VOLUME, INITIATOR, 'CHAP u p')
         self.assertEqual('[fd00:db8::11]:3260', told['target_portal'])
         self.assertEqual('fd00:db8::11', self.lio.export.call_args.args[5])
 
@@ -127,7 +127,7 @@ class ServedTest(testtools.TestCase):
         exports = iscsi_target.Exports('iqn.X:', '192.0.2.12', 3260)
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          exports.source_location(SHADOW))
-        exports.offered()
+        exports.exported()
         self.configfs.targets.assert_called_once_with()
 
     @ddt.data(True, False)
@@ -138,9 +138,9 @@ class ServedTest(testtools.TestCase):
         self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
 
     def test_volume_for_writing_to_a_host_without_the_backend(self):
-        found = self.exports.offer_volume(VOLUME, INITIATOR,
-                                          'CHAP user secret')
-        self.assertServed(REMOTE, HANDLE, False, 'user', 'secret')
+        found = self.exports.export_volume(VOLUME, INITIATOR,
+                                           'CHAP user secret')
+        self.assertExported(REMOTE, HANDLE, False, 'user', 'secret')
         self.assertEqual({
             'target_portal': '192.0.2.12:3260', 'target_iqn': REMOTE,
             'target_lun': 0, 'target_discovered': False,
@@ -149,17 +149,17 @@ class ServedTest(testtools.TestCase):
 
     @ddt.data(True, False)
     def test_only_to_be_read(self, readonly):
-        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret',
-                                  readonly=readonly)
-        self.assertServed(REMOTE, HANDLE, readonly, 'user', 'secret')
+        self.exports.export_volume(VOLUME, INITIATOR, 'CHAP user secret',
+                                   readonly=readonly)
+        self.assertExported(REMOTE, HANDLE, readonly, 'user', 'secret')
 
     def test_what_is_passed_through_has_a_name_of_its_own(self):
         """Each logs out of its own, and nobody of the other's."""
         exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
-        found = [exports.offer_volume(
+        found = [exports.export_volume(
             VOLUME, INITIATOR, 'CHAP user secret', **how)['target_iqn']
-            for how in ({'passed': True}, {'passed': False}, {})]
-        self.assertEqual([iscsi.pass_iqn(
+            for how in ({'remote': True}, {'remote': False}, {})]
+        self.assertEqual([iscsi.attachment_iqn(
             'iqn.x:', VOLUME, INITIATOR, HOST), REMOTE, REMOTE], found)
         self.assertEqual(found, [
             call.args[0] for call in self.lio.export.mock_calls])
@@ -170,38 +170,38 @@ class ServedTest(testtools.TestCase):
         ([(REMOTE, ['/dev/mapper/' + HANDLE])], True, False),
         ([(SOURCE, ['/dev/mapper/' + DEVICE]),
           (REMOTE, ['/dev/mapper/' + HANDLE])], True, True),
-        ([(REMOTE, [names.served_path(VOLUME)])], True, False),
+        ([(REMOTE, [names.export_device_path(VOLUME)])], True, False),
         ([('iqn.y:foreign', ['/dev/mapper/' + HANDLE])], True, False),
         ([(REMOTE, ['/dev/mapper/localclone-another'])], False, False),
         ([(SOURCE, [])], False, False))
     @ddt.unpack
-    def test_what_is_served(self, targets, handle, source):
+    def test_what_is_exported(self, targets, handle, source):
         self.serve(*targets)
-        self.assertIs(handle, self.exports.serves(VOLUME))
-        self.assertIs(source, self.exports.serves_source(SHADOW))
+        self.assertIs(handle, self.exports.is_exported(VOLUME))
+        self.assertIs(source, self.exports.is_source_exported(SHADOW))
         self.assertEqual([mock.call()] * 2,
                          self.configfs.exports.mock_calls)
 
-    def test_volume_with_a_top(self):
+    def test_volume_with_a_upper(self):
         """All that is served of a volume shares one backstore."""
-        path = names.served_path(VOLUME)
+        path = names.export_device_path(VOLUME)
         self.lio.export.return_value = True
-        found = self.exports.offer_volume(
-            VOLUME, INITIATOR, 'CHAP user secret', passed=True, device=path)
-        self.assertTrue(self.exports.offer_again(
+        found = self.exports.export_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', remote=True, device=path)
+        self.assertTrue(self.exports.export_again(
             VOLUME, INITIATOR, found, path))
         call = mock.call(
             found['target_iqn'], HANDLE, path, VOLUME, False, '192.0.2.12',
             3260, INITIATOR, 'user', 'secret')
         self.assertEqual([call, call], self.lio.export.mock_calls)
 
-    def test_offered_and_to_whom(self):
+    def test_exported_and_to_whom(self):
         self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
         self.assertEqual({SOURCE, REMOTE, 'iqn.x:foreign'},
-                         self.exports.offered())
+                         self.exports.exported())
         self.assertEqual({VOLUME: {REMOTE}}, self.exports.remote())
 
-    def test_backstore_that_nothing_serves_opens_the_device(self):
+    def test_backstore_that_nothing_exports_opens_the_device(self):
         self.unused(HANDLE, 'localclone-another')
         self.assertTrue(self.exports.opens_in_vain(VOLUME))
         self.assertFalse(self.exports.opens_in_vain(SHADOW))
@@ -248,7 +248,7 @@ class ServedTest(testtools.TestCase):
         self.assertFalse(self.exports.withdraw_volume(VOLUME, INITIATOR))
         self.assertFalse(self.exports.withdraw_source(SHADOW))
         self.assertEqual([], self.exports.withdraw_strays(
-            lambda shadow_id: False))
+            lambda move_id: False))
         self.assertEqual([], self.lio.mock_calls)
 
     def test_backstore_goes_with_its_volume(self):
@@ -267,7 +267,7 @@ class ServedTest(testtools.TestCase):
             for seen, removed in (([store], 0), ([], 0), ([store], 0),
                                   ([store, 'localclone-new'], 1)):
                 self.unused(*seen)
-                self.exports.withdraw_strays(lambda shadow_id: True)
+                self.exports.withdraw_strays(lambda move_id: True)
                 self.assertEqual(removed, self.lio.unexport.call_count)
             self.lio.unexport.assert_called_once_with('', store)
 
@@ -279,7 +279,7 @@ class ServedTest(testtools.TestCase):
             exceptions.TargetTimeout(seconds=20), True]
         with mock.patch.object(iscsi_target, 'LOG') as log:
             self.assertEqual([VOLUME], self.exports.withdraw_strays(
-                lambda shadow_id: False))
+                lambda move_id: False))
         self.assertIn(SOURCE, str(log.error.call_args.args))
         self.assertEqual(2, self.lio.unexport.call_count)
 
@@ -293,7 +293,7 @@ class ServedTest(testtools.TestCase):
             with mock.patch.object(iscsi_target, 'LOG') as log:
                 self.assertEqual(
                     [] if look == 'exports' else [SHADOW],
-                    self.exports.withdraw_strays(lambda shadow_id: False))
+                    self.exports.withdraw_strays(lambda move_id: False))
             self.assertIs(error, log.error.call_args.args[-1])
 
     def test_problem(self):
@@ -307,29 +307,29 @@ class ServedTest(testtools.TestCase):
         self.configfs.hanging.return_value = ['iqn.x:of-others']
         self.assertEqual('', self.exports.problem())
 
-    def test_the_last_that_is_served(self):
+    def test_the_last_that_is_exported(self):
         other = iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
         strange = iscsi.remote_iqn('iqn.x:', SHADOW, INITIATOR)
-        for served, last in (
+        for exported, last in (
                 ([], ()), ([SOURCE, strange], ()),
                 ([SOURCE, REMOTE], (INITIATOR, None)),
                 ([REMOTE, other], (None,)), ([other], (None,))):
-            self.serve(*[(iqn, []) for iqn in served])
+            self.serve(*[(iqn, []) for iqn in exported])
             self.assertEqual(last, tuple(
                 each for each in (INITIATOR, None)
                 if self.exports.is_last(VOLUME, each)))
 
-    def test_what_is_just_being_offered_is_not_unnamed(self):
+    def test_what_is_just_being_exported_is_not_unnamed(self):
         """Cinder learns of it only when it is served."""
         self.serve((REMOTE, []))
         self.lio.export.side_effect = lambda *_all: (
             self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
-        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.exports.export_volume(VOLUME, INITIATOR, 'CHAP user secret')
         self.lio.unexport.assert_not_called()
 
     def test_what_could_not_be_withdrawn_is_by_the_next_look(self):
         """Though it was offered a moment ago."""
-        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.exports.export_volume(VOLUME, INITIATOR, 'CHAP user secret')
         self.serve((REMOTE, []))
         self.assertFalse(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
         self.lio.unexport.side_effect = [
@@ -343,7 +343,7 @@ class ServedTest(testtools.TestCase):
         self.serve((SOURCE, ['/dev/mapper/' + DEVICE]),
                    (over, [names.source_path(VOLUME)]), (REMOTE, []))
         self.assertEqual([VOLUME], self.exports.withdraw_strays(
-            lambda shadow_id: shadow_id == SHADOW))
+            lambda move_id: move_id == SHADOW))
         self.lio.unexport.assert_called_once_with(
             over, names.source(VOLUME))
 
@@ -352,7 +352,7 @@ class ServedTest(testtools.TestCase):
             self.lio.unexport.reset_mock()
             self.serve((SOURCE, devices))
             self.assertEqual([SHADOW], self.exports.withdraw_strays(
-                lambda shadow_id: False))
+                lambda move_id: False))
             self.lio.unexport.assert_called_once_with(SOURCE, '')
 
 
@@ -373,7 +373,7 @@ class ServedAgainTest(testtools.TestCase):
         self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260)
 
     def connect(self):
-        return self.exports.offer_volume(
+        return self.exports.export_volume(
             VOLUME, INITIATOR, iscsi.new_credentials())
 
     def rebooted(self):
@@ -384,7 +384,7 @@ class ServedAgainTest(testtools.TestCase):
         properties = self.connect()
         before = self.lio.export.call_args
         self.rebooted()
-        self.assertTrue(self.exports.offer_again(
+        self.assertTrue(self.exports.export_again(
             VOLUME, INITIATOR, properties))
         self.assertEqual(before, self.lio.export.call_args)
 
@@ -394,13 +394,13 @@ class ServedAgainTest(testtools.TestCase):
     def test_as_before_though_this_node_has_another_name(self, prefix, host):
         """After ``update_host``, or with another ``target_prefix``."""
         before = iscsi_target.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
-        properties = before.offer_volume(
-            VOLUME, INITIATOR, 'CHAP user secret', passed=True)
-        served = self.lio.export.call_args
+        properties = before.export_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', remote=True)
+        exported = self.lio.export.call_args
         self.lio.export.reset_mock()
         after = iscsi_target.Exports(prefix, '192.0.2.12', 3260, host)
-        self.assertTrue(after.offer_again(VOLUME, INITIATOR, properties))
-        self.assertEqual([served], self.lio.export.call_args_list)
+        self.assertTrue(after.export_again(VOLUME, INITIATOR, properties))
+        self.assertEqual([exported], self.lio.export.call_args_list)
         # What the kernel has of it is this node's to see, and to end.
         iqn = properties['target_iqn']
         self.configfs.targets.return_value = json.dumps([iqn])
@@ -409,18 +409,18 @@ class ServedAgainTest(testtools.TestCase):
         self.assertFalse(after.is_last(VOLUME, 'iqn.of:another'))
         self.assertTrue(after.withdraw_volume(VOLUME, INITIATOR))
         self.lio.unexport.assert_called_once_with(iqn, HANDLE)
-        self.assertFalse(after.offer_again(VOLUME, INITIATOR, properties))
+        self.assertFalse(after.export_again(VOLUME, INITIATOR, properties))
 
     def test_the_source_of_a_move_keeps_its_name(self):
         after = iscsi_target.Exports('iqn.y:', '192.0.2.12', 3260)
-        after.offer_source(MOVE)
+        after.export_source(MOVE)
         self.assertEqual(SOURCE, self.lio.export.call_args.args[0])
         self.configfs.targets.return_value = json.dumps([SOURCE])
         self.configfs.exports.return_value = json.dumps(
             [{'iqn': SOURCE, 'devices': ['/dev/mapper/' + DEVICE]}])
-        self.assertTrue(after.serves_source(SHADOW))
+        self.assertTrue(after.is_source_exported(SHADOW))
         self.assertEqual([SHADOW], after.withdraw_strays(
-            lambda shadow_id: False))
+            lambda move_id: False))
         self.lio.unexport.reset_mock()
         self.assertTrue(after.withdraw_source(SHADOW))
         self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
@@ -444,12 +444,13 @@ class ServedAgainTest(testtools.TestCase):
         self.assertEqual('%s,1 %s 0' % (portal, SOURCE),
                          exports.location_for(move))
         self.lio.is_exported.return_value = True
-        self.assertIs(portal == told, exports.offers_source(move))
-        exports.offer_source(move)
+        self.assertIs(portal == told,
+                      exports.is_source_exported_as_recorded(move))
+        exports.export_source(move)
         address, _colon, port = told.rpartition(':')
         self.assertEqual((address.strip('[]'), int(port)),
                          self.lio.export.call_args.args[5:7])
-        exports.offer_again(VOLUME, INITIATOR, dict(
+        exports.export_again(VOLUME, INITIATOR, dict(
             self.connect(), target_portal=told))
         self.assertEqual((address.strip('[]'), int(port)),
                          self.lio.export.call_args.args[5:7])
@@ -475,7 +476,7 @@ class ServedAgainTest(testtools.TestCase):
         properties = self.connect()
         self.rebooted()
         error = self.assertRaises(
-            exceptions.NotPossible, self.exports.offer_again,
+            exceptions.NotPossible, self.exports.export_again,
             VOLUME, 'iqn.of:another', properties)
         self.assertIn('attach it again', str(error))
         self.lio.export.assert_not_called()
@@ -483,10 +484,10 @@ class ServedAgainTest(testtools.TestCase):
     def test_not_what_was_ended(self):
         for ended in (INITIATOR, None, INITIATOR):
             properties = self.connect()
-            self.assertTrue(self.exports.offer_again(
+            self.assertTrue(self.exports.export_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume(VOLUME, ended)
-            self.assertFalse(self.exports.offer_again(
+            self.assertFalse(self.exports.export_again(
                 VOLUME, INITIATOR, properties))
 
     def test_not_what_was_ended_and_could_not_be_withdrawn(self):
@@ -500,16 +501,16 @@ class ServedAgainTest(testtools.TestCase):
                 seconds=20)
             self.assertRaises(exceptions.TargetTimeout,
                               self.exports.withdraw_volume, VOLUME, ended)
-            self.assertFalse(self.exports.offer_again(
+            self.assertFalse(self.exports.export_again(
                 VOLUME, INITIATOR, properties))
 
-    def test_not_what_was_ended_and_could_not_be_served_anew(self):
+    def test_not_what_was_ended_and_could_not_be_exported_anew(self):
         properties = self.connect()
         self.exports.withdraw_volume(VOLUME, INITIATOR)
         self.lio.export.side_effect = exceptions.TargetTimeout(seconds=20)
         self.assertRaises(exceptions.TargetTimeout, self.connect)
         self.lio.export.side_effect = None
-        self.assertFalse(self.exports.offer_again(
+        self.assertFalse(self.exports.export_again(
             VOLUME, INITIATOR, properties))
 
     def test_what_was_ended_is_forgotten_in_time(self):
@@ -517,7 +518,7 @@ class ServedAgainTest(testtools.TestCase):
         self.exports.withdraw_volume(VOLUME, INITIATOR)
         later = iscsi_target.time.monotonic() + iscsi_target.ENDING + 1
         with mock.patch.object(iscsi_target.time, 'monotonic', lambda: later):
-            self.assertTrue(self.exports.offer_again(
+            self.assertTrue(self.exports.export_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume('another', INITIATOR)
             self.assertEqual([('another', INITIATOR)],
@@ -551,14 +552,14 @@ class ServedAgainTest(testtools.TestCase):
         self.rebooted()
         reconciler = self.reconciler()
         self.volume(properties, {'host': 'n1', 'initiator': INITIATOR})
-        reconciler.converge_node()
+        reconciler.reconcile_node()
         self.assertEqual(
             iscsi.remote_iqn('iqn.x:', VOLUME, INITIATOR),
             self.lio.export.call_args.args[0])
         self.configfs.targets.return_value = json.dumps(
             [properties['target_iqn']])
         self.lio.export.reset_mock()
-        reconciler.converge_node()
+        reconciler.reconcile_node()
         self.lio.export.assert_not_called()
 
     def test_what_was_not_made_to_its_end(self):
@@ -581,7 +582,7 @@ class ServedAgainTest(testtools.TestCase):
                     [unfinished])
                 self.lio.export.reset_mock()
                 self.lio.export.side_effect = self.finish
-                reconciler.converge_node(moves)
+                reconciler.reconcile_node(moves)
                 self.assertEqual(made, self.lio.export.call_count)
 
     def finish(self, *_export, **_more):
@@ -592,5 +593,5 @@ class ServedAgainTest(testtools.TestCase):
         reconciler = self.reconciler()
         for info in (None, {'driver_volume_type': 'local'}):
             self.volume(info, {'host': 'n2', 'initiator': INITIATOR})
-            reconciler.converge_node()
+            reconciler.reconcile_node()
         self.lio.export.assert_not_called()

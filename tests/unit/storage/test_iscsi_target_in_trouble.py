@@ -58,14 +58,14 @@ class StopServingTest(testtools.TestCase):
             state.Phase.MIGRATING, True)
         self.exports = iscsi_target.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports
-        self.served, self.opened = [], 1
+        self.exported, self.opened = [], 1
         self.node.handles.devices.side_effect = lambda _only: {
             names.handle(V): dm_tables.Device(
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(
-            self.exports, 'offered', lambda: {
+            self.exports, 'exported', lambda: {
                 iscsi.remote_iqn('iqn.x:', V, each)
-                for each in self.served}))
+                for each in self.exported}))
         self.useFixture(fixtures.MockPatchObject(
             iscsi_target, '_unused', lambda: set()))
         self.lio = self.useFixture(
@@ -73,27 +73,27 @@ class StopServingTest(testtools.TestCase):
 
     def test_reader_at_home_ends_while_a_remote_guest_goes_on(self):
         """Nothing is withdrawn, but D's guest loses the source."""
-        self.served, self.opened = ['iqn.D'], 1
-        cleanup.stop_serving(self.node, V, 'iqn.E')
+        self.exported, self.opened = ['iqn.D'], 1
+        cleanup.end_exports(self.node, V, 'iqn.E')
         self.lio.unexport.assert_not_called()
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_old_host_of_a_live_migration_between_remote_hosts(self):
-        self.served, self.opened = ['iqn.D1', 'iqn.D2'], 1
-        cleanup.stop_serving(self.node, V, 'iqn.D1')
+        self.exported, self.opened = ['iqn.D1', 'iqn.D2'], 1
+        cleanup.end_exports(self.node, V, 'iqn.D1')
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_guest_that_migrated_from_a_remote_host_to_here(self):
-        self.served, self.opened = ['iqn.D'], 2
-        cleanup.stop_serving(self.node, V, 'iqn.D')
+        self.exported, self.opened = ['iqn.D'], 2
+        cleanup.end_exports(self.node, V, 'iqn.D')
         self.node.sessions.end_if_down.assert_not_called()
 
     def test_trouble_with_the_initiator_leaves_no_export(self):
-        self.served = ['iqn.D']
+        self.exported = ['iqn.D']
         self.node.sessions.end_if_down.side_effect = (
             exceptions.CommandFailed(command='iscsiadm', code=20, stderr=''))
         try:
-            cleanup.stop_serving(self.node, V, 'iqn.D')
+            cleanup.end_exports(self.node, V, 'iqn.D')
         except exceptions.CommandFailed:
             pass
         self.lio.unexport.assert_called_once_with(
@@ -118,15 +118,15 @@ class HangingTest(lio_case.Case):
             lio.time, 'monotonic', return_value=100.0)).mock
         changes, limits = lio.Changes(), []
 
-        def passes(seconds, value):
+        def is_remote(seconds, value):
             now.return_value += seconds
             return value
         changes._turn = mock.create_autospec(threading.Lock(), instance=True)
-        changes._turn.acquire.side_effect = lambda timeout: passes(15, True)
+        changes._turn.acquire.side_effect = lambda timeout: is_remote(15, True)
 
         def has_ended(_work, timeout):
             limits.append(timeout)
-            return passes(timeout, False)
+            return is_remote(timeout, False)
         for name, fake in (('has_ended', has_ended),
                            ('in_thread', lambda change: mock.sentinel.work)):
             self.useFixture(fixtures.MockPatchObject(
@@ -175,12 +175,12 @@ class HydrationTest(reconcile_case.Base):
                 'driver_volume_type': 'iscsi', 'target_iqn': 'iqn.x',
                 'target_portal': 'portal of ' + B})]
         with mock.patch.object(
-                self.b.node.exports, 'offer_again',
+                self.b.node.exports, 'export_again',
                 side_effect=exceptions.TargetHangs(target='x', since='y')), (
                     mock.patch.object(self.b.reconciler.copying, 'drive',
                                       return_value=False)) as copied:
             try:
-                self.b.reconciler.converge(self.volume_id)
+                self.b.reconciler.reconcile(self.volume_id)
             except exceptions.TargetHangs:
                 pass
         copied.assert_called()

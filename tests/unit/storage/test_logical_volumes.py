@@ -57,21 +57,21 @@ class VolumeTest(Case):
                          create.call_args.args[-2][:2])
 
     @ddt.data('pool', None)
-    def test_newborn(self, pool):
+    def test_uncommitted(self, pool):
         if not pool:
             self.thick(lv('v', '253:5'))
-        self.lvm.create_lv('v', GIB, V1, True, newborn=True)
+        self.lvm.create_lv('v', GIB, V1, True, uncommitted=True)
         create = (self.ran.lvm.create_thin if pool
                   else self.ran.lvm.create_thick)
         tags = create.call_args.args[-2]
-        self.assertLessEqual(set(names.newborn('b@l')), set(tags))
+        self.assertLessEqual(set(names.uncommitted('b@l')), set(tags))
 
-    def test_newborn_again(self):
-        self.lvm.mark_newborn('v')
+    def test_uncommitted_again(self):
+        self.lvm.mark_uncommitted('v')
         self.assertRan(mock.call.lvm.retag(
-            'g', 'v', names.newborn('a@l'), [], 30))
+            'g', 'v', names.uncommitted('a@l'), [], 30))
         # It is its backend's, whatever the node is called.
-        self.assertEqual(2, len({tuple(names.newborn(host))
+        self.assertEqual(2, len({tuple(names.uncommitted(host))
                                  for host in ('a@l', 'b@l', 'b@m')}))
 
     def test_pool_by_what_was_just_listed(self):
@@ -267,7 +267,7 @@ class VolumeTest(Case):
             'source': 'iqn.2026-11.org.example:x'}, names.facts(
                 self.ran.lvm.create_thick.call_args.args[3]))
 
-    def test_metadata_of_a_body_that_is_longer_than_its_volume(self):
+    def test_metadata_of_a_backing_that_is_longer_than_its_volume(self):
         self.clones.create_metadata(dataclasses.replace(
             MOVE, extra_bytes=512), {})
         facts = names.facts(self.ran.lvm.create_thick.call_args.args[3])
@@ -276,8 +276,8 @@ class VolumeTest(Case):
     @ddt.data(
         (state.Phase.MIGRATING, state.Asked.ATTACH, set()),
         (state.Phase.STARTING, state.Asked.ATTACH, {names.UNMAPPED}),
-        (state.Phase.MIGRATING, state.Asked.FOLLOW,
-         {names.FOLLOWS, names.UNMAPPED}))
+        (state.Phase.MIGRATING, state.Asked.DEFERRED,
+         {names.DEFERRED, names.UNMAPPED}))
     @ddt.unpack
     def test_metadata_of_what_a_guest_uses_at_its_source(
             self, phase, asked_by, expected):
@@ -287,7 +287,7 @@ class VolumeTest(Case):
             asked_by=asked_by), {})
         tags = self.ran.lvm.create_thick.call_args.args[3]
         self.assertEqual(expected, {
-            names.FOLLOWS, names.UNMAPPED}.intersection(tags))
+            names.DEFERRED, names.UNMAPPED}.intersection(tags))
 
     @ddt.data(('fast', True), ('g', False))
     @ddt.unpack
@@ -576,7 +576,7 @@ class SnapshotTest(Case):
         self.ran.block.written_sectors.return_value = 8
         self.assertEqual(8, self.handles.written(V1))
         self.assertEqual([
-            mock.call.dmsetup.mend_path(names.handle(V1)),
+            mock.call.dmsetup.ensure_devnode(names.handle(V1)),
             mock.call.block.written_sectors(names.handle_path(V1))],
             self.ran.mock_calls)
 
@@ -598,7 +598,8 @@ class SnapshotTest(Case):
                          self.called())
         self.assertEqual(
             mock.call('g', '_snapshot-y', 'volume-x', True,
-                      ['localclone.volume=' + V1, *names.newborn('b@l')], 30),
+                      ['localclone.volume=' + V1, *names.uncommitted('b@l')],
+                      30),
             self.ran.lvm.create_snapshot.call_args)
         if more:
             self.ran.lvm.extend.assert_called_once_with(
@@ -609,7 +610,7 @@ class SnapshotTest(Case):
                              GIB + 512, V1, 512)
         self.assertEqual(
             ['localclone.volume=' + V1, 'localclone.extra=512',
-             *names.newborn('b@l')],
+             *names.uncommitted('b@l')],
             self.ran.lvm.create_snapshot.call_args.args[4])
 
     @ddt.data((GIB, ['retag']), (2 * GIB, ['number', *['zero'] * 4, 'flush',
@@ -683,14 +684,14 @@ class SnapshotTest(Case):
     @ddt.unpack
     def test_disown(self, present, new, renamed):
         tags = ['x', 'localclone.shown=7', 'localclone.volume=v', 'y=z',
-                *names.newborn('b@l')]
+                *names.uncommitted('b@l')]
         self.lvs(*(lv(name, tags=tags) for name in present))
         self.assertTrue(self.lvm.disown('volume-x', new))
         self.assertEqual([*(['rename'] if renamed else []), 'retag'],
                          self.called())
         self.ran.lvm.retag.assert_called_once_with(
             'g', renamed or 'volume-x', [],
-            sorted([*names.newborn('b@l'), 'localclone.volume=v']), 30)
+            sorted([*names.uncommitted('b@l'), 'localclone.volume=v']), 30)
 
     @ddt.data((GIB, GIB, True), (2 * GIB, GIB, False))
     @ddt.unpack
@@ -765,7 +766,7 @@ class SnapshotTest(Case):
         self.lvm.deactivate('_snapshot-y')
         self.assertRan(
             mock.call.lvm.retag('g', 'volume-x', [],
-                                names.newborn('b@l'), 30),
+                                names.uncommitted('b@l'), 30),
             mock.call.lvm.deactivate('g', '_snapshot-y', 30))
 
     @ddt.data(('', ['activate', 'create']), ('253:5', ['create']))
@@ -779,7 +780,7 @@ class SnapshotTest(Case):
         self.ran.dmsetup.create.assert_called_once_with(
             name, 'LOCALCLONE-' + name, '0 2097152 linear '
             '/dev/g/_snapshot-%s 0' % SNAPSHOT, 30, readonly=True)
-        self.ran.dmsetup.mend_path.assert_called_once_with(name)
+        self.ran.dmsetup.ensure_devnode.assert_called_once_with(name)
 
     def test_handle_that_is_there(self):
         self.lvs(lv('_snapshot-' + SNAPSHOT, '253:5'))
@@ -823,13 +824,13 @@ class SourceTest(Case):
             self.NAME, 'LOCALCLONE-' + self.NAME,
             '0 2097152 linear /dev/g/%s 0' % MOVE.source_lv, 30,
             readonly=True)
-        self.ran.dmsetup.mend_path.assert_called_once_with(self.NAME)
+        self.ran.dmsetup.ensure_devnode.assert_called_once_with(self.NAME)
 
     @ddt.data(True, False)
     def test_there_already(self, mended):
         self.lvs(lv(MOVE.source_lv, '253:5'))
         self.devices(device(self.NAME, '253:8', '0 2097152 linear 253:5 0'))
-        self.ran.dmsetup.mend_path.return_value = mended
+        self.ran.dmsetup.ensure_devnode.return_value = mended
         self.assertIs(mended, self.handles.ensure_source(MOVE))
         self.assertRan()
 
@@ -1118,7 +1119,7 @@ class HandleTest(Case):
         self.assertIs(there, self.clones.remove_clone(SHADOW))
         self.assertEqual([
             mock.call.links.remove(V1),
-            mock.call.block.number(names.served_path(V1)),
+            mock.call.block.number(names.export_device_path(V1)),
             mock.call.dmsetup.remove(names.handle(V1), 30),
             mock.call.dmsetup.remove(names.clone(SHADOW), 30),
             mock.call.dmsetup.remove(names.absent_source(SHADOW), 30)],
@@ -1129,7 +1130,7 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.devices(device(
             names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
-        mend = self.ran.dmsetup.mend_path
+        mend = self.ran.dmsetup.ensure_devnode
         mend.return_value = True
         self.assertTrue(self.handles.ensure_handle_on_lv(V1, 'v', GIB))
         self.devices(
@@ -1144,10 +1145,10 @@ class HandleTest(Case):
     def test_nothing_else_is_read_or_flushed(self, what):
         self.devices()
         getattr(self.handles, what)(V1)
-        self.assertEqual('dmsetup.mend_path',
+        self.assertEqual('dmsetup.ensure_devnode',
                          self.ran.mock_calls[0][0])
         self.ran.block.reset_mock()
-        self.ran.dmsetup.mend_path.side_effect = (
+        self.ran.dmsetup.ensure_devnode.side_effect = (
             exceptions.WrongDevice(path='p', found='nothing'))
         self.assertRaises(exceptions.WrongDevice,
                           getattr(self.handles, what), V1)
@@ -1159,7 +1160,7 @@ class HandleTest(Case):
         self.devices(*[device(names.handle(V1), '253:7',
                               '0 2097152 linear 253:6 0')] * there)
         self.handles.ensure_handle_on_lv(V1, 'v', GIB)
-        self.assertEqual('dmsetup.mend_path',
+        self.assertEqual('dmsetup.ensure_devnode',
                          self.ran.mock_calls[-1][0])
 
     def test_data(self):

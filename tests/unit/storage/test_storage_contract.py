@@ -56,14 +56,14 @@ class Bench:
         return row.id
 
     def move(self, volume_id, **values):
-        shadow_id = str(uuid.uuid4())
-        move = self.world.shadows[shadow_id] = dataclasses.replace(
+        move_id = str(uuid.uuid4())
+        move = self.world.move_records[move_id] = dataclasses.replace(
             state.Move(
-                volume_id, shadow_id, state.Token(
+                volume_id, move_id, state.Token(
                     state.Phase.MIGRATING, 'n', storage.GEOMETRY), False,
                 HOST, HOST, storage.lv_of(volume_id),
-                storage.lv_of(shadow_id), 1,
-                self.exports.source_location(shadow_id), storage.AUTH,
+                storage.lv_of(move_id), 1,
+                self.exports.source_location(move_id), storage.AUTH,
                 self.sessions.initiator(), 1), **values)
         return move
 

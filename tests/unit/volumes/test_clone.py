@@ -371,7 +371,7 @@ class BirthTest(Base):
 
 
 @ddt.ddt
-class LookTest(Base):
+class SweepTest(Base):
 
     def setUp(self):
         super().setUp()
@@ -386,7 +386,7 @@ class LookTest(Base):
     @ddt.data('available', 'in-use', 'backing-up', 'reserved')
     def test_accepted(self, status):
         self.volume.status = status
-        self.assertIn(names.NEWBORN, self.tags())
+        self.assertIn(names.UNCOMMITTED, self.tags())
         self.world.settle()
         self.assertEqual(names.tags(volume=self.volume.id),
                          list(self.tags()))
@@ -395,27 +395,27 @@ class LookTest(Base):
     def test_accepted_before_a_guest_has_it(self, status):
         """A boot restores no newborn; it has to restore what is in use."""
         self.volume.status = status
-        self.node.serve(self.volume, {'host': 'a'})
-        self.assertNotIn(names.NEWBORN, self.tags())
+        self.node.connect(self.volume, {'host': 'a'})
+        self.assertNotIn(names.UNCOMMITTED, self.tags())
 
     @ddt.data('creating', 'error', 'reverting')
-    def test_not_accepted_by_a_converge(self, status):
+    def test_not_accepted_by_a_reconcile(self, status):
         self.volume.status = status
-        self.node.reconciler.converge(self.volume.id)
-        self.assertIn(names.NEWBORN, self.tags())
+        self.node.reconciler.reconcile(self.volume.id)
+        self.assertIn(names.UNCOMMITTED, self.tags())
 
     def test_attached_though_it_could_not_be_accepted(self):
         self.volume.status = 'reserved'
         self.node.sim_lvm._inner.accept = mock.Mock(
             side_effect=exceptions.CommandTimeout(command='c', seconds=1))
-        self.node.serve(self.volume, {'host': 'a'})
-        self.assertIn(names.NEWBORN, self.tags())
+        self.node.connect(self.volume, {'host': 'a'})
+        self.assertIn(names.UNCOMMITTED, self.tags())
 
     @ddt.data('creating', 'error', 'deleting')
     def test_undecided(self, status):
         self.volume.status = status
         self.world.settle()
-        self.assertIn(names.NEWBORN, self.tags())
+        self.assertIn(names.UNCOMMITTED, self.tags())
 
     @ddt.data(('available', True), ('downloading', True), ('error', False),
               ('creating', True), ('reverting', False))
@@ -448,7 +448,7 @@ class LookTest(Base):
 
     def test_asked_for_again_it_stays(self):
         """Cinder may be about to give away what the first request made."""
-        self.assertIn(names.NEWBORN, self.tags())
+        self.assertIn(names.UNCOMMITTED, self.tags())
         self.node.write(self.volume.id, 0, 'data')
         self.assertRaises(exceptions.AlreadyThere, self.bear, self.world,
                           self.volume, self.source.id)
@@ -478,8 +478,8 @@ class LookTest(Base):
         self.volume.status = 'available'
         present = self.node.sim_handles.survey()
         with self.node.lock(self.volume.id):  # somebody else is at work
-            uncommitted.look(self.node.node, present)
-        self.assertIn(names.NEWBORN, self.tags())
-        uncommitted.look(self.node.node, present)
+            uncommitted.accept_all(self.node.node, present)
+        self.assertIn(names.UNCOMMITTED, self.tags())
+        uncommitted.accept_all(self.node.node, present)
         del self.node.lvs[self.volume.name]
-        uncommitted.look(self.node.node, present)
+        uncommitted.accept_all(self.node.node, present)

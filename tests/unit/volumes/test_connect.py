@@ -26,19 +26,19 @@ from tests.world import stack as worlds_stack
 
 
 @ddt.ddt
-class ServeTest(Base):
+class ConnectTest(Base):
 
     def test_local(self):
         del self.a.devices[self.handle]
-        self.is_local(self.serve(ON_A))
+        self.is_local(self.connect(ON_A))
         self.assertIn(self.handle, self.a.devices)
         self.assertIsNone(self.move())
 
     def test_move(self):
-        self.is_local(self.serve(ON_B))
+        self.is_local(self.connect(ON_B))
         self.assertIs(self.b, self.world.home(self.volume))
         self.assertIs(Phase.MIGRATING, self.move().phase)
-        self.is_local(self.serve(ON_B, self.b))
+        self.is_local(self.connect(ON_B, self.b))
 
     def boot(self):
         """What a boot of A would give out."""
@@ -50,41 +50,41 @@ class ServeTest(Base):
     def test_a_boot_gives_out_nothing_that_is_copied_elsewhere(self):
         """A writable handle would be on what another node's clone reads."""
         self.assertEqual([self.volume.id], self.boot())
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.assertIs(Phase.MIGRATING, self.move().phase)
         self.assertNotIn(self.handle, self.a.devices)  # the fence
         self.assertEqual([], self.boot())
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assertNotIn(self.handle, self.a.devices)
 
     def test_nor_what_a_live_move_has_left(self):
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.handle)
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.volume.volume_attachment[1].connector = ON_B
         self.a.opened.clear()
         self.assertEqual([self.volume.id], self.boot())  # it may go back
-        self.a.reconciler.converge_node()
-        self.unserve(self.a, ON_A)
+        self.a.reconciler.reconcile_node()
+        self.disconnect(self.a, ON_A)
         self.assertIs(Phase.MIGRATING, self.move().phase)
         self.assertEqual([], self.boot())
 
     def test_move_that_is_asked_for_again(self):
         """Its attachment has the connector already."""
         self.attach('attaching', 'b')
-        self.is_local(self.serve(ON_B))
+        self.is_local(self.connect(ON_B))
         self.assertIs(self.b, self.world.home(self.volume))
 
     def test_move_to_a_node_that_is_not_ready(self):
         self.b.problems = ['its kernel has no dm-clone']
-        self.assertRaises(exceptions.NotReady, self.serve, ON_B)
+        self.assertRaises(exceptions.NotReady, self.connect, ON_B)
         self.assertIs(self.a, self.world.home(self.volume))
         self.assertIsNone(self.move())
 
     def test_live_move(self):
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.handle)
-        self.is_local(self.serve(ON_B))
+        self.is_local(self.connect(ON_B))
         self.assertIs(self.b, self.world.home(self.volume))
         self.assertIs(Phase.STARTING, self.move().phase)
 
@@ -98,7 +98,7 @@ class ServeTest(Base):
 
     def test_remote(self):
         del self.a.devices[self.handle]
-        properties = self.serve(ELSEWHERE)
+        properties = self.connect(ELSEWHERE)
         self.assertEqual('iscsi', properties['driver_volume_type'])
         self.is_over_iscsi(properties['data'])
 
@@ -106,11 +106,11 @@ class ServeTest(Base):
     def test_late(self, status):
         """Whoever has asked has given up; no attachment is left."""
         self.attach(status)
-        self.serve(ELSEWHERE)
-        self.a.reconciler.converge_node()
+        self.connect(ELSEWHERE)
+        self.a.reconciler.reconcile_node()
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
-        self.a.offered.clear()  # ten minutes later
-        self.a.reconciler.converge_node()
+        self.a.exported.clear()  # ten minutes later
+        self.a.reconciler.reconcile_node()
         self.assertEqual(set(), self.a.remote)
 
     @ddt.data(('deleting', 'deleted'), ('error_deleting', 'deleted'),
@@ -125,7 +125,7 @@ class ServeTest(Base):
         self.attach(status)
         for connector in (ON_A, ON_B, ELSEWHERE):
             error = self.assertRaises(
-                exceptions.Refused, self.a.connections.serve, self.volume.id,
+                exceptions.Refused, self.a.connections.connect, self.volume.id,
                 connector, asked)
             self.assertIn('it is being ' + done, str(error))
         self.assertEqual([set(), None], [self.a.remote, self.move()])
@@ -133,7 +133,7 @@ class ServeTest(Base):
     def test_passed_through(self):
         del self.a.devices[self.handle]
         self.volume.group_id = 'g'
-        properties = self.serve(dict(ON_B, initiator='iqn.x'))
+        properties = self.connect(dict(ON_B, initiator='iqn.x'))
         self.assertEqual('local', properties['driver_volume_type'])
         self.assertEqual('/dev/mapper/' + self.handle,
                          properties['data'].pop('device_path'))
@@ -145,12 +145,12 @@ class ServeTest(Base):
         """With the same secret: a session lives on, and may come back."""
         self.volume.group_id = 'g'
         connector = dict(ON_B, initiator='iqn.x')
-        first = self.serve(connector)
+        first = self.connect(connector)
         self.attach('in-use', 'b')
         self.volume.volume_attachment[0].connector = connector
         self.volume.volume_attachment[0].connection_info = dict(
             first['data'], driver_volume_type='local')
-        self.assertEqual(first, self.serve(connector))
+        self.assertEqual(first, self.connect(connector))
 
     def test_passed_through_to_a_node_that_can_not(self):
         """Nothing is left that is served to it."""
@@ -158,20 +158,20 @@ class ServeTest(Base):
         self.b.disk.lvs['x'] = []
         self.b.opened.add(self.handle)
         self.b.devices[self.handle] = {'below': 'x'}
-        self.assertRaises(exceptions.SourceBusy, self.serve,
+        self.assertRaises(exceptions.SourceBusy, self.connect,
                           dict(ON_B, initiator='iqn.x'))
-        self.assertEqual([set(), set()], [self.a.remote, self.a.offered])
+        self.assertEqual([set(), set()], [self.a.remote, self.a.exported])
 
     def test_an_earlier_try_does_not_hold_it_up(self):
         """Its answer was lost; an attach that follows is a move."""
         self.volume.group_id = 'g'
         connector = dict(ON_B, initiator='iqn.x')
-        self.serve(connector)
+        self.connect(connector)
         self.volume.group_id = None
-        self.is_local(self.serve(connector))
+        self.is_local(self.connect(connector))
         self.assertIs(self.b, self.world.home(self.volume))
         self.world.settle()
-        self.assertEqual([set(), {}], [self.a.remote, self.b.passed])
+        self.assertEqual([set(), {}], [self.a.remote, self.b.remotes])
 
     @ddt.data(None, 'g')
     def test_an_answer_that_fails_changes_nothing(self, group):
@@ -180,7 +180,7 @@ class ServeTest(Base):
         with mock.patch.object(
                 connect.Connections, '_local_connection', autospec=True,
                 side_effect=RuntimeError('no database')):
-            self.assertRaises(RuntimeError, self.serve,
+            self.assertRaises(RuntimeError, self.connect,
                               dict(ON_B, initiator='iqn.b'))
         self.assertIs(self.a, self.world.home(self.volume))
         self.assertIsNone(self.move())
@@ -191,13 +191,13 @@ class ServeTest(Base):
         with mock.patch.object(
                 worlds_stack.SimHandles, 'remove_handle', autospec=True,
                 side_effect=RuntimeError('no daemon')):
-            self.is_local(self.serve(ON_B))
+            self.is_local(self.connect(ON_B))
         self.assertIs(self.b, self.world.home(self.volume))
         self.world.settle()
         self.assertNotIn(self.handle, self.a.devices)
 
     def test_refused_without_an_initiator(self):
-        error = self.assertRaises(exceptions.Refused, self.serve,
+        error = self.assertRaises(exceptions.Refused, self.connect,
                                   {'host': 'x'})
         self.assertEqual('REFUSED', error.user_message.key)
         self.assertIn('to x', str(error))
@@ -205,26 +205,26 @@ class ServeTest(Base):
     def test_refused_while_another_instance_has_it(self):
         self.volume.volume_attachment = [
             attachment('a', 'other'), attachment(None)]
-        error = self.assertRaises(exceptions.Refused, self.serve, ON_B)
+        error = self.assertRaises(exceptions.Refused, self.connect, ON_B)
         self.assertEqual('ATTACHED_ELSEWHERE', error.user_message.key)
 
     def test_refused_while_a_live_migration_begins(self):
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.handle)
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.attach('in-use', None)
-        error = self.assertRaises(exceptions.Refused, self.serve, ON_A,
+        error = self.assertRaises(exceptions.Refused, self.connect, ON_A,
                                   self.b)
         self.assertEqual('MOVE_BUSY', error.user_message.key)
 
     def test_where_it_does_not_live(self):
-        self.assertRaises(exceptions.StaleMove, self.serve, ON_B, self.b)
+        self.assertRaises(exceptions.StaleMove, self.connect, ON_B, self.b)
         del self.world.volumes[self.volume.id]
-        self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+        self.assertRaises(exceptions.StaleMove, self.connect, ON_A)
 
     def test_a_node_that_is_down(self):
         self.b.dead = True
-        self.assertRaises(exceptions.PeerUnreachable, self.serve, ON_B)
+        self.assertRaises(exceptions.PeerUnreachable, self.connect, ON_B)
         self.assertIsNone(self.move())
 
     @ddt.data((ON_A, A), (ON_B, B))
@@ -232,16 +232,16 @@ class ServeTest(Base):
     def test_after_a_move_that_was_interrupted(self, connector, home):
         interrupted = self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
-        self.is_local(self.serve(connector))
-        self.assertNotIn(interrupted.shadow_id, self.world.shadows)
+            lambda record: record, 'CHAP u s', 'i')
+        self.is_local(self.connect(connector))
+        self.assertNotIn(interrupted.move_id, self.world.move_records)
         self.assertEqual(home, self.world.home(self.volume).host)
 
     def test_deleted_while_a_peer_was_waited_for(self):
         with mock.patch.object(
                 connect.source, 'abandon_interrupted',
                 lambda *_all: self.world.volumes.clear()):
-            self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+            self.assertRaises(exceptions.StaleMove, self.connect, ON_A)
 
     def test_deleted_once_its_row_was_read(self):
         """Cinder lets it be attached if a retype's end hides the delete."""
@@ -252,57 +252,57 @@ class ServeTest(Base):
             del self.world.volumes[self.volume.id]
             return found
         with mock.patch.object(connect.node, 'volume_at_home', read):
-            self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+            self.assertRaises(exceptions.StaleMove, self.connect, ON_A)
 
     def test_while_other_work_takes_too_long(self):
         with self.a.lock(self.volume.id):
-            self.assertRaises(exceptions.Busy, self.serve, ON_A)
-            self.assertRaises(exceptions.Busy, self.unserve, self.a, None)
+            self.assertRaises(exceptions.Busy, self.connect, ON_A)
+            self.assertRaises(exceptions.Busy, self.disconnect, self.a, None)
 
 
 class UnserveTest(Base):
 
     def remote(self):
         for connector in (ELSEWHERE, dict(ELSEWHERE, initiator='iqn.y')):
-            self.serve(connector)
+            self.connect(connector)
 
     def live(self):
         """A live migration: the guest still runs on the source."""
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.handle)
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.attach('in-use', 'a', 'b')
 
     def test_local_leaves_nothing_to_end(self):
-        self.serve(ON_A)
+        self.connect(ON_A)
         before = repr(self.world.snapshot())
-        self.unserve(self.a, ON_A)
+        self.disconnect(self.a, ON_A)
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_committed_move_goes_on(self):
-        self.serve(ON_B)
-        self.unserve(self.b, ON_B)
+        self.connect(ON_B)
+        self.disconnect(self.b, ON_B)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def test_remote_ends_one_connection(self):
         self.remote()
-        self.unserve(self.a, ELSEWHERE)
+        self.disconnect(self.a, ELSEWHERE)
         self.assertEqual({(self.volume.id, 'iqn.y')}, self.a.remote)
 
     def test_what_a_host_has_by_another_attachment_it_keeps(self):
         """Also if it had another name when the first one was made."""
         renamed = dict(ELSEWHERE, host='y')
-        self.serve(ELSEWHERE)
+        self.connect(ELSEWHERE)
         for second in (ELSEWHERE, renamed):
             self.attach('in-use', 'x', 'x')
             for each, connector in zip(self.volume.volume_attachment,
                                        (ELSEWHERE, second)):
                 each.connector = connector
             for connector in (ELSEWHERE, second):
-                self.unserve(self.a, connector)
+                self.disconnect(self.a, connector)
                 self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
         del self.volume.volume_attachment[0]
-        self.unserve(self.a, renamed)
+        self.disconnect(self.a, renamed)
         self.assertEqual(set(), self.a.remote)
 
     def test_connectors_of_one_host(self):
@@ -320,7 +320,7 @@ class UnserveTest(Base):
 
     def test_forced_detach_ends_all(self):
         self.remote()
-        self.unserve(self.a, None)
+        self.disconnect(self.a, None)
         self.assertEqual(set(), self.a.remote)
 
     def test_detach_of_what_is_gone(self):
@@ -329,7 +329,7 @@ class UnserveTest(Base):
         del self.world.volumes[self.volume.id]
         for connector, left in ((ELSEWHERE, {(self.volume.id, 'iqn.y')}),
                                 (None, set())):
-            self.unserve(self.a, connector)
+            self.disconnect(self.a, connector)
             self.assertEqual(left, self.a.remote)
 
     def test_roll_back_between_nodes_with_one_iscsi_name(self):
@@ -338,7 +338,7 @@ class UnserveTest(Base):
         for each, connector in zip(self.volume.volume_attachment,
                                    (ON_A, ON_B)):
             each.connector = dict(connector, initiator='iqn.same')
-        self.unserve(self.b, dict(ON_B, initiator='iqn.same'))
+        self.disconnect(self.b, dict(ON_B, initiator='iqn.same'))
         self.assertIsNone(self.move())
 
     def test_roll_back_waits_for_the_last_attachment_there(self):
@@ -349,35 +349,35 @@ class UnserveTest(Base):
         self.live()
         live = self.move()
         self.volume.volume_attachment += [attachment('b'), attachment(None)]
-        self.unserve(self.b, ON_B)
+        self.disconnect(self.b, ON_B)
         self.assertEqual(live, self.move())
         del self.volume.volume_attachment[2]
-        self.unserve(self.b, ON_B)
+        self.disconnect(self.b, ON_B)
         self.assertIsNone(self.move())
 
     def test_forced_detach_decides_nothing_about_a_live_move(self):
         self.live()
         for node in (self.a, self.b):
-            self.unserve(node, None)
+            self.disconnect(node, None)
         self.assertIs(Phase.STARTING, self.move().phase)
 
     def test_source_is_left(self):
         self.live()
         self.a.opened.clear()
-        self.unserve(self.a, ON_A)
+        self.disconnect(self.a, ON_A)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def test_source_is_closed_a_moment_later(self):
         self.live()
         connect.CLOSING = 10
         self.sleep.side_effect = lambda seconds: self.a.opened.clear()
-        self.unserve(self.a, ON_A)
+        self.disconnect(self.a, ON_A)
         self.sleep.assert_called_once_with(0.5)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def test_source_that_stays_open_is_no_error(self):
         self.live()
-        self.unserve(self.a, ON_A)
+        self.disconnect(self.a, ON_A)
         self.assertIs(Phase.STARTING, self.move().phase)
 
     def test_detach_outlives_what_fails_at_the_source(self):
@@ -387,7 +387,7 @@ class UnserveTest(Base):
         with mock.patch.object(
                 connect.source, 'source_released', autospec=True,
                 side_effect=RuntimeError('no database')):
-            self.unserve(self.a, ON_A)
+            self.disconnect(self.a, ON_A)
         self.attach('in-use', 'b')
         self.world.settle()
         self.assertIsNone(self.move())
@@ -395,13 +395,13 @@ class UnserveTest(Base):
     def test_who_does_not_have_to_act_does_nothing(self):
         self.live()
         self.a.opened.clear()
-        self.unserve(self.b, ON_A)  # the source has to
-        self.unserve(self.a, ON_B)  # the destination has to
+        self.disconnect(self.b, ON_A)  # the source has to
+        self.disconnect(self.a, ON_B)  # the destination has to
         self.assertIs(Phase.STARTING, self.move().phase)
 
     def test_destination_is_left(self):
         self.live()
-        self.unserve(self.b, ON_B)
+        self.disconnect(self.b, ON_B)
         self.assertIs(self.a, self.world.home(self.volume))
         self.assertIsNone(self.move())
         self.assertEqual({}, self.b.devices)
@@ -409,14 +409,15 @@ class UnserveTest(Base):
     def test_destination_that_stays_open_is_an_error(self):
         self.live()
         self.b.opened.add(self.handle)
-        self.assertRaises(exceptions.SourceBusy, self.unserve, self.b, ON_B)
+        self.assertRaises(exceptions.SourceBusy, self.disconnect, self.b, ON_B)
         self.assertIs(self.b, self.world.home(self.volume))
 
     def test_a_clone_that_failed_is_not_waited_for(self):
         self.live()
         connect.CLOSING = 10
         self.b.clones = 'ro'
-        self.assertRaises(exceptions.CloneFailed, self.unserve, self.b, ON_B)
+        self.assertRaises(exceptions.CloneFailed, self.disconnect, self.b,
+                          ON_B)
         self.sleep.assert_not_called()
 
     def test_who_leaves_a_source(self):
@@ -431,21 +432,21 @@ class UnserveTest(Base):
                     Event.SOURCE_DETACHED, True)), ON_A)):
             self.assertFalse(leaves(other, connector))
 
-    def test_served_from_a_source_that_is_down(self):
+    def test_exported_from_a_source_that_is_down(self):
         """What is read waits for it, and the end of the export for that."""
         self.a.move(self.volume, B)
-        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
-        self.unserve(self.b, {'host': 'x', 'initiator': 'iqn.y'})
+        self.b.node.exports.export_volume(self.volume.id, 'iqn.x', 'auth')
+        self.disconnect(self.b, {'host': 'x', 'initiator': 'iqn.y'})
         self.assertEqual(1, len(self.b.sessions))
-        shadow_id = self.move().shadow_id
+        move_id = self.move().move_id
         self.a.stop(power=True)
         for connector in ({'host': 'x', 'initiator': 'iqn.x'}, None):
             self.b.remote.add((self.volume.id, 'iqn.x'))
-            self.b.sessions[shadow_id] = True
-            self.unserve(self.b, connector)
+            self.b.sessions[move_id] = True
+            self.disconnect(self.b, connector)
             self.assertEqual((set(), {}), (self.b.remote, self.b.sessions))
-        self.b.sessions[shadow_id] = True
-        self.unserve(self.b, None)  # nothing to withdraw
+        self.b.sessions[move_id] = True
+        self.disconnect(self.b, None)  # nothing to withdraw
         self.assertEqual(1, len(self.b.sessions))
         self.world.recover()
         self.assertEqual(1, len(self.b.sessions))
@@ -453,10 +454,10 @@ class UnserveTest(Base):
     def test_others_that_wait_for_a_source_get_no_error(self):
         """What is not copied is read here, too: that source may come back."""
         self.a.move(self.volume, B)
-        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.b.node.exports.export_volume(self.volume.id, 'iqn.x', 'auth')
         self.b.opened.add(self.handle)
         self.a.stop(power=True)
-        self.assertRaises(exceptions.TargetTimeout, self.unserve, self.b,
+        self.assertRaises(exceptions.TargetTimeout, self.disconnect, self.b,
                           {'host': 'x', 'initiator': 'iqn.x'})
         self.assertEqual(1, len(self.b.sessions))
 
@@ -472,14 +473,14 @@ class UnserveTest(Base):
         decided = decision.decide
         with mock.patch.object(decision, 'decide', decide):
             error = self.assertRaises(
-                exceptions.NotPossible, self.serve,
+                exceptions.NotPossible, self.connect,
                 {'host': 'a', 'initiator': 'iqn.a'}, self.b)
         self.assertIn('is being deleted', str(error))
         self.assertEqual((set(), {}), (self.b.remote, self.b.devices))
 
     def test_deleted_while_its_source_is_down(self):
         self.a.move(self.volume, B)
-        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.b.node.exports.export_volume(self.volume.id, 'iqn.x', 'auth')
         self.a.stop(power=True)
         self.volume.status = 'deleting'
         callers.delete(self.b.node, self.volume)

@@ -117,7 +117,7 @@ class CreateTest(Case):
         """As by a version that did not say so of its LVs."""
         self.create()
         tags = self.a.disk.tags
-        tags[self.volume.name] -= {names.NEWBORN}
+        tags[self.volume.name] -= {names.UNCOMMITTED}
         self.a.write(self.volume.id, 0, 'data')
         self.assertRaises(exceptions.AlreadyThere, self.create)
         self.assertIn('data', self.a.lvs[self.volume.name])
@@ -133,10 +133,10 @@ class CreateTest(Case):
         self.create()
         for status in ('creating', 'downloading', 'available'):
             self.volume.status = status
-            self.a.reconciler.converge_node()
+            self.a.reconciler.reconcile_node()
             self.assertEqual(
                 status != 'available',
-                names.NEWBORN in self.a.disk.tags[self.volume.name])
+                names.UNCOMMITTED in self.a.disk.tags[self.volume.name])
 
     def test_not_where_it_is_not_to_be(self):
         self.volume.status = 'creating'
@@ -206,13 +206,13 @@ class GiveUpTest(Case):
 
     def test_what_is_being_created_here_is_waited_for(self):
         self.leave()
-        newborn = self.a.node.volumes.last_known
+        uncommitted = self.a.node.volumes.last_known
 
-        def look(volume_id):
+        def sweep(volume_id):
             self.assertIn(volume_id, self.a.held)
-            return newborn(volume_id)
+            return uncommitted(volume_id)
         with mock.patch.object(records.SimVolumes, 'last_known',
-                               side_effect=look):
+                               side_effect=sweep):
             self.give_up()
         self.assert_nothing()
 
@@ -241,7 +241,7 @@ class KilledTest(Case):
 
     def test_no_boot_gives_it_out(self):
         found, = boot_plan.plan(self.a.sim_handles.survey())
-        self.assertEqual(boot_plan.NEWBORN, found.reason)
+        self.assertEqual(boot_plan.UNCOMMITTED, found.reason)
 
     def test_it_is_swept_away(self):
         self.world.reconcile()
@@ -291,7 +291,7 @@ class EncryptedByNovaTest(Case):
     def test_what_is_left_of_an_image_goes(self):
         self.create()
         self.volume.status = 'downloading'
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.goes_to_b()
         self.world.reconcile()
         self.assert_nothing()

@@ -309,7 +309,7 @@ class StopsTest(Case):
             # Cinder's manager says so when it starts.
             volume.status = 'error'
             with contextlib.suppress(effects.Stopped):
-                self.a.reconciler.converge_node()
+                self.a.reconciler.reconcile_node()
             self.delete(volume)
             self.world.secrets.kept.pop('ours', None)
             self.assertNothingLeft()

@@ -74,11 +74,11 @@ CASES = (
      V.REMOTE, 'not for an instance'),
     ('host copy', request(status='maintenance', attachments=[]),
      V.REMOTE, 'not for an instance'),
-    ('pinned', request(pinned='it belongs to a group'), V.PASS_THROUGH,
+    ('pinned', request(pinned='it belongs to a group'), V.REMOTE_ATTACHMENT,
      'group'),
     ('pinned, live', request(
         pinned='it belongs to a group', status='in-use',
-        attachments=[At('vm', 'n1'), At('vm', None)]), V.PASS_THROUGH,
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.REMOTE_ATTACHMENT,
      'group'),
     ('pinned, no initiator', request(
         pinned='it belongs to a group', initiator=None), V.REFUSE,
@@ -103,9 +103,11 @@ CASES = (
     ('backup during hydration', request(
         'n1@l', 'n1', 'backing-up', [], move=moving(P.MIGRATING)),
      V.LOCAL, ''),
-    ('during hydration', request(move=moving(P.MIGRATING)), V.PASS_THROUGH,
+    ('during hydration', request(move=moving(P.MIGRATING)),
+     V.REMOTE_ATTACHMENT,
      'still being moved'),
-    ('while completing', request(move=moving(P.COMPLETING)), V.PASS_THROUGH,
+    ('while completing', request(move=moving(P.COMPLETING)),
+     V.REMOTE_ATTACHMENT,
      'still being moved'),
     ('during live migration', request(move=moving(P.STARTING)),
      V.REFUSE, 'starting'),
@@ -123,11 +125,11 @@ CASES = (
      V.REFUSE, 'rolling-back'),
     ('live migration during hydration', request(
         status='in-use', move=moving(P.MIGRATING),
-        attachments=[At('vm', 'n1'), At('vm', None)]), V.PASS_THROUGH,
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.REMOTE_ATTACHMENT,
      'still being moved'),
     ('live migration of what is passed through', request(
         status='in-use', move=moving(P.MIGRATING), attachments=[
-            At('vm', 'n3'), At('vm', None)]), V.PASS_THROUGH,
+            At('vm', 'n3'), At('vm', None)]), V.REMOTE_ATTACHMENT,
      'still being moved'),
     ('the home commits a move as it is asked', request(
         status='in-use', move=moving(P.MIGRATING, False), attachments=[

@@ -34,8 +34,8 @@ class DeletionTest(testtools.TestCase):
         self.stale = types.SimpleNamespace(**vars(self.volume))
         self.world.pool = 'pool'
 
-    def shadow(self):
-        found, = self.world.shadows.values()
+    def record(self):
+        found, = self.world.move_records.values()
         return found
 
     def delete(self, node=None):
@@ -49,7 +49,7 @@ class DeletionTest(testtools.TestCase):
     def test_moved_since_the_row_was_read(self):
         self.a.move(self.volume, B)
         self.delete()
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
         # The source is the source's to remove, under its own name.
         self.assertEqual([self.stale.name], list(self.a.lvs))
@@ -81,14 +81,14 @@ class DeletionTest(testtools.TestCase):
                 yield
         self.volume.status = 'deleting'
         callers.delete(dataclasses.replace(self.a.node, lock=lock), self.stale)
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)
         self.assertEqual({}, self.b.lvs)
 
     def test_busy_at_its_new_home(self):
         self.a.move(self.volume, B)
         self.b.opened.add('localclone-' + self.volume.id)
         self.assertRaises(exception.VolumeIsBusy, self.delete)
-        self.assertIs(Phase.MIGRATING, self.shadow().phase)
+        self.assertIs(Phase.MIGRATING, self.record().phase)
 
     def without_lock(self, node, volume_id=None):
         """The node, on which other work has the lock of a volume."""
@@ -114,7 +114,7 @@ class DeletionTest(testtools.TestCase):
         """Who only asks its home needs no lock of his own."""
         self.a.move(self.volume, B)
         self.delete(self.without_lock(self.a))
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)
 
     def test_it_leaves_while_the_delete_waits_for_the_lock(self):
         """Nothing of it is here any more, and nothing was removed."""
@@ -173,7 +173,7 @@ class DeletionTest(testtools.TestCase):
         self.volume.status = 'available'
         self.assertEqual(before, repr(self.world.snapshot()))
         self.delete()
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_session_that_cannot_be_ended(self):
@@ -184,7 +184,7 @@ class DeletionTest(testtools.TestCase):
                     exceptions.CommandFailed(
                         command='iscsiadm', code=20, stderr=''))):
             self.assertRaises(exceptions.CommandFailed, self.delete)
-        self.assertIs(Phase.MIGRATING, self.shadow().phase)
+        self.assertIs(Phase.MIGRATING, self.record().phase)
 
     def test_stack_that_does_not_go_in_time(self):
         """Some of it may be gone: its owner is not told that it is there."""
@@ -194,7 +194,7 @@ class DeletionTest(testtools.TestCase):
                     storage_parts.simulated(effect), effect, side_effect=(
                         exceptions.CommandTimeout(command='c', seconds=30))):
                 self.assertRaises(exceptions.HalfDeleted, self.delete)
-            self.assertIs(Phase.MIGRATING, self.shadow().phase)
+            self.assertIs(Phase.MIGRATING, self.record().phase)
         self.delete()
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
@@ -218,9 +218,9 @@ class DeletionTest(testtools.TestCase):
         self.delete()
         left, = self.b.lvs
         self.assertNotEqual(name, left)
-        self.assertTrue(names.is_doomed(left, B))
+        self.assertTrue(names.is_to_wipe(left, B))
         self.assertEqual({}, self.b.devices)
-        cleanup.remove_doomed(self.b.node)
+        cleanup.wipe_marked(self.b.node)
         self.assertEqual({}, self.b.lvs)
 
     def test_thick_one_that_is_being_overwritten(self):
@@ -268,7 +268,7 @@ class DeletionTest(testtools.TestCase):
             return True
         self.b.node.sessions.end_if_down = fails
         self.delete()
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_its_new_home_is_down(self):
@@ -288,12 +288,12 @@ class DeletionTest(testtools.TestCase):
         with self.a.lock(self.volume.id):
             move = self.a.node.moves.begin(
                 self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i')
+                lambda record: record, 'CHAP u s', 'i')
             self.a.node.handles.ensure_source(move)
-            self.a.node.exports.offer_source(move)
+            self.a.node.exports.export_source(move)
         self.b.dead = True
         self.delete()
-        self.assertIs(Phase.ROLLING_BACK, self.shadow().phase)
+        self.assertIs(Phase.ROLLING_BACK, self.record().phase)
         self.assertEqual([{}, {}, {}], [
             self.a.lvs, self.a.devices, self.a.exports])
 
@@ -319,4 +319,4 @@ class DeletionTest(testtools.TestCase):
         service.node = self.b.node
         self.volume.status = 'deleting'
         callers.Answers(service).delete(self.volume.id)
-        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertIs(Phase.RELEASING, self.record().phase)

@@ -74,7 +74,7 @@ class ExtendingTest(testtools.TestCase):
         return node.devices.get(names.handle(self.volume.id))
 
     def phase(self):
-        return [move.phase for move in self.world.shadows.values()]
+        return [move.phase for move in self.world.move_records.values()]
 
     def test_failed_where_it_is_used_over_iscsi(self):
         """A node that does not answer is found out before anything grows."""
@@ -91,9 +91,9 @@ class ExtendingTest(testtools.TestCase):
                 if fault:
                     raise fault
             self.useFixture(fixtures.MonkeyPatch(
-                'tests.world.peers.SimPeers.begin_passing', begin))
+                'tests.world.peers.SimPeers.begin_remote', begin))
             self.useFixture(fixtures.MonkeyPatch(
-                'cinder_localclone.core.node.passed_from',
+                'cinder_localclone.core.node.remote_from',
                 lambda _node, _volume: [(B, types.SimpleNamespace(
                     properties={}))]))
             if fault:
@@ -162,13 +162,13 @@ class ExtendingTest(testtools.TestCase):
         """What is left is tried again."""
         self.volume.group_id, self.volume.status = 'g', 'in-use'
         self.useFixture(fixtures.MonkeyPatch(
-            'cinder_localclone.core.node.passed_from',
+            'cinder_localclone.core.node.remote_from',
             lambda _node, _volume: [(B, types.SimpleNamespace(
                 properties={}))]))
         busy = exceptions.Busy(what='v', host=B, seconds=20)
         begin = mock.Mock(side_effect=[None, busy, busy, None])
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.world.peers.SimPeers.begin_passing', begin))
+            'tests.world.peers.SimPeers.begin_remote', begin))
         self.extend()
         self.assertEqual([1, 2, 2, 2], [
             call.args[2]['size_gib'] for call in begin.mock_calls])
@@ -437,7 +437,7 @@ class ExtendingTest(testtools.TestCase):
         error = self.assertRaises(
             exceptions.LongerThanRecorded, self.a.move, self.volume, B, live)
         self.assertIn('has 2 GiB on a@l and 1 GiB in', str(error))
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         # Also after a boot, which makes the handle by the LV.
         self.volume.status = 'available'
         self.a.stop(power=True)
@@ -457,7 +457,7 @@ class ExtendingTest(testtools.TestCase):
         self.b.write(self.volume.id, 6, 'precious')
         self.b.stop(power=True)
         self.b.dead = False
-        self.b.reconciler.converge_node()
+        self.b.reconciler.reconcile_node()
         self.assertEqual('precious', self.content()[6])
 
     @ddt.data('snapshot or clone', 'migration', 'retype')
@@ -470,10 +470,10 @@ class ExtendingTest(testtools.TestCase):
             self.volume.status = 'retyping'
             self.volume.migration_status = 'migrating'
         call = {
-            'retype': lambda: self.a.serve(
+            'retype': lambda: self.a.connect(
                 self.volume, {'host': 'a', 'initiator': 'iqn.a'}),
             'snapshot or clone': lambda: snapshots.at_home(
-                self.a.node, self.volume.id, lambda _shadow: None),
+                self.a.node, self.volume.id, lambda _record: None),
             'migration': lambda: migrate.migrate(
                 self.a.node, self.volume.id, {
                     'host': 'x@lvm#pool', 'capabilities': {}}),
@@ -558,7 +558,7 @@ class ExtendingTest(testtools.TestCase):
         self.a.move(self.volume, B)
         self.world.reconcile()
         self.b.hydrate(flushed=True)
-        move, = self.world.shadows.values()
+        move, = self.world.move_records.values()
         self.b.node.moves.advance(move, Event.HYDRATED)
         self.extend()
         self.assertEqual([Phase.RELEASING], self.phase())
@@ -584,9 +584,9 @@ class ExtendingTest(testtools.TestCase):
         """Its service died before the commit; the handle grows here."""
         interrupted = self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         self.extend()
-        self.assertNotIn(interrupted.shadow_id, self.world.shadows)
+        self.assertNotIn(interrupted.move_id, self.world.move_records)
         self.assertEqual(8, self.handle(self.a)['regions'])
 
     def test_re_encryption_that_began_while_it_was_zeroed(self):
@@ -627,8 +627,8 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.a.stop(power=True)
         self.world.recover()
-        shadow_id, = self.world.shadows
-        self.assertEqual({names.source(shadow_id): {
+        move_id, = self.world.move_records
+        self.assertEqual({names.source(move_id): {
             'below': 'volume-' + self.volume.id}}, self.a.devices)
 
     def test_thick_without_room(self):

@@ -33,15 +33,15 @@ class HomesTest(attach_case.Base):
         """A live move goes back while the volume's type is changed."""
         self.attach('in-use', 'a', None)
         self.a.opened.add(self.handle)
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.attach('in-use', 'a')
-        self.unserve(self.b, ON_B)
+        self.disconnect(self.b, ON_B)
         self.is_at(A)
         self.volume.host = B + '#p'
 
     def committed(self):
         """A move is committed meanwhile."""
-        self.serve(ON_B)
+        self.connect(ON_B)
         self.b.write(self.volume.id, 2, 'new')
         self.is_at(B)
         self.volume.host = A + '#p'
@@ -64,7 +64,7 @@ class HomesTest(attach_case.Base):
     def test_before_the_node_looks(self):
         """Each node that is asked for one volume corrects it."""
         self.committed()
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.is_at(B)
 
     @ddt.data('rolled_back', 'committed')
@@ -80,7 +80,7 @@ class HomesTest(attach_case.Base):
             exceptions.CannotDelete, callers.delete, wrong.node, self.volume)
         self.assertIn(right.host, str(error))
         self.assertEqual(lvs, set(right.lvs))
-        right.reconciler.converge(self.volume.id)
+        right.reconciler.reconcile(self.volume.id)
         callers.delete(right.node, self.volume)
         self.assertNotIn(self.volume.name, right.lvs)
 
@@ -147,14 +147,14 @@ class HomesTest(attach_case.Base):
         for name, value in values.items():
             setattr(self.volume, name, value)
         before = self.volume.host
-        self.b.reconciler.converge(self.volume.id)
+        self.b.reconciler.reconcile(self.volume.id)
         self.assertEqual(before, self.volume.host)
 
     def test_uncommitted(self):
         """Cinder has not taken the LV: a creation decides what it is."""
         self.committed()
         with self.b.node.lock(self.volume.id):
-            self.b.node.lvm.mark_newborn(self.volume.name)
+            self.b.node.lvm.mark_uncommitted(self.volume.name)
         homes.correct(self.b.node, self.volume)
         self.assertEqual(A + '#p', self.volume.host)
 
@@ -162,7 +162,7 @@ class HomesTest(attach_case.Base):
         """The other node removes what it has made in vain."""
         self.b.disk.lvs[self.volume.name] = list(self.a.lvs[self.volume.name])
         self.b.disk.tags[self.volume.name] = frozenset((
-            *self.a.disk.tags[self.volume.name], *names.newborn(B)))
+            *self.a.disk.tags[self.volume.name], *names.uncommitted(B)))
         self.attach('deleting')
         for _again in range(2):
             callers.delete(self.a.node, self.volume)
@@ -193,7 +193,7 @@ class HomesTest(attach_case.Base):
         self.b.opened.clear()
         with self.b.lock(self.volume.id):
             self.b.node.handles.remove_handle(self.volume.id)
-        self.b.reconciler.converge_node()
+        self.b.reconciler.reconcile_node()
         self.is_at(B)
 
     def test_a_copy_while_the_volume_is_deleted(self):
@@ -208,7 +208,7 @@ class HomesTest(attach_case.Base):
         self.copied()
         self.volume.status = 'reverting'
         with self.a.lock(self.volume.id):
-            self.a.node.lvm.mark_newborn(self.volume.name)
+            self.a.node.lvm.mark_uncommitted(self.volume.name)
         self.world.reconcile()
         self.is_at(A)
 

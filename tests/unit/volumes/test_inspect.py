@@ -45,23 +45,24 @@ class ShownTest(testtools.TestCase):
 
     def test_what_is_above_a_handle(self):
         answer = {'lvs': [], 'handle': None, 'clone': None, 'session': None,
-                  'progress': None, 'served': False, 'source': None}
-        tops = [{'name': names.crypt(V1), 'opened': 2},
-                {'name': names.guard(V1), 'opened': 0}]
+                  'progress': None, 'exported': False, 'source': None}
+        upper_devices = [{'name': names.crypt(V1), 'opened': 2},
+                         {'name': names.guard(V1), 'opened': 0}]
         self.assertEqual(
-            [('decrypted', names.crypt(V1) + ', open count 2', tops[0]),
-             ('guard', names.guard(V1) + ', open count 0', tops[1])],
-            list(show._on_node(dict(answer, tops=tops))))
+            [('decrypted', names.crypt(V1) + ', open count 2',
+              upper_devices[0]),
+             ('guard', names.guard(V1) + ', open count 0', upper_devices[1])],
+            list(show._on_node(dict(answer, upper_devices=upper_devices))))
 
 
 class InspectTest(testtools.TestCase):
 
     def inspect(self, moving, lvs=(), devices=(), volume=True,
-                progress=PROGRESS, remains=()):
+                progress=PROGRESS, pending=()):
         self.node = specs.node(host=B)
         self.node.crypt.backed_up_volumes.return_value = []
         self.node.moves.move_of.return_value = moving
-        self.node.moves.pending_cleanups.return_value = list(remains)
+        self.node.moves.pending_cleanups.return_value = list(pending)
         self.node.volumes.volume.return_value = (
             types.SimpleNamespace(id=V1, name=NEW, migration_status=None)
             if volume else None)
@@ -70,9 +71,9 @@ class InspectTest(testtools.TestCase):
             {each.name: each for each in devices})
         self.node.clones.clone_status.return_value = STATUS
         self.node.sessions.disk.return_value = '/dev/sda'
-        self.node.sessions.passed.return_value = {V1: '/dev/sdb'}
-        self.node.exports.serves.return_value = False
-        self.node.exports.serves_source.side_effect = {SHADOW: True}.get
+        self.node.sessions.remotes.return_value = {V1: '/dev/sdb'}
+        self.node.exports.is_exported.return_value = False
+        self.node.exports.is_source_exported.side_effect = {SHADOW: True}.get
         return inspect.inspect(types.SimpleNamespace(
             node=self.node, progress={SHADOW: progress}.get), V1)
 
@@ -80,7 +81,7 @@ class InspectTest(testtools.TestCase):
         for on, expected in (('8:16', True), ('253:5', False)):
             found = self.inspect(None, [lv(NEW, '253:5')], [device(
                 names.handle(V1), '253:7', '0 1 linear %s 0' % on)])
-            self.assertIs(expected, found['passed'], on)
+            self.assertIs(expected, found['remote'], on)
 
     def test_copying(self):
         found = self.inspect(move(), [
@@ -89,8 +90,8 @@ class InspectTest(testtools.TestCase):
              device(names.clone(SHADOW), '253:6',
                     '0 1 clone 253:4 253:5 8:0')])
         self.assertEqual({
-            'host': B, 'served': False, 'session': '/dev/sda',
-            'source': None, 'passed': False, 'tops': [],
+            'host': B, 'exported': False, 'session': '/dev/sda',
+            'source': None, 'remote': False, 'upper_devices': [],
             'header_backup': False,
             'handle': {'number': '253:7', 'opened': 1, 'suspended': False,
                        'on': ['clone ' + names.clone(SHADOW)]},
@@ -103,7 +104,7 @@ class InspectTest(testtools.TestCase):
                       'regions': 16384, 'hydrating': 1, 'enabled': True,
                       'mode': 'rw'},
             'progress': {'percent': 25.0, 'rate': None,
-                         'seconds_left': None, 'pause': 0.0, 'place': 0,
+                         'seconds_left': None, 'pause': 0.0, 'position': 0,
                          'pace': ''}},
             found)
         self.assertEqual([], inspection.differences(found, move(), B, NEW))
@@ -144,7 +145,7 @@ class InspectTest(testtools.TestCase):
         for committed, left in ((True, []), (False, [META, NEW])):
             over = move(Phase.RELEASING if committed
                         else Phase.ROLLING_BACK, committed)
-            found = self.inspect(None, there, volume=False, remains=[over])
+            found = self.inspect(None, there, volume=False, pending=[over])
             self.assertEqual(left, [each['name'] for each in found['lvs']])
             wrong = inspection.differences(found, None, A, OLD, [over])
             self.assertEqual(bool(left), bool(wrong))
@@ -181,8 +182,8 @@ class RoleTest(testtools.TestCase):
             lv = NEW if moving.committed else OLD
         return inspection.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
-            'session': None, 'progress': None, 'served': False,
-            'source': None, 'passed': False, 'tops': [],
+            'session': None, 'progress': None, 'exported': False,
+            'source': None, 'remote': False, 'upper_devices': [],
             'header_backup': False},
             None if over else moving, home, lv, over)
 

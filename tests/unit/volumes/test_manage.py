@@ -250,7 +250,7 @@ class RefusedTest(Base):
         volume = self.managing(self.world)
         for status in sorted(statuses.CHANGING_OWNER):
             volume.status = status
-            self.a.reconciler.converge(volume.id)
+            self.a.reconciler.reconcile(volume.id)
             self.world.settle()
         self.assertEqual({'withdraw_strays'},
                          {what for _host, what, _subject in self.world.done})
@@ -446,40 +446,40 @@ class UnmanageTest(Base):
     def test_another_volumes_move(self):
         """That has its LV, after Cinder's own migration."""
         other = self.world.create_volume(A)
-        self.volume.name_id = self.a.move(other, B).shadow_id
+        self.volume.name_id = self.a.move(other, B).move_id
         self.assertIn('it is being moved (migrating)', self.refused())
 
     def test_a_move_that_was_interrupted(self):
         """Nobody goes on with it: it is given up first."""
         self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: 'l', 'CHAP', 'i')
+            lambda record: 'l', 'CHAP', 'i')
         callers.unmanage(self.a.node, self.volume.id)
         self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
         left = self.a.node.lvm.lvs()[self.volume.name]
         self.assertEqual([], names.own_tags(left.tags))
 
-    def test_nobody_is_served_any_more(self):
+    def test_nobody_is_exported_any_more(self):
         self.a.remote.add((self.volume.id, 'iqn.x:y'))
         callers.unmanage(self.a.node, self.volume.id)
         self.assertEqual(set(), self.a.remote)
 
-    def test_remains(self):
+    def test_leftovers(self):
         self.a.move(self.volume, B)
         self.a.dead = True
         for _look in range(2):
-            self.b.reconciler.converge(self.volume.id)
+            self.b.reconciler.reconcile(self.volume.id)
             self.b.hydrate(flushed=True)
-        self.b.reconciler.converge(self.volume.id)
-        move, = self.world.shadows.values()
+        self.b.reconciler.reconcile(self.volume.id)
+        move, = self.world.move_records.values()
         self.assertIs(Phase.RELEASING, move.phase)
         self.assertIn(A + ' has still to clean up', self.refused(self.b))
 
-    def test_remains_of_a_move_that_failed(self):
+    def test_leftovers_of_a_move_that_failed(self):
         self.a.node.moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: 'l', 'CHAP', 'i')
-        move, = self.world.shadows.values()
+            lambda record: 'l', 'CHAP', 'i')
+        move, = self.world.move_records.values()
         self.a.node.moves.advance(move, Event.FAILED)
         self.assertIn(B + ' has still to clean up', self.refused())
 
@@ -527,15 +527,15 @@ class UnmanageTest(Base):
         self.assertRaises(exceptions.PeerUnreachable, callers.unmanage,
                           self.a.node, self.volume.id)
 
-    def test_what_was_born_of_a_snapshot(self):
+    def test_what_was_cloned_of_a_snapshot(self):
         """A look that began before must not take it for a failed birth."""
-        self.a.disk.tags[self.volume.name] |= {names.NEWBORN}
+        self.a.disk.tags[self.volume.name] |= {names.UNCOMMITTED}
         present = self.a.sim_handles.survey()
         self.unmanage(self.world, self.volume)
-        uncommitted.look(self.a.node, present)
+        uncommitted.accept_all(self.a.node, present)
         self.assert_foreign(self.world, self.volume.name, self.content)
         self.assertEqual([self.volume.id], [
-            volume_id for volume_id, _lv in present.newborns('g')])
+            volume_id for volume_id, _lv in present.uncommitted_lvs('g')])
 
 
 class UnmanagedTest(attach_case.Base):
@@ -547,7 +547,7 @@ class UnmanagedTest(attach_case.Base):
             self.volume.status = 'unmanaging'
             manage.unmanage(self.a.node, self.volume.id)
             self.volume.status = status
-            self.a.reconciler.converge_node()
+            self.a.reconciler.reconcile_node()
             self.assertNotIn(self.handle, self.a.devices, status)
 
 

@@ -140,7 +140,7 @@ class SnapshotTest(Base):
         snapshot = self.manage(self.world, self.volume)
         name = names.snapshot_lv(snapshot)
         self.assertEqual({'snapshot': snapshot, 'of': self.volume.id,
-                          'on': names.place(A), 'was': 'data'},
+                          'on': names.node_digest(A), 'was': 'data'},
                          names.facts(self.a.disk.tags[name]))
         self.assertIn(name, self.a.disk.readonly & self.a.disk.inactive)
         self.assertEqual('lc1:' + A, rows.location(
@@ -302,7 +302,7 @@ class SnapshotTest(Base):
         self.world.read.add(snapshot)
         self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
                           self.b.node, snapshot)
-        snapshots.serve(self.a.node, snapshot, {'host': 'a'})
+        snapshots.connect(self.a.node, snapshot, {'host': 'a'})
         self.world.read.clear()
         self.a.opened.add(names.handle(snapshot))
         self.assertRaises(exceptions.SnapshotInUse, manage_snapshots.unmanage,
@@ -328,7 +328,7 @@ class SnapshotTest(Base):
         snapshot = self.manage(self.world, self.volume)
         present = self.a.sim_handles.survey()
         self.unmanage(self.world, snapshot)
-        snapshots.look(self.a.node, present)
+        snapshots.sweep(self.a.node, present)
         self.assert_foreign(self.world, names.snapshot_lv(snapshot),
                             self.data, True)
 

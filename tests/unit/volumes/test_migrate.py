@@ -78,17 +78,17 @@ class WithinTest(Base):
         node.handles.shown_bytes.return_value = 0
         node.exports.opens_in_vain.return_value = False
         node.exports.source_location.side_effect = (
-            lambda shadow: 'portal,1 iqn:%s 0' % shadow)
+            lambda record: 'portal,1 iqn:%s 0' % record)
 
     def migrate(self, driver=None):
         return (driver or self.home).migrate_volume(
             self.context, self.volume(), TO_B)
 
     def test_moved(self):
-        def prepared(host, shadow_id, _nonce, _holes):
+        def prepared(host, move_id, _nonce, _holes):
             self.assertEqual('maintenance', self.volume().status)
             self.assertEqual((B, self.moves.move_of(
-                self.row.id).shadow_id), (host, shadow_id))
+                self.row.id).move_id), (host, move_id))
         self.peers.prepare.side_effect = prepared
         self.assertEqual((True, {'host': B + '#p'}), self.migrate())
         volume = self.volume()
@@ -96,7 +96,7 @@ class WithinTest(Base):
             (B + '#p', 'available', 'migrating'),
             (volume.host, volume.status, volume.migration_status))
         self.assertTrue(self.moves.move_of(self.row.id).committed)
-        self.peers.converge_soon.assert_called_once_with(
+        self.peers.reconcile_soon.assert_called_once_with(
             B, self.row.id)
 
     def test_cinders_manager_writes_what_is_there(self):
@@ -168,10 +168,10 @@ class WithinTest(Base):
         volume.save()
         self.told(self.home, self.migrate, exceptions.StaleMove, 'MOVE_BUSY')
 
-    def test_what_is_attached_follows_its_instance(self):
+    def test_what_is_attached_is_deferred_its_instance(self):
         self.attach()
         text = self.told(self.home, self.migrate,
-                         exceptions.FollowsInstance, 'FOLLOWS_INSTANCE')
+                         exceptions.IsDeferred, 'FOLLOWS_INSTANCE')
         self.assertIn('follows its instance', text)
 
     def test_where_it_is(self):
@@ -191,14 +191,14 @@ class WithinTest(Base):
 
     def test_drained(self):
         self.cinder_begins('available', 'success')
-        callers.Answers(self.home.service).depart(self.row.id, B)
+        callers.Answers(self.home.service).move_away(self.row.id, B)
         self.assertEqual(B + '#p', self.volume().host)
         self.assertIsNone(self.volume().migration_status)
 
     def test_what_cinder_migrates_is_not_drained(self):
         error = self.assertRaises(
             exceptions.NotMovable, callers.Answers(
-                self.home.service).depart, self.row.id, B)
+                self.home.service).move_away, self.row.id, B)
         self.assertIn('Cinder is migrating it', str(error))
 
     @ddt.data((dict(group_id=fake.GROUP_ID), 'group'),
@@ -212,7 +212,7 @@ class WithinTest(Base):
         volume.save()
         error = self.assertRaises(
             exceptions.NotMovable, callers.Answers(
-                self.home.service).depart, self.row.id, B)
+                self.home.service).move_away, self.row.id, B)
         self.assertIn(words, str(error))
 
     def test_interrupted_before(self):
@@ -220,10 +220,10 @@ class WithinTest(Base):
         self.cinder_begins('available', None)
         left = self.moves.begin(
             self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
-            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'p,1 i:%s 0' % record, 'CHAP u s', 'i',
             Asked.DRAIN)
-        callers.Answers(self.home.service).depart(self.row.id, B)
-        self.assertTrue(self.moves.get_move(left.shadow_id).is_over)
+        callers.Answers(self.home.service).move_away(self.row.id, B)
+        self.assertTrue(self.moves.get_move(left.move_id).is_over)
         self.assertEqual(B + '#p', self.volume().host)
 
 
@@ -278,7 +278,7 @@ class IntoTest(Base):
         self.create()
         self.assertEqual([
             mock.call.create_lv(self.copy.name, GIB, self.row.id,
-                                covered=True, newborn=True),
+                                covered=True, uncommitted=True),
             mock.call.ensure_handle_on_lv(
                 self.row.id, self.copy.name, GIB),
             mock.call.accept(self.copy.name)], [
@@ -294,7 +294,7 @@ class IntoTest(Base):
         self.copy.save()
         self.create()
         self.lvm.create_lv.assert_called_once_with(
-            self.copy.name, GIB, self.row.id, covered=True, newborn=True)
+            self.copy.name, GIB, self.row.id, covered=True, uncommitted=True)
         self.assertIsNone(self.volumes.volume(self.copy.id).provider_id)
 
     def test_attached_elsewhere_nova_copies(self):
@@ -304,7 +304,7 @@ class IntoTest(Base):
     def test_attached_on_a_node_of_this_backend(self):
         self.put(host=A + '#p')
         self.attach()
-        text = self.told(self.there, self.create, exceptions.FollowsInstance,
+        text = self.told(self.there, self.create, exceptions.IsDeferred,
                          'FOLLOWS_INSTANCE')
         self.assertIn('Migrate the instance', text)
         self.assert_nothing_created()
@@ -337,7 +337,7 @@ class IntoTest(Base):
         self.put(migration_status='migrating')
         self.lvm.lvs.return_value = {left.destination_lv: mock.Mock()}
         self.create()
-        self.assertFalse(self.moves.is_move(left.shadow_id))
+        self.assertFalse(self.moves.is_move(left.move_id))
         self.assertEqual(
             ['remove_lv', 'create_lv'],
             [call[0] for call in storage_parts.calls(self.there.storage)
@@ -350,7 +350,7 @@ class IntoTest(Base):
         self.handles.survey.return_value = survey.Survey(
             {self.copy.name: lvm_reports.LogicalVolume(
                 'g', self.copy.name, GIB, '9:1',
-                frozenset(names.newborn(self.there.service.node.host)))},
+                frozenset(names.uncommitted(self.there.service.node.host)))},
             {handle: dm_tables.Device(handle, 'u', '9:3', opened, False,
                                       '0 1 linear %s 0' % above)})
 
@@ -398,10 +398,10 @@ class IntoTest(Base):
             seen = self.handles.survey.return_value
             self.handles.survey.return_value = survey.Survey({
                 name: dataclasses.replace(seen.lvs[name], tags=frozenset(
-                    names.newborn(self.there.service.node.host)))},
+                    names.uncommitted(self.there.service.node.host)))},
                 seen.devices)
         self.lvm.accept.side_effect = late
-        self.lvm.mark_newborn.side_effect = again
+        self.lvm.mark_uncommitted.side_effect = again
         self.assertRaises(
             exceptions.CommandTimeout, self.create, self.there)
         self.lvm.remove_lv.assert_called_once_with(self.copy.name)
@@ -431,13 +431,13 @@ class IntoTest(Base):
                   'ENCRYPTED')
         self.assert_nothing_created()
 
-    def converge(self):
+    def reconcile(self):
         self.there.storage.reset_mock()
-        self.there.service.reconciler.converge(self.copy.id)
+        self.there.service.reconciler.reconcile(self.copy.id)
 
     def test_the_handle_comes_back(self):
         self.handles.survey.return_value = survey.Survey({}, {})
-        self.converge()
+        self.reconcile()
         self.handles.ensure_handle_on_lv.assert_called_once_with(
             self.row.id, self.copy.name, GIB)
 
@@ -446,18 +446,18 @@ class IntoTest(Base):
     def test_given_up_it_gives_the_handle_back(self, opened, removed):
         self.put(migration_status='error')
         self.show('9:1', opened)
-        self.converge()
+        self.reconcile()
         self.assert_nothing_created()
         self.assertEqual(removed, self.handles.remove_handle.call_count)
 
     def test_what_has_the_handle_by_now_keeps_it(self):
         self.put(migration_status='error')
         self.show('9:9')
-        self.converge()
+        self.reconcile()
         self.assert_nothing_created()
         self.assertEqual(0, self.handles.remove_handle.call_count)
         self.put(migration_status='migrating')
-        self.assertRaises(exceptions.NotMovable, self.converge)
+        self.assertRaises(exceptions.NotMovable, self.reconcile)
         self.assert_nothing_created()
 
     def test_a_look_at_the_node(self):
@@ -465,24 +465,24 @@ class IntoTest(Base):
         self.there.service.node.exports.remote.return_value = {}
         self.copy.update({'status': 'available'})
         self.copy.save()
-        self.there.service.reconciler.converge_node()
+        self.there.service.reconciler.reconcile_node()
         self.assertEqual(0, self.handles.remove_handle.call_count)
         self.handles.ensure_handle_on_lv.assert_called_once_with(
             self.row.id, self.copy.name, GIB)
 
-    def test_it_is_served_by_the_volumes_name(self):
+    def test_it_is_exported_by_the_volumes_name(self):
         self.copy.update({'status': 'available'})
         self.copy.save()
         copy = self.volumes.volume(self.copy.id)
         self.handles.survey.return_value = survey.Survey({}, {})
         exports = self.there.service.node.exports
-        exports.offer_volume.return_value = {'target_iqn': 'i'}
+        exports.export_volume.return_value = {'target_iqn': 'i'}
         exports.remote.return_value = {}
         self.assertEqual('iscsi', self.there.initialize_connection(
             copy, {'host': 'n3', 'initiator': 'iqn.n3'}
         )['driver_volume_type'])
         self.assertEqual((self.row.id, 'iqn.n3'),
-                         exports.offer_volume.call_args.args[:2])
+                         exports.export_volume.call_args.args[:2])
         self.show('9:1')
         self.there.terminate_connection(
             copy, {'host': 'n3', 'initiator': 'iqn.n3'})
@@ -551,7 +551,7 @@ class IntoTest(Base):
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
-        self.converge()
+        self.reconcile()
         self.assertEqual(0, self.handles.remove_handle.call_count)
 
     def test_what_is_the_volumes_own_by_now_is_not_deleted(self):
@@ -586,7 +586,7 @@ class IntoTest(Base):
     def prepare(self, move):
         self.lvm.lvs.return_value = {move.destination_lv: mock.Mock()}
         callers.Answers(self.there.service).prepare(
-            move.shadow_id, move.token.nonce)
+            move.move_id, move.token.nonce)
 
     def test_deleting_it_needs_the_volumes_lock(self):
         held = []
@@ -637,7 +637,7 @@ class IntoTest(Base):
         found, = self.volumes.volume(self.copy.id).volume_attachment
         exports = self.there.service.node.exports
         for earlier, ended in (('an earlier one', 0), (found.id, 1)):
-            self.there.service.connections.unserve(
+            self.there.service.connections.disconnect(
                 self.copy.id, found.connector,
                 {earlier: found.connector})
             self.assertEqual(ended, exports.withdraw_volume.call_count)
@@ -661,7 +661,7 @@ class InterruptedTest(Base):
     def begin(self):
         return self.moves.begin(
             self.volume(), B + '#p', COLD, cinder_case.GEOMETRY,
-            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'p,1 i:%s 0' % record, 'CHAP u s', 'i',
             Asked.MIGRATION)
 
     @ddt.data('available', 'maintenance', 'retyping')
@@ -724,10 +724,10 @@ class InterruptedTest(Base):
     def test_move_that_is_not_understood(self):
         """It may be committed: its volume is left alone."""
         self.begins('retyping')
-        shadow = objects.Volume.get_by_id(
-            self.context, self.begin().shadow_id)
-        shadow.replication_driver_data = 'lc1:hovering:n:1:2:3'
-        shadow.save()
+        record = objects.Volume.get_by_id(
+            self.context, self.begin().move_id)
+        record.replication_driver_data = 'lc1:hovering:n:1:2:3'
+        record.save()
         self.assertEqual((None, 'retyping', 'migrating'), self.end())
 
     def test_copy_of_another_that_was_left(self):
@@ -814,7 +814,7 @@ class InterruptedTest(Base):
         self.is_migrated_from_b()
         self.moves.begin(
             self.volume(), 'c@l#p', COLD, cinder_case.GEOMETRY,
-            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            lambda record: 'p,1 i:%s 0' % record, 'CHAP u s', 'i',
             Asked.MIGRATION)
         self.assertEqual((None, 'maintenance', 'migrating'), self.end())
 

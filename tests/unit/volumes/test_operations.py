@@ -23,7 +23,7 @@ class OperationsTest(reconcile_case.Base):
     def begin(self, event=Event.MOVE_BEGUN):
         return self.a.node.moves.begin(
             self.volume, B + '#p', event, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
 
     def release(self):
         """A move that is over but for the source's clean-up."""
@@ -60,14 +60,14 @@ class OperationsTest(reconcile_case.Base):
     def test_resume_cleans_up(self):
         move = self.release()
         operations.go_forward(self.a.reconciler, self.volume_id)
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.assertNotIn(move.source_lv, self.a.lvs)
 
     def test_resume_gives_up_what_is_not_committed(self):
         """No node is at work on it: the lock of the volume is free."""
         self.begin(Event.LIVE_MOVE_BEGUN)
         operations.go_forward(self.a.reconciler, self.volume_id)
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.assertIs(self.a, self.world.home(self.volume))
 
     @ddt.data(begin, begin_live, release)

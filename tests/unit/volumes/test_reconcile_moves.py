@@ -23,7 +23,7 @@ from tests import world as worlds
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='')
 
 
-class RemainsTest(Base):
+class PendingCleanupsTest(Base):
     """Who takes down what moves have left, and whom that concerns."""
 
     def failed(self):
@@ -31,53 +31,53 @@ class RemainsTest(Base):
         moves = self.a.node.moves
         return moves.advance(moves.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
+            lambda record: record, 'CHAP u s', 'i'), Event.FAILED)
 
     def test_only_the_home_prompts_others(self):
         self.failed()
         here = self.volume.name
         self.volume.host, self.volume.name = 'c@l#p', 'volume-elsewhere'
-        self.converge(self.a)
+        self.reconcile(self.a)
         self.assertEqual([], self.told)
         self.volume.host, self.volume.name = A + '#p', here
-        self.converge(self.a)
+        self.reconcile(self.a)
         self.assertEqual([(A, B, self.volume_id)], self.told)
 
     def test_others_are_prompted_whatever_is_wrong_here(self):
         self.failed()
         self.a.devices.clear()
         del self.a.lvs[self.volume.name]
-        self.assertRaises(exceptions.MissingData, self.converge, self.a)
+        self.assertRaises(exceptions.MissingData, self.reconcile, self.a)
         self.assertEqual([(A, B, self.volume_id)], self.told)
 
     def test_nobody_is_prompted_for_a_volume_that_is_gone(self):
         self.failed()
         del self.world.volumes[self.volume_id]
-        self.converge(self.a)
+        self.reconcile(self.a)
         self.assertEqual([], self.told)
 
     def test_source_of_a_failed_move_may_withdraw_its_export(self):
         self.failed()
-        self.converge(self.b)
-        self.assertEqual({}, self.world.shadows)
+        self.reconcile(self.b)
+        self.assertEqual({}, self.world.move_records)
         self.assertEqual([(B, A, self.volume_id)], self.told)
 
     def test_nobody_is_told_of_the_end_of_what_is_gone(self):
         self.failed()
         del self.world.volumes[self.volume_id]
-        self.converge(self.b)
-        self.assertEqual({}, self.world.shadows)
+        self.reconcile(self.b)
+        self.assertEqual({}, self.world.move_records)
         self.assertEqual([], self.told)
 
     def test_nobody_waits_for_the_end_of_a_source(self):
         self.world.pool = 'pool'
         self.a.move(self.volume, B)
-        self.converge(self.b)
+        self.reconcile(self.b)
         self.b.hydrate()
-        self.converge(self.b)
+        self.reconcile(self.b)
         del self.told[:]
-        self.converge(self.a)
-        self.assertEqual(({}, {}), (self.world.shadows, self.a.lvs))
+        self.reconcile(self.a)
+        self.assertEqual(({}, {}), (self.world.move_records, self.a.lvs))
         self.assertEqual([], self.told)
 
     def test_first_of_two_errors_after_all_else(self):
@@ -88,11 +88,11 @@ class RemainsTest(Base):
         with mock.patch.object(cleanup, 'take_down', side_effect=[
                 FAILED, ValueError]):
             self.assertIs(FAILED, self.assertRaises(
-                exceptions.CommandFailed, self.converge, self.b))
+                exceptions.CommandFailed, self.reconcile, self.b))
         self.assertIn(self.handle, self.b.devices)
         self.assertEqual([], self.told)
 
-    def test_what_fails_keeps_no_remains(self):
+    def test_what_fails_keeps_no_leftovers(self):
         self.failed()
         self.b.lvs['volume-x'] = ['stray'] * 4
         with self.b.lock(self.volume_id):
@@ -100,9 +100,9 @@ class RemainsTest(Base):
                 self.volume_id, 'volume-x', worlds.GIB)
         with mock.patch.object(worlds.SimHandles, 'remove_handle',
                                side_effect=FAILED):
-            self.assertRaises(exceptions.CommandFailed, self.converge,
+            self.assertRaises(exceptions.CommandFailed, self.reconcile,
                               self.b)
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
 
 
 @ddt.ddt
@@ -114,7 +114,7 @@ class DestinationTest(Base):
         self.b.stop(power=True)
         self.b.dead = False
         self.volume.status = 'deleting'
-        self.converge(self.b)
+        self.reconcile(self.b)
         self.assertEqual(({}, {}), (self.b.devices, self.b.sessions))
 
     def test_nothing_is_copied_while_both_may_write(self):
@@ -127,37 +127,37 @@ class DestinationTest(Base):
             self.assertFalse(self.clone()['hydrating'])
             return 0
         with mock.patch.object(destination, 'written_regions', written):
-            self.converge(self.b)
+            self.reconcile(self.b)
         self.assertIs(self.a, self.world.home(self.volume))
 
     def test_the_source_learns_that_it_can_go(self):
         self.a.move(self.volume, B)
-        shadow_id = self.move().shadow_id
-        self.converge(self.b)
+        move_id = self.move().move_id
+        self.reconcile(self.b)
         self.b.hydrate()
         del self.told[:]
         with mock.patch.object(destination, 'complete', side_effect=FAILED):
-            self.assertRaises(exceptions.CommandFailed, self.converge,
+            self.assertRaises(exceptions.CommandFailed, self.reconcile,
                               self.b)
-        self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
+        self.assertEqual(100, self.b.reconciler.progress(move_id).percent)
         self.assertEqual([], self.told)
         with mock.patch.object(worlds.SimClones, 'wake_hydration') as wake:
             self.assertFalse(self.b.reconciler.copying.waker.wake(0))
         wake.assert_not_called()  # that clone is about to go
-        self.converge(self.b)
-        self.assertIsNone(self.b.reconciler.progress(shadow_id))
+        self.reconcile(self.b)
+        self.assertIsNone(self.b.reconciler.progress(move_id))
         self.assertEqual([(B, A, self.volume_id)], self.told)
 
     @ddt.data(exceptions.SourceUnreachable(portal='p', reason='r'),
               exceptions.LoginFailed(iqn='i', portal='p', reason='r'))
     def test_a_copy_that_is_complete_needs_no_source(self, error):
         self.a.move(self.volume, B)
-        self.converge(self.b)
+        self.reconcile(self.b)
         with mock.patch.object(worlds.SimSessions, 'attach',
                                side_effect=error):
-            self.assertRaises(type(error), self.converge, self.b)
+            self.assertRaises(type(error), self.reconcile, self.b)
             self.b.hydrate()
-            self.converge(self.b)
+            self.reconcile(self.b)
         self.assertEqual({'below': self.volume.name},
                          self.b.devices[self.handle])
 
@@ -165,7 +165,7 @@ class DestinationTest(Base):
         self.a.move(self.volume, B)
         for self.b.clones, told in (('rw', 0), ('ro', 1), ('Fail', 1)):
             with mock.patch.object(events, 'LOG') as log:
-                self.converge(self.b)
+                self.reconcile(self.b)
             self.assertEqual(told, log.error.call_count)
             self.assertEqual(
                 [self.b.clones] * told,
@@ -179,7 +179,7 @@ class DestinationTest(Base):
         said = []
         for now.return_value in (0, 5, 10, 12, 15, 20):
             with mock.patch.object(events, 'LOG') as log:
-                self.converge(self.b)
+                self.reconcile(self.b)
             self.b.hydrate()
             said += [(now.return_value, each.args[1]['seconds'])
                      for each in log.error.call_args_list]
@@ -190,37 +190,37 @@ class SourceTest(Base):
 
     def test_copying_goes_on(self):
         self.a.move(self.volume, B)
-        self.converge(self.a)
+        self.reconcile(self.a)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
     def test_volume_that_is_gone_in_the_middle_of_a_live_move(self):
         """Its row; its shadow still names this node."""
         self.live()
-        shadow_id = self.move().shadow_id
+        move_id = self.move().move_id
         del self.world.volumes[self.volume_id]
-        self.converge(self.a)
-        self.assertIs(Phase.STARTING, self.world.shadows[shadow_id].phase)
+        self.reconcile(self.a)
+        self.assertIs(Phase.STARTING, self.world.move_records[move_id].phase)
 
     def test_guest_has_left_while_the_target_hangs(self):
         self.live()
         self.attach(B)
         self.a.opened.clear()
-        with mock.patch.object(worlds.SimExports, 'offer_source',
+        with mock.patch.object(worlds.SimExports, 'export_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
-            self.converge(self.a)
+            self.reconcile(self.a)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
-    def test_served_though_nobody_knows_whether_the_guest_has_left(self):
+    def test_exported_though_nobody_knows_whether_the_guest_has_left(self):
         self.live()
         self.a.exports.clear()
         with mock.patch.object(devices, 'users',
                                side_effect=FAILED):
-            self.assertRaises(exceptions.CommandFailed, self.converge,
+            self.assertRaises(exceptions.CommandFailed, self.reconcile,
                               self.a)
         self.assertEqual([self.volume_id], list(self.a.exports.values()))
 
-    def test_its_copy_is_served_before_other_hosts(self):
+    def test_its_copy_is_exported_before_other_hosts(self):
         """After a reboot: it is what both nodes' guests wait for."""
         self.live()
         self.volume.volume_attachment[0] = types.SimpleNamespace(
@@ -231,8 +231,8 @@ class SourceTest(Base):
         self.a.stop(power=True)
         self.a.dead = False
         del self.world.done[:]
-        self.converge(self.a)
+        self.reconcile(self.a)
         self.assertEqual(
-            [(A, 'offer_source'), (A, 'offer_again')],
+            [(A, 'export_source'), (A, 'export_again')],
             [each[:2] for each in self.world.done
-             if each[1].startswith('offer')])
+             if each[1].startswith('export')])

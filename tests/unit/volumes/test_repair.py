@@ -41,16 +41,16 @@ class RepairTest(testtools.TestCase):
     def repair(self, *steps):
         """What the journal says of steps: functions of the node."""
         def reconciler(node):
-            def converge(volume_id):
+            def reconcile(volume_id):
                 self.assertEqual(V1, volume_id)
                 for step in steps:
                     step(node)
-            return mock.Mock(converge=converge)
+            return mock.Mock(reconcile=reconcile)
         return repair.repair(self.node, reconciler, V1)
 
     def test_what_was_done_in_order(self):
         self.node.moves.finish.return_value = None
-        self.node.exports.offer_source.return_value = True
+        self.node.exports.export_source.return_value = True
         self.assertEqual([
             'handle of v now on LV lv',
             'background copy of move s enabled: True',
@@ -60,7 +60,7 @@ class RepairTest(testtools.TestCase):
             self.repair(
                 lambda node: node.handles.ensure_handle_on_lv('v', 'lv', 1),
                 lambda node: node.clones.set_hydration('s', True),
-                lambda node: node.exports.offer_source(MOVE),
+                lambda node: node.exports.export_source(MOVE),
                 lambda node: node.moves.advance(
                     MOVE, state.Event.HYDRATED),
                 lambda node: node.moves.finish(
@@ -99,7 +99,7 @@ class RepairTest(testtools.TestCase):
         ('handles.ensure_handle_on_clone', [MOVE],
          'handle of %s now on its clone' % V1),
         ('handles.remove_handle', [V1], 'removed the handle of ' + V1),
-        ('exports.offer_source', [MOVE], 'exported the source of ' + V1),
+        ('exports.export_source', [MOVE], 'exported the source of ' + V1),
         ('exports.withdraw_source', [SHADOW],
          'withdrew the export of move ' + SHADOW),
         ('handles.ensure_source', [MOVE], 'made the source device of ' + V1),

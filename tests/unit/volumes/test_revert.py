@@ -171,7 +171,7 @@ class RevertTest(Base):
         """Whoever asked for it has given it up, and the volume is used."""
         world, volume, snapshot, _old, _written = self.prepared(B)
         before = repr(world.snapshot())
-        self.assertRaises(exceptions.TooLate, revert.create_body,
+        self.assertRaises(exceptions.TooLate, revert.create_backing,
                           world.nodes[A].node, volume.id, snapshot, 'new')
         self.assertRaises(exceptions.TooLate, revert.revert,
                           world.nodes[B].reconciler, volume.id, snapshot)
@@ -182,7 +182,7 @@ class RevertTest(Base):
         world, volume, snapshot, _old, written = self.prepared()
         rows = world.nodes[A].node.volumes._inner
         with mock.patch.object(
-                type(rows), 'replace_body',
+                type(rows), 'replace_backing',
                 side_effect=exceptions.StaleMove(volume=volume.id)):
             self.assertRaises(exceptions.StaleMove, self.revert, world,
                               volume, snapshot)
@@ -214,12 +214,12 @@ class RevertTest(Base):
         """The row is changed, but who has asked for it gets an error."""
         world, volume, snapshot, old, _written = self.prepared()
         rows = type(world.nodes[A].node.volumes._inner)
-        replace = rows.replace_body
+        replace = rows.replace_backing
 
         def lose_answer(*args):
             replace(*args)
             raise ConnectionError()
-        with mock.patch.object(rows, 'replace_body', lose_answer):
+        with mock.patch.object(rows, 'replace_backing', lose_answer):
             self.revert(world, volume, snapshot)
         self.assertEqual(old, self.all_of(world, volume))
         world.settle()
@@ -319,9 +319,9 @@ class RevertedOntoOpenTest(revert_case.Base):
             mountpoint=None, attach_status='reserved', connector=None)
         volume.group_id, volume.status = 'g', 'reserved'
         volume.volume_attachment = [attached]
-        b.serve(volume, connector)
+        b.connect(volume, connector)
         a.opened.add(handle)
-        b.unserve(volume, None)
+        b.disconnect(volume, None)
         volume.volume_attachment, volume.status = [], 'available'
         world.reconcile()
         self.assertIn(handle, a.devices)

@@ -191,10 +191,10 @@ class CreateTest(Base):
         world, volume, expected = self.begin()
         world.nodes[A].node.moves.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda record: record, 'CHAP u s', 'i')
         snapshot = self.take(world, volume)
         self.assertEqual(expected, self.content(world, snapshot))
-        self.assertEqual({}, world.shadows)
+        self.assertEqual({}, world.move_records)
 
     @ddt.data((95.0, 0.0), (0.0, 90.0))
     def test_full_pool(self, usage):
@@ -274,7 +274,7 @@ class CreateTest(Base):
 
 
 @ddt.ddt
-class LookTest(Base):
+class SweepTest(Base):
 
     def setUp(self):
         super().setUp()
@@ -368,51 +368,51 @@ class LookTest(Base):
         self.world.settle()
         self.check_all(self.world)
 
-    def serve(self, connector=AT_ANOTHER, host=A):
+    def connect(self, connector=AT_ANOTHER, host=A):
         node = self.world.nodes[host].node
         return rpc.at(snapshots.located(node, self.snapshot).node,
-                      snapshots.serve, node, self.snapshot, connector)
+                      snapshots.connect, node, self.snapshot, connector)
 
-    def unserve(self, connector=AT_ANOTHER, host=A):
-        snapshots.unserve(self.world.nodes[host].node, self.snapshot,
-                          connector)
+    def disconnect(self, connector=AT_ANOTHER, host=A):
+        snapshots.disconnect(self.world.nodes[host].node, self.snapshot,
+                             connector)
 
     @ddt.data(A, B)
-    def test_served_where_it_is(self, host):
-        found = self.serve(AT_A, host)
+    def test_exported_where_it_is(self, host):
+        found = self.connect(AT_A, host)
         self.assertEqual({
             'driver_volume_type': 'local',
             'data': {'device_path': names.handle_path(self.snapshot)}}, found)
         self.assertEqual(self.expected, [
             self.node.read(self.snapshot, n) for n in range(worlds.REGIONS)])
-        self.unserve(AT_A, host)
+        self.disconnect(AT_A, host)
         self.assertNotIn(names.handle(self.snapshot), self.node.devices)
         self.assertIn(self.lv, self.node.disk.inactive)
 
     @ddt.data(A, B)
-    def test_served_elsewhere(self, host):
-        found = self.serve(host=host)
+    def test_exported_elsewhere(self, host):
+        found = self.connect(host=host)
         self.assertEqual('iscsi', found['driver_volume_type'])
         self.assertEqual('ro', found['data']['access_mode'])
         self.assertEqual({(self.snapshot, 'iqn.x')}, self.node.remote)
-        self.unserve(host=host)
+        self.disconnect(host=host)
         self.check_all(self.world)
 
     def test_a_host_without_a_way_to_it(self):
-        self.assertRaises(exceptions.Refused, self.serve, {'host': 'x'})
+        self.assertRaises(exceptions.Refused, self.connect, {'host': 'x'})
 
     def test_two_readers(self):
-        self.serve()
-        self.serve({'host': 'y', 'initiator': 'iqn.y'})
-        self.unserve()
+        self.connect()
+        self.connect({'host': 'y', 'initiator': 'iqn.y'})
+        self.disconnect()
         self.assertEqual({(self.snapshot, 'iqn.y')}, self.node.remote)
-        self.unserve({'host': 'y'})  # who can't have had it by iSCSI
+        self.disconnect({'host': 'y'})  # who can't have had it by iSCSI
         self.assertIn(names.handle(self.snapshot), self.node.devices)
-        self.unserve(None)
+        self.disconnect(None)
         self.check_all(self.world)
 
     def test_what_is_being_read_stays(self):
-        self.serve()
+        self.connect()
         self.world.reconcile()
         self.node.lent.clear()
         self.world.read.add(self.snapshot)
@@ -423,7 +423,7 @@ class LookTest(Base):
         self.check_all(self.world)
 
     def test_a_local_reader_that_has_not_opened_it(self):
-        self.serve(AT_A)
+        self.connect(AT_A)
         self.world.reconcile()
         self.assertIn(names.handle(self.snapshot), self.node.devices)
         self.node.lent.clear()
@@ -437,26 +437,26 @@ class LookTest(Base):
     def test_a_node_that_is_down(self):
         self.node.gone = True
         self.node.stop(power=True)
-        self.assertRaises(exceptions.PeerUnreachable, self.serve, host=B)
-        self.unserve(host=B)  # it ends by itself
+        self.assertRaises(exceptions.PeerUnreachable, self.connect, host=B)
+        self.disconnect(host=B)  # it ends by itself
         self.drop(self.world, self.snapshot, B)
         self.node.gone = False
         self.world.settle()
         self.check_all(self.world)
 
     @ddt.data({'deleted': True}, {'status': 'deleting'}, {'node': ''})
-    def test_none_that_is_not_there_is_served(self, changes):
+    def test_none_that_is_not_there_is_exported(self, changes):
         self.world.set_snapshot(self.snapshot, **changes)
-        self.assertRaises(exceptions.MissingData, self.serve)
+        self.assertRaises(exceptions.MissingData, self.connect)
         self.assertRaises(
-            exceptions.MissingData, snapshots.serve, self.node.node,
+            exceptions.MissingData, snapshots.connect, self.node.node,
             self.snapshot, AT_A)
         self.assertEqual({}, {name: 0 for name in self.node.devices
                               if self.snapshot in name})
 
-    def test_served_only_where_it_is_recorded(self):
+    def test_exported_only_where_it_is_recorded(self):
         self.assertRaises(
-            exceptions.MissingData, snapshots.serve,
+            exceptions.MissingData, snapshots.connect,
             self.world.nodes[B].node, self.snapshot, AT_A)
 
     @ddt.data('available', 'error_deleting')
@@ -472,10 +472,10 @@ class LookTest(Base):
             return found
         present = self.node.node.handles.survey()
         with mock.patch.object(recorded, 'snapshots', reset):
-            snapshots.look(self.node.node, present)
+            snapshots.sweep(self.node.node, present)
         self.assertIn(self.lv, self.node.lvs)
         self.world.set_snapshot(self.snapshot, status='deleting')
-        snapshots.look(self.node.node, present)
+        snapshots.sweep(self.node.node, present)
         self.assertNotIn(self.lv, self.node.lvs)
 
     def test_none_is_left_suspended(self):
@@ -489,9 +489,9 @@ class LookTest(Base):
                     for name, lv in lvs().items()}
         self.useFixture(fixtures.MockPatchObject(lvm, 'lvs', suspended))
         with self.node.lock(self.volume.id):  # while one is taken
-            snapshots.look(self.node.node, self.node.sim_handles.survey())
+            snapshots.sweep(self.node.node, self.node.sim_handles.survey())
         resume.assert_called_once_with(self.lv)
-        snapshots.look(self.node.node, self.node.sim_handles.survey())
+        snapshots.sweep(self.node.node, self.node.sim_handles.survey())
         resume.assert_called_with(self.lv)
         self.assertIn(self.volume.name, [
             call.args[0] for call in resume.mock_calls])

@@ -94,7 +94,7 @@ class HeldByMoveTest(Case):
     def test_handle_that_is_on_something_else(self):
         """The volume is passed through to its home."""
         handle = names.handle(self.volume.id)
-        self.a.passed[self.volume.id] = B
+        self.a.remotes[self.volume.id] = B
         self.a.devices[handle] = disks.sized(
             {'below': 'disk of ' + self.volume.id}, disks.GIB)
         self.sweep()
@@ -123,16 +123,16 @@ class KeptTest(Case):
         with self.a.node.lock(self.volume.id):
             uncommitted.accept(self.a.node, self.volume,
                                self.a.sim_handles.survey())
-        self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertIn(names.UNCOMMITTED, self.a.disk.tags[self.volume.name])
 
     def test_connected_when_cinder_has_taken_it(self):
         self.taken()
         with self.a.node.lock(self.volume.id):
             uncommitted.accept(self.a.node, self.volume,
                                self.a.sim_handles.survey())
-        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertNotIn(names.UNCOMMITTED, self.a.disk.tags[self.volume.name])
 
-    def test_served_as_a_source(self):
+    def test_exported_as_a_source(self):
         """Somebody copies from it, though its row is gone."""
         self.create()
         self.world.destroy(self.volume)
@@ -338,9 +338,9 @@ class ElsewhereTest(Case):
         self.assertIn(handle, self.a.devices)
         self.assert_data()
 
-    def test_what_is_not_newborn_is_never_removed(self):
+    def test_what_is_not_uncommitted_is_never_removed(self):
         self.taken()
-        self.a.disk.tags[self.volume.name] -= {names.NEWBORN}
+        self.a.disk.tags[self.volume.name] -= {names.UNCOMMITTED}
         with self.a.node.lock(self.volume.id):
             uncommitted.remove(self.a.node, self.volume.id, self.volume.name)
         self.assertEqual([], self.world.wrongs)
@@ -387,12 +387,12 @@ class ThickTest(Case):
         self.leave(), self.leave()
         self.create()
         self.volume.status = 'available'
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.sweep()
-        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
-        doomed = set(self.a.lvs) - {self.volume.name}
+        self.assertNotIn(names.UNCOMMITTED, self.a.disk.tags[self.volume.name])
+        to_wipe = set(self.a.lvs) - {self.volume.name}
         self.assertEqual([frozenset()] * 2, [
-            self.a.disk.tags[each] for each in doomed])
+            self.a.disk.tags[each] for each in to_wipe])
         self.assertEqual(2, self.a.node.clear.call_count)
         self.clearing(self.clear)
         self.sweep()
@@ -403,7 +403,7 @@ class ThickTest(Case):
         clear = mock.Mock()
         self.clearing(clear)
         self.leave()
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         uncommitted.sweep(self.a.node)
         clear.assert_not_called()
 
@@ -431,7 +431,7 @@ class ThickTest(Case):
             self.volume.host = A + '#p'
             self.create()
             self.volume.status = 'available'
-            self.a.reconciler.converge_node()
+            self.a.reconciler.reconcile_node()
             self.a.write(self.volume.id, 0, 'data')
         acted = self.meanwhile(again)
         self.sweep()
@@ -444,18 +444,18 @@ class ThickTest(Case):
         self.clearing(mock.Mock(side_effect=self.clear))
         before = self.a.node.handles.survey()
         self.leave()
-        newborn = self.a.node.handles.survey()
+        left = self.a.node.handles.survey()
         with mock.patch.object(stack.SimLvm, 'lvs') as listed:
             uncommitted.sweep(self.a.node, before)
-            cleanup.remove_doomed(self.a.node, newborn)
+            cleanup.wipe_marked(self.a.node, left)
         listed.assert_not_called()
-        uncommitted.sweep(self.a.node, newborn)
-        doomed = self.a.node.handles.survey()
-        self.assertEqual([], doomed.newborns('g'))
-        cleanup.remove_doomed(self.a.node, doomed)
+        uncommitted.sweep(self.a.node, left)
+        marked = self.a.node.handles.survey()
+        self.assertEqual([], marked.uncommitted_lvs('g'))
+        cleanup.wipe_marked(self.a.node, marked)
         self.a.node.clear.assert_called_once()
 
-    def test_doomed_by_another_backend(self):
+    def test_wiped_by_another_backend(self):
         """Its own service clears what is in its group."""
         self.clearing(mock.Mock())
         self.leave()
@@ -463,15 +463,15 @@ class ThickTest(Case):
         there = {name: dataclasses.replace(lv, group='other')
                  for name, lv in self.a.sim_lvm.lvs().items()}
         with mock.patch.object(stack.SimLvm, 'lvs', return_value=there):
-            cleanup.remove_doomed(self.a.node)
+            cleanup.wipe_marked(self.a.node)
         self.a.node.clear.assert_not_called()
 
-    def test_doomed_by_another_backend_in_the_group(self):
+    def test_wiped_by_another_backend_in_the_group(self):
         """It may overwrite less than its own service would."""
         self.clearing(mock.Mock())
         self.leave()
         uncommitted.sweep(self.a.node)
-        cleanup.remove_doomed(dataclasses.replace(self.a.node, host='a@m'))
+        cleanup.wipe_marked(dataclasses.replace(self.a.node, host='a@m'))
         self.a.node.clear.assert_not_called()
 
     def test_open_one_is_not_overwritten(self):
@@ -481,7 +481,7 @@ class ThickTest(Case):
         there = {name: dataclasses.replace(lv, opened=True)
                  for name, lv in self.a.sim_lvm.lvs().items()}
         with mock.patch.object(stack.SimLvm, 'lvs', return_value=there):
-            cleanup.remove_doomed(self.a.node)
+            cleanup.wipe_marked(self.a.node)
         self.a.node.clear.assert_not_called()
 
     def test_one_that_has_its_name_just_now(self):
@@ -490,27 +490,27 @@ class ThickTest(Case):
 
         def tick(node, what):
             if what == 'after lvrename':
-                cleanup.remove_doomed(self.a.node)
+                cleanup.wipe_marked(self.a.node)
                 seen.extend(self.a.lvs)
         with mock.patch.object(self.world, 'tick', tick):
             uncommitted.sweep(self.a.node)
         self.assertEqual(1, len(seen))
         self.assertNotIn(volume.name, seen)
         # A node that died there goes on as if it had taken them off.
-        doomed, = self.a.lvs
-        self.a.disk.tags[doomed] = frozenset(names.tags(volume=volume.id))
-        cleanup.remove_doomed(self.a.node)
+        to_wipe, = self.a.lvs
+        self.a.disk.tags[to_wipe] = frozenset(names.tags(volume=volume.id))
+        cleanup.wipe_marked(self.a.node)
         self.assertEqual({}, self.a.lvs)
 
     def test_tags_that_a_node_that_died_has_left(self):
         """Overwriting takes hours, and a boot reads what they say."""
         volume = self.leave()
         uncommitted.sweep(self.a.node)
-        doomed, = self.a.lvs
-        self.a.disk.tags[doomed] = frozenset([
+        to_wipe, = self.a.lvs
+        self.a.disk.tags[to_wipe] = frozenset([
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         self.fail_to_clear()
-        cleanup.remove_doomed(self.a.node)
+        cleanup.wipe_marked(self.a.node)
         self.assertEqual({}, upkeep.known(self.a.sim_handles.survey(), {}))
 
     def test_given_up_without_waiting(self):
@@ -547,7 +547,7 @@ class ThickTest(Case):
         self.world.settle()
         self.assertNotIn(self.volume.name, self.a.lvs)
         self.assertEqual(1, len(self.a.lvs))
-        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.world.move_records)
         self.clearing(self.clear)
         self.world.settle()
         self.assertEqual({}, self.a.lvs)
@@ -562,22 +562,22 @@ class ThickTest(Case):
             cleanup.discard_lv(self.a.node, self.volume.name)
         self.assertEqual({}, self.a.lvs)
 
-    def test_nobody_knows_what_is_doomed(self):
+    def test_nobody_knows_what_is_wiped(self):
         """Neither a boot, nor a look, nor whoever would manage it."""
         self.fail_to_clear()
         self.leave()
         self.sweep()
-        doomed, = self.a.lvs
+        to_wipe, = self.a.lvs
         # As when the node died before it could take the tags off.
-        self.a.disk.tags[doomed] = frozenset(
-            [names.NEWBORN, *names.tags(volume=self.volume.id)])
+        self.a.disk.tags[to_wipe] = frozenset(
+            [names.UNCOMMITTED, *names.tags(volume=self.volume.id)])
         present = self.a.sim_handles.survey()
         self.assertEqual([], boot_plan.plan(present))
-        self.assertEqual([], present.newborns('g'))
+        self.assertEqual([], present.uncommitted_lvs('g'))
         self.assertEqual([], present.left_of(self.volume.id, 'g'))
-        self.a.disk.tags[doomed] = frozenset()
-        lv = self.a.sim_lvm.lvs()[doomed]
-        self.assertEqual(manageable.DOOMED, manageable.why_no_volume(
+        self.a.disk.tags[to_wipe] = frozenset()
+        lv = self.a.sim_lvm.lvs()[to_wipe]
+        self.assertEqual(manageable.TO_WIPE, manageable.why_no_volume(
             lv, None, {}))
 
     def test_leftover_of_what_moves_here(self):
@@ -753,9 +753,9 @@ class FromBackupTest(encrypted_attach_case.Case):
 
     def test_created_from_a_backup(self):
         """Cinder restores to a new volume in "creating", without zeros."""
-        self.a.disk.tags[self.volume.name] |= {names.FRESH, names.NEWBORN}
+        self.a.disk.tags[self.volume.name] |= {names.FRESH, names.UNCOMMITTED}
         self.attach('creating')
-        self.assertRaises(encryption_exceptions.WouldReadNoise, self.serve,
+        self.assertRaises(encryption_exceptions.WouldReadNoise, self.connect,
                           attach_case.ON_A)
 
 
@@ -782,13 +782,13 @@ class MovedTest(Case):
                 self.b.node, self.b.node.moves.move_of(self.volume.id))
         self.world.settle()
         self.assert_data()
-        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertNotIn(names.UNCOMMITTED, self.a.disk.tags[self.volume.name])
 
     def test_source_waits_for_its_end(self):
         self.taken()
         self.a.move(self.a.node.volumes.volume(self.volume.id), B)
         for _look in range(4):
-            self.b.reconciler.converge_node()
+            self.b.reconciler.reconcile_node()
             self.b.hydrate()
             self.sweep()
         self.world.settle()
@@ -811,9 +811,9 @@ class MovedTest(Case):
         self.a.move(self.a.node.volumes.volume(self.volume.id), B, live=True)
         self.forget(B)
         self.sweep()
-        self.a.reconciler.converge_node()
+        self.a.reconciler.reconcile_node()
         self.assert_data()
-        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertNotIn(names.UNCOMMITTED, self.a.disk.tags[self.volume.name])
 
 
 class SweptLaterTest(Case):
@@ -831,8 +831,8 @@ class SweptLaterTest(Case):
         self.world.destroy(volume)
         before = set(self.a.lvs)
         uncommitted.sweep(self.a.node)
-        doomed, = set(self.a.lvs) - (before - {volume.name})
-        return volume, doomed
+        to_wipe, = set(self.a.lvs) - (before - {volume.name})
+        return volume, to_wipe
 
     def opened(self):
         return mock.patch.object(stack.SimLvm, 'lvs', return_value={
@@ -843,30 +843,30 @@ class SweptLaterTest(Case):
         self.leave()
         seen = self.a.node.handles.survey()
         with self.opened():
-            cleanup.remove_doomed(self.a.node, seen)
+            cleanup.wipe_marked(self.a.node, seen)
         self.cleared.assert_not_called()
 
     def test_open_one_has_no_tags_either(self):
         """A boot would believe them, as long as it is open."""
-        volume, doomed = self.leave()
-        self.a.disk.tags[doomed] = frozenset([
+        volume, to_wipe = self.leave()
+        self.a.disk.tags[to_wipe] = frozenset([
             names.OPENED, *names.tags(volume=volume.id, key='old')])
         with self.opened():
-            cleanup.remove_doomed(self.a.node)
-        self.assertEqual(frozenset(), self.a.disk.tags[doomed])
+            cleanup.wipe_marked(self.a.node)
+        self.assertEqual(frozenset(), self.a.disk.tags[to_wipe])
         self.cleared.assert_not_called()
 
     def test_one_that_is_busy_does_not_stop_the_others(self):
-        first, doomed = self.leave()
+        first, to_wipe = self.leave()
         self.create()
         self.world.destroy(self.volume)
         uncommitted.sweep(self.a.node)
         self.assertEqual(2, len(self.a.lvs))
-        self.assertEqual(doomed, next(iter(self.a.sim_lvm.lvs())))
-        self.a.disk.tags[doomed] = frozenset(names.tags(volume=first.id))
+        self.assertEqual(to_wipe, next(iter(self.a.sim_lvm.lvs())))
+        self.a.disk.tags[to_wipe] = frozenset(names.tags(volume=first.id))
         with self.a.lock(first.id):
-            cleanup.remove_doomed(self.a.node)
-        self.assertEqual([doomed], list(self.a.lvs))
+            cleanup.wipe_marked(self.a.node)
+        self.assertEqual([to_wipe], list(self.a.lvs))
 
     def test_a_check_sees_what_is_to_be_swept(self):
         volume = self.world.row('a@l', status='creating')
@@ -874,10 +874,10 @@ class SweptLaterTest(Case):
         self.world.destroy(volume)
         here = self.a.reconciler
         with mock.patch.object(uncommitted, 'remove_unwanted'):
-            here.converge_node()
+            here.reconcile_node()
         uncommitted.sweep(self.a.node, here.seen)
         self.assertNotIn(volume.name, self.a.lvs)
         self.assertEqual(1, len(self.a.lvs))
-        here.converge_node()
-        cleanup.remove_doomed(self.a.node, here.seen)
+        here.reconcile_node()
+        cleanup.wipe_marked(self.a.node, here.seen)
         self.assertEqual({}, self.a.lvs)

@@ -94,7 +94,7 @@ class DoctorTest(testtools.TestCase):
         self.patch('storage.privsep.lvm.physical_volumes', return_value=[])
         self.backend.db.inventory.unended.return_value = []
         self.backend.db.secrets.secrets_in_use.return_value = set()
-        self.backend.db.inventory.is_encryption_offered.return_value = False
+        self.backend.db.inventory.is_encryption_available.return_value = False
         self.lvm.free_space.return_value = lvm_reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -232,10 +232,11 @@ class DoctorTest(testtools.TestCase):
 
     @ddt.data(({'k'}, False), (set(), True))
     @ddt.unpack
-    def test_secrets_without_volume(self, used, offered):
+    def test_secrets_without_volume(self, used, exported):
         """Also if no encrypted volume is left."""
         self.backend.db.secrets.secrets_in_use.return_value = used
-        self.backend.db.inventory.is_encryption_offered.return_value = offered
+        inventory = self.backend.db.inventory
+        inventory.is_encryption_available.return_value = exported
         self.backend.keys().of_volumes.return_value = [('key', 'gone')]
         self.backend.db.inventory.volumes_known.return_value = set(), {'gone'}
         self.backend.db.inventory.secrets_of_all.return_value = set()
@@ -423,8 +424,8 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('stripes', self.rows())
         self.assertIn('stripes', self.names)
 
-    def test_doomed(self):
-        first, second = (names.doomed('a@l', str(number) * 12)
+    def test_wiped(self):
+        first, second = (names.to_wipe('a@l', str(number) * 12)
                          for number in (1, 2))
         self.lvm.lvs.return_value.update(
             {name: lvm_reports.LogicalVolume(
@@ -432,14 +433,14 @@ class DoctorTest(testtools.TestCase):
              for name in (first, second)})
         self.assertEqual(checks.WARN, self.rows()['LV ' + first][1])
         self.assertIn('doomed LVs', self.names)
-        found, held = stuck.doomed(self.lvm.lvs(), ['other', 'l'])
+        found, held = stuck.to_wipe(self.lvm.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)
         self.assertIn('open', held.details)
 
-    def test_doomed_of_a_backend_that_is_no_more(self):
+    def test_wiped_of_a_backend_that_is_no_more(self):
         """Its section was renamed: no service overwrites it."""
-        name = names.doomed('a@renamed', '1' * 12)
+        name = names.to_wipe('a@renamed', '1' * 12)
         self.lvm.lvs.return_value[name] = lvm_reports.LogicalVolume(
             'g', name, 2 * GIB, '9:9', frozenset())
         found = self.rows()['LV ' + name]

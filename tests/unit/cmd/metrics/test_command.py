@@ -68,7 +68,7 @@ class CommandTest(testtools.TestCase):
         self.assertRaises(
             argparse.ArgumentTypeError, metrics_command.address, text)
 
-    def test_served(self):
+    def test_exported(self):
         """By the library, over HTTP, the same as in a file."""
         # Not where another test may have made its threads green ones.
         done = subprocess.run(

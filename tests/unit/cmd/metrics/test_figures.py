@@ -112,8 +112,8 @@ class FiguresTest(testtools.TestCase):
                 (Phase.ROLLING_BACK, False, B), (Phase.RELEASING, True, A)):
             found = figures.Figures(host, 1060.0).collect(answers(
                 database=database([moving(), *(
-                    moving(phase=phase, committed=committed, shadow=shadow)
-                    for shadow in 'st')])), '1.2')
+                    moving(phase=phase, committed=committed, record=record)
+                    for record in 'st')])), '1.2')
             for family in found:
                 told = [tuple(sample.labels.values())
                         for sample in family.samples]
@@ -122,8 +122,8 @@ class FiguresTest(testtools.TestCase):
 
     def test_the_oldest_of_what_is_left_is_told(self):
         left = [inventory.Under(moving(
-            phase=Phase.RELEASING, shadow=shadow), began)
-            for shadow, began in (('s', 1020.0), ('t', 1000.0),
+            phase=Phase.RELEASING, record=record), began)
+            for record, began in (('s', 1020.0), ('t', 1000.0),
                                   ('u', 1010.0))]
         found = collected(A, database=dataclasses.replace(
             database(), moves=left))
@@ -132,11 +132,11 @@ class FiguresTest(testtools.TestCase):
         self.assertEqual(3, found['moves', 'releasing'])
 
     def test_copies(self):
-        turns = {shadow: copies.Turn(copies.Entry(
-            shadow, V1, A, destination, stalled=stalled), place)
-            for shadow, destination, place, stalled in (
+        positions = {record: copies.Position(copies.Entry(
+            record, V1, A, destination, stalled=stalled), position)
+            for record, destination, position, stalled in (
                 (SHADOW, B, 0, 7.0), ('t', B, 1, 0), ('u', C, 0, 0))}
-        found = collected(database=database([moving()], turns=turns))
+        found = collected(database=database([moving()], positions=positions))
         self.assertEqual([1, 1, 1], [found['copies', name] for name in (
             'running', 'waiting', 'stalled')])
         self.assertEqual(1, found['move_stalled', V1, A, B])

@@ -294,10 +294,10 @@ class NotesTest(testtools.TestCase):
     def test_what_is_passed_through(self):
         """By tags of that kind alone, and of volumes alone."""
         self.assertEqual(
-            {UUID: ('luks', 'key:1')}, header_notes.known_of_passed(
-                [header_notes.passed(UUID, 'luks', 'key:1'),
+            {UUID: ('luks', 'key:1')}, header_notes.known_of_remote(
+                [header_notes.remote(UUID, 'luks', 'key:1'),
                  UUID.replace('1', '2') + '=luks:key',
-                 header_notes.passed('no-volume', 'luks', 'key'), 'other']))
+                 header_notes.remote('no-volume', 'luks', 'key'), 'other']))
 
 
 @ddt.ddt

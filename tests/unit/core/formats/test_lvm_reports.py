@@ -19,7 +19,7 @@ LVS = '''{"report": [{"lv": [
 "vg_missing_pv_count":"0"},
 {"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
 "lv_size":"4194304", "lv_attr":"-wi-------", \
-"lv_tags":"localclone,localclone.follows", "data_percent":"", \
+"lv_tags":"localclone,localclone.deferred", "data_percent":"", \
 "lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":"", \
 "lv_uuid":"Def3-4", "pool_lv":"", "origin":"", \
 "metadata_percent":"", "lv_metadata_size":"", \
@@ -55,7 +55,7 @@ class ReportTest(testtools.TestCase):
             self.assertEqual(readonly, lvm_reports.parse_volumes(LVS.replace(
                 'Vwi-aotz--', attr))['volume-' + SHADOW].readonly)
         self.assertEqual('', metadata.number)
-        self.assertIn('localclone.follows', metadata.tags)
+        self.assertIn('localclone.deferred', metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)
         self.assertFalse(found['cinder-volumes-pool'].thin)
         self.assertEqual((8 << 20, 1 << 20), (

@@ -41,7 +41,8 @@ def move(**more):
 class OneVolumeTest(testtools.TestCase):
     """Of one volume its own devices say as much as all of a node's do."""
 
-    ASKED = ('handle', 'guard', 'crypt', 'integrity', 'tops', 'served',
+    ASKED = ('handle', 'guard', 'crypt', 'integrity', 'upper_devices',
+             'export_device',
              'users', 'header_guarded')
 
     def setUp(self):
@@ -51,7 +52,8 @@ class OneVolumeTest(testtools.TestCase):
                                             V1[:-1] + '9')):
             handle = '253:%d0' % (number + 1)
             above = [names.guard(volume_id), names.crypt(volume_id),
-                     names.integrity(volume_id), names.served(volume_id)] + [
+                     names.integrity(volume_id),
+                     names.export_device(volume_id)] + [
                 '%s-%s' % (names.crypt(volume_id), each) for each in (
                     'overlay', 'hotzone-forward', 'hotzone-backward')]
             found.append(device(names.handle(volume_id), handle,
@@ -201,7 +203,7 @@ class SurveyTest(testtools.TestCase):
         self.assertFalse(present.handle_is_on_lv(V1, 'w'))
         self.assertFalse(present.handle_is_on_lv(SHADOW, 'v'))
         self.assertFalse(present.handle_is_on_clone(
-            move(shadow_id=V1)))
+            move(move_id=V1)))
         self.assertFalse(present.handle_is_on_clone(
             move(volume_id=SHADOW)))
 
@@ -213,14 +215,14 @@ class SurveyTest(testtools.TestCase):
         self.assertEqual((None,) * 3, (
             present.handle(SHADOW), present.clone(V1), present.metadata(V1)))
 
-    def test_newborns_of_another_group_are_not_ours(self):
-        tags = names.NEWBORN, *names.tags(volume=V1)
+    def test_uncommitted_of_another_group_are_not_ours(self):
+        tags = names.UNCOMMITTED, *names.tags(volume=V1)
         present = survey.Survey(by_name(
             lv('a', '253:1', tags=tags), lv('b', '253:2', 'other', tags),
             lv('c', '253:3', tags=tags[1:])), {})
         self.assertEqual([(V1, 'a')], [
             (volume_id, each.name) for volume_id, each in
-            present.newborns('g')])
+            present.uncommitted_lvs('g')])
 
     @ddt.data('volume-%s', 'vol_%s.disk')
     def test_left_of_a_volume(self, template):

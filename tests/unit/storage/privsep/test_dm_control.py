@@ -216,10 +216,10 @@ class AnswerTest(testtools.TestCase):
               (8, 1 | 4, b'LVM-1\0', 'LVM-1'), (8, 2 | 4, b'', ''),
               (8, 4, b'', None))
     @ddt.unpack
-    def test_what_follows_a_name(self, size, flags, more, uuid):
-        follows = struct.pack('=2I', 5, flags)[:size]
+    def test_what_is_deferred_a_name(self, size, flags, more, uuid):
+        is_deferred = struct.pack('=2I', 5, flags)[:size]
         self.assertEqual({'abc': uuid}, dm_ioctl.parse_names(self.answer(
-            struct.pack('=QI', 1, 0) + b'abc\0' + follows + more)))
+            struct.pack('=QI', 1, 0) + b'abc\0' + is_deferred + more)))
 
     def test_uuid_that_ends_too_early(self):
         self.assertRaises(dm_ioctl.Malformed, dm_ioctl.parse_names,

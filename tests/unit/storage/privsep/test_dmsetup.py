@@ -215,7 +215,7 @@ class PathTest(commands.Case):
 
     def test_right(self):
         self.mapped.return_value = H
-        self.assertFalse(dmsetup.mend_path(H))
+        self.assertFalse(dmsetup.ensure_devnode(H))
         self.mapped.assert_called_once_with('/dev/mapper/' + H)
         self.assertEqual([], self.os.mock_calls)
 
@@ -223,7 +223,7 @@ class PathTest(commands.Case):
         for found in ('crypt-x', ''):
             self.mapped.return_value = found
             self.os.reset_mock()
-            self.assertTrue(dmsetup.mend_path(H))
+            self.assertTrue(dmsetup.ensure_devnode(H))
             new = '/dev/mapper/.%s.new' % H
             self.assertEqual([
                 mock.call.unlink(new), mock.call.symlink('../dm-7', new),
@@ -233,7 +233,7 @@ class PathTest(commands.Case):
 
     def test_no_such_device(self):
         self.mapped.return_value = self.device.return_value = ''
-        self.assertRaises(exceptions.WrongDevice, dmsetup.mend_path, H)
+        self.assertRaises(exceptions.WrongDevice, dmsetup.ensure_devnode, H)
         self.assertEqual([], self.os.mock_calls)
 
 
@@ -330,7 +330,7 @@ class ForeignTest(commands.Case):
                               (dmsetup.message, ('x',)),
                               (dmsetup.remove, ())):
                 self.assertRaises(exceptions.Foreign, act, name, *more, 30)
-            self.assertRaises(exceptions.Foreign, dmsetup.mend_path,
+            self.assertRaises(exceptions.Foreign, dmsetup.ensure_devnode,
                               name)
         self.assertRaises(exceptions.Foreign, dmsetup.create, H, 'x',
                           TABLE, 30)

@@ -588,7 +588,7 @@ class LinksTest(commands.Case):
 
     def test_a_backup_that_is_a_link(self):
         """Whatever it leads to would be overwritten, or be read."""
-        victim = self.root / 'shadow'
+        victim = self.root / 'record'
         victim.write_text('root:*:')
         of_volume = self.backups / VOLUME
         of_volume.mkdir(mode=0o700)

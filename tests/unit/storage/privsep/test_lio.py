@@ -133,7 +133,7 @@ class ExportTest(Case):
         self.assertFalse(export())
 
     @ddt.data('', 'crypt-x')
-    def test_a_link_that_was_turned_elsewhere_is_not_served(self, found):
+    def test_a_link_that_was_turned_elsewhere_is_not_exported(self, found):
         with mock.patch.object(sysfs, 'mapped_name',
                                return_value=found) as look:
             error = self.assertRaises(exceptions.WrongDevice, export)
@@ -233,7 +233,7 @@ class ExportTest(Case):
         lun, = self.lio.targets[0].tpgs[0].luns
         self.assertIs(store, lun.storage_object)
 
-    def test_nobody_is_served_any_more_when_a_store_is_replaced(self):
+    def test_nobody_is_exported_any_more_when_a_store_is_replaced(self):
         """Its other targets are made anew by whoever wants them."""
         for iqn in (IQN, OTHER_IQN):
             export(iqn=iqn, serial='another')
@@ -508,14 +508,14 @@ class UnexportTest(Case):
         self.targets, self.stores = self.lio.targets, self.lio.stores
         del self.lio.steps[:]
 
-    def test_what_another_target_serves_stays(self):
+    def test_what_another_target_exports_stays(self):
         self.assertTrue(lio.unexport(IQN, STORE))
         self.assertEqual([OTHER_IQN], [each.wwn for each in self.targets])
         self.assertEqual(1, len(self.stores))
         self.assertTrue(lio.unexport(OTHER_IQN, STORE))
         self.assertEqual(([], []), (self.targets, self.stores))
 
-    def test_nobody_is_served_any_more_when_it_goes(self):
+    def test_nobody_is_exported_any_more_when_it_goes(self):
         tpg = self.targets[0].tpgs[0]
         lio.unexport(IQN, STORE)
         self.assertFalse(tpg.enable)

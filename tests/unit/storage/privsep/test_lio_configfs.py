@@ -142,7 +142,7 @@ class UnusedTest(Case):
     def unused(self):
         return json.loads(lio_configfs.unused_backstores())
 
-    def test_stores_that_nothing_serves(self):
+    def test_stores_that_nothing_exports(self):
         self.target(IQN, self.store('localclone-' + V1))
         self.store('localclone-' + V2, 1)
         self.assertEqual(['localclone-' + V2], self.unused())

@@ -203,11 +203,11 @@ class LvmTest(commands.Case):
         lvm.activate('g', 'v', 30)
         lvm.deactivate('g', 'v', 30)
         lvm.add_tag('g', 'v', 'localclone.away', 30)
-        lvm.remove_tag('g', 'v', 'localclone.newborn', 30)
+        lvm.remove_tag('g', 'v', 'localclone.uncommitted', 30)
         self.assertRan('lvchange -ay -K g/v', "lvchange -an --config "
                        "'activation { retry_deactivation = 1 }' g/v",
                        'lvchange --addtag localclone.away g/v',
-                       'lvchange --deltag localclone.newborn g/v')
+                       'lvchange --deltag localclone.uncommitted g/v')
 
     def snapshot(self, writable):
         return lvm.create_snapshot('g', 'v', '_s', writable, ['a', 'b=c'], 30)

@@ -107,7 +107,7 @@ class DeferredTest(deferred_case.Case):
         with mock.patch.object(events, 'say') as said:
             guest.live_on()
         errors = [str(call.kwargs['error']) for call in said.mock_calls
-                  if call.args[0] == events.NOT_FOLLOWED]
+                  if call.args[0] == events.DEFERRED_MOVE_FAILED]
         self.assertTrue(errors)
         for error in errors:
             self.assertIn('sectors of 4096 bytes', error)
@@ -164,7 +164,7 @@ class ChangesTest(commands.Case):
     def setUp(self):
         super().setUp()
         self.room = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.storage.logical_volumes.lvm.archive_room',
+            'cinder_localclone.storage.logical_volumes.lvm.archive_space',
             autospec=True, return_value=('/etc/lvm/archive', 1 << 30))).mock
         self.lvm = logical_volumes.Lvm('g', 'pool', 'meta', 30, 'a@l')
 
@@ -226,13 +226,13 @@ class ChangesTest(commands.Case):
     def test_the_node_takes_no_volume(self):
         """Neither one that moves here nor a new one."""
         service = self.service(self.lvs(1, 'g'))
-        self.assertIn('lacks 1 of its disks', service.look().outage)
-        _room, (problem,), _doomed = service.readiness()
-        self.assertEqual(service.look().outage, problem)
-        self.assertEqual(9, service.look().capacity.total)
+        self.assertIn('lacks 1 of its disks', service.condition().outage)
+        _room, (problem,), _to_wipe = service.readiness()
+        self.assertEqual(service.condition().outage, problem)
+        self.assertEqual(9, service.condition().capacity.total)
 
     def test_it_takes_volumes_again(self):
-        self.assertEqual('', self.service(self.lvs()).look().outage)
+        self.assertEqual('', self.service(self.lvs()).condition().outage)
 
     @ddt.data((Phase.COMPLETING, B), (Phase.RELEASING, A))
     @ddt.unpack
@@ -265,7 +265,7 @@ class ArchiveTest(commands.Case):
         """LVM creates the directory when it needs it."""
         root = self.useFixture(fixtures.TempDir()).path
         self.answer(root + '/not/yet')
-        directory, room = lvm.archive_room(30)
+        directory, room = lvm.archive_space(30)
         self.assertEqual(root + '/not/yet', directory)
         self.assertLess(0, room)
 
@@ -273,11 +273,11 @@ class ArchiveTest(commands.Case):
     def test_no_absolute_path(self, directory):
         """The search for what is there comes to an end."""
         self.answer(directory)
-        self.assertEqual(directory, lvm.archive_room(30)[0])
+        self.assertEqual(directory, lvm.archive_space(30)[0])
 
     def test_none(self):
         self.answer('/nowhere', archives=0)
-        self.assertEqual(('', 0), lvm.archive_room(30))
+        self.assertEqual(('', 0), lvm.archive_space(30))
 
     @ddt.data(dict(f_bfree=3), dict(f_bfree=0), dict(f_ffree=0),
               dict(f_flag=os.ST_RDONLY))
@@ -287,5 +287,5 @@ class ArchiveTest(commands.Case):
                           f_flag=0), **found)
         with mock.patch.object(lvm.os, 'statvfs', autospec=True,
                                return_value=types.SimpleNamespace(**known)):
-            _directory, room = lvm.archive_room(30)
+            _directory, room = lvm.archive_space(30)
         self.assertEqual(3 * 4096 * (found == {'f_bfree': 3}), room)

@@ -143,7 +143,7 @@ class WriteTest(Base):
                 'g-v', 'volume-1', 1, 0.3).__enter__)
 
     def test_status_of_another_device(self):
-        for parse in (dm_tables.parse_pool_room, dm_tables.parse_pool_mode,
+        for parse in (dm_tables.parse_pool_space, dm_tables.parse_pool_mode,
                       dm_tables.parse_metadata_snapshot):
             self.assertRaises(ValueError, parse, (STATUS % '-').replace(
                 'thin-pool', 'thin'))

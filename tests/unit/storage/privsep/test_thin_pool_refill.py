@@ -69,7 +69,7 @@ class PoolTest(commands.Case):
     @ddt.unpack
     def test_all_is_copied_again(self, together, missing):
         pool, move = Pool(together), storage_case.MOVE
-        clone = names.clone(move.shadow_id)
+        clone = names.clone(move.move_id)
         for where, name, what in (
                 (thin_pool, 'to_be_written', pool.to_be_written),
                 (thin_pool, 'unmapped', pool.unmapped),

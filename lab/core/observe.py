@@ -43,7 +43,7 @@ def leftovers(node, volume_id):
                          ).stdout.splitlines():
         name = line.split()[0] if line.strip() else ''
         if name.startswith(('localclone-clone', 'localclone-source',
-                            'localclone-served')) or (
+                            'localclone-export')) or (
                 volume_id and name == 'localclone-' + volume_id):
             left.append('device ' + name)
     for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'
@@ -75,7 +75,7 @@ def sql(lab, statement, database='cinder'):
     return [line.split('\t') for line in out.splitlines()]
 
 
-def shadows(lab):
+def move_records(lab):
     """The moves in the database: (volume id, token)."""
     return [(row[0].partition(':')[2], row[1]) for row in sql(
         lab, "SELECT migration_status, replication_driver_data FROM volumes "
@@ -85,7 +85,7 @@ def shadows(lab):
 def wait_moved(lab, volume_id, timeout=300):
     """Wait until a volume's move has ended with success."""
     def ended():
-        if any(moving == volume_id for moving, _token in shadows(lab)):
+        if any(moving == volume_id for moving, _token in move_records(lab)):
             return None
         volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
         return volume['migration_status'] == 'success'
@@ -97,7 +97,7 @@ def wait_no_move(lab, volume_id, timeout=300):
     """Wait until nothing of a volume's move is left to be done."""
     process.wait_for(
         'the copy of %s to end' % volume_id, lambda: not any(
-            moving == volume_id for moving, _token in shadows(lab)),
+            moving == volume_id for moving, _token in move_records(lab)),
         timeout, every=1)
 
 

@@ -5,17 +5,17 @@ The source is the volume's home. It is still being copied there when the guest
 starts on the destination, which passes the volume through.
 """
 
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 from lab.scenarios.repeated import moves
 from lab.scenarios.repeated import operation
 from lab.scenarios import requests
 
 
-class Follow(operation.Repeated):
+class DeferredMove(operation.Repeated):
     """It follows when nothing but the guest's attachment is left."""
 
-    name = 'follow'
+    name = 'deferred move'
     like = moves.LiveMove.name
     begins = 'destination'
     full = False
@@ -35,16 +35,16 @@ class Follow(operation.Repeated):
         disk.detach(self.source)
         self._attach(self.destination)
         self._begin_writing(self.destination)
-        if not (disk.is_moving() and self._is_passed()):
+        if not (disk.is_moving() and self._is_remote()):
             raise process.LabError('the copy has ended before')
         # As long as the instance may have it elsewhere it does not follow.
         self._held = disk.instance.reserve(disk.volume)
         self.environment.let_copy(disk)
-        look.wait_moved(lab, disk.volume, operation.MOVING)
-        if disk.home() != self.source.name or not self._is_passed():
+        observe.wait_moved(lab, disk.volume, operation.MOVING)
+        if disk.home() != self.source.name or not self._is_remote():
             raise process.LabError('it has followed too early')
 
-    def _is_passed(self):
+    def _is_remote(self):
         table = self.destination.run(
             'dmsetup table localclone-' + self.disk.volume).stdout
         return table.split()[2:3] == ['linear'] and (
@@ -53,12 +53,12 @@ class Follow(operation.Repeated):
     def run(self):
         self.disk.forget(self._held)
 
-    def _has_followed(self):
+    def _has_moved(self):
         return self.disk.home() == self.destination.name and (
             not self.disk.is_moving())
 
     def is_over(self):
-        return self._has_followed()
+        return self._has_moved()
 
     def settle(self, lost_power):
         self.join()
@@ -68,13 +68,13 @@ class Follow(operation.Repeated):
         if disk.runs_on is None:
             self._run_again(node)
         disk.check_running()
-        process.wait_for('%s to follow' % disk.volume, self._has_followed,
+        process.wait_for('%s to follow' % disk.volume, self._has_moved,
                          operation.MOVING, every=1)
         self._at_goal()
-        if look.sql(self.environment.lab,
-                    "SELECT id FROM volume_attachment WHERE deleted = 0 AND "
-                    "volume_id = '%s' AND connection_info LIKE "
-                    "'%%auth_password%%'" % disk.volume):
+        if observe.sql(self.environment.lab,
+                       "SELECT id FROM volume_attachment WHERE deleted = 0 "
+                       "AND volume_id = '%s' AND connection_info LIKE "
+                       "'%%auth_password%%'" % disk.volume):
             raise process.LabError('the attachment of %s still has a secret'
                                    % disk.volume)
         self._prove(node)

@@ -5,37 +5,37 @@ import statistics
 import time
 
 from lab.bench import base
-from lab.core import look
+from lab.core import observe
 from lab.core import process
 
 #: Seconds around a swap of the handle: a reader tells twice a second.
 AROUND = 0.6
 
 
-class Follows(base.Base):
+class DeferredMoves(base.Base):
     """Attached where the volume is being copied from."""
 
-    def follow(self, mib=400):
+    def deferred_move(self, mib=400):
         """The longest gap of a reader at the swap, and from then until what
         was never written is left out; each beside the same reader at rest.
         Medians.
         """
-        rounds = [self._follow(mib) for _round in range(base.ROUNDS)]
+        rounds = [self._deferred_move(mib) for _round in range(base.ROUNDS)]
         at_swap, later, at_rest = map(statistics.median, zip(*rounds))
         self.add('follow_pause_ms', at_swap, 'ms', at_rest)
         self.add('follow_pause_holes_ms', later, 'ms', at_rest)
 
-    def _follow(self, mib):
+    def _deferred_move(self, mib):
         volume = self.prepared(1, mib=mib)
         self.n1.slow_down('100mbit')
         self.instance.attach(volume, self.n2).detach()
         back = self.instance.attach(volume, self.n1)
         reader = self._reader(back.path, 300)
         self.n1.netem()
-        process.wait_for('the copy to begin anew', lambda: look.clones(
+        process.wait_for('the copy to begin anew', lambda: observe.clones(
             self.n1), 240, every=0.05)
         swapped = self._swap(back.path)
-        look.wait_moved(self.lab, volume)
+        observe.wait_moved(self.lab, volume)
         gaps = self._gaps(reader)
         at_rest = self._reader(back.path, 6)
         at_rest.wait(30)
