@@ -65,6 +65,9 @@ def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
     within its transaction, so that a second run decides by what is there
     then. A lock that was waited for in vain (InnoDB, after 50 s) is an error
     of the same kind: it has used up the time for further tries.
+
+    No read may follow the transaction in a decorated function: if that read
+    fails, the second run takes the change of the first for another's.
     """
     @functools.wraps(write)
     def within_limits(*args: _P.args, **kwargs: _P.kwargs) -> _T:

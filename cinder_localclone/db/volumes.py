@@ -64,10 +64,16 @@ class Volumes(records.Volumes):
             volume_types.get_volume_type_extra_specs(volume.volume_type_id),
             new)
 
-    @base.retried
     def set_encryption(self, volume: core_objects.Volume,
                        encryption: encryption_types.Recorded | None
                        ) -> core_objects.Volume:
+        self._set_encryption(volume, encryption)
+        return base.volume(volume.id)
+
+    @staticmethod
+    @base.retried
+    def _set_encryption(volume: core_objects.Volume,
+                        encryption: encryption_types.Recorded | None) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or row.status not in statuses.BEING_CREATED
@@ -75,12 +81,17 @@ class Volumes(records.Volumes):
                         volume.host, volume.provider_id)):
                 raise exceptions.TooLate(what='Volume ' + volume.id)
             row.provider_id = base.provider_id(encryption)
-        return base.volume(volume.id)
 
-    @base.retried
     def replace_backing(self, volume: core_objects.Volume, new: str, host: str,
                         encryption: encryption_types.Recorded | None = None
                         ) -> core_objects.Volume:
+        self._replace_backing(volume, new, host, encryption)
+        return base.volume(volume.id)
+
+    @staticmethod
+    @base.retried
+    def _replace_backing(volume: core_objects.Volume, new: str, host: str,
+                         encryption: encryption_types.Recorded | None) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or row.status != 'reverting'
@@ -94,7 +105,6 @@ class Volumes(records.Volumes):
                 row.provider_id = base.provider_id(encryption)
             if not volume_rows.is_home(row, host):
                 base.set_home(session, row, _with_pool(row, host))
-        return base.volume(volume.id)
 
     @base.retried
     def keep(self, volume_id: str, name_id: str) -> None:

@@ -118,11 +118,11 @@ class Calls(snapshot_records_case.Case):
         return lambda: self.volumes.set_home(
             self.volume.id, A + '#p', B + '#p')
 
-    def call_volumes__set_encryption(self):
+    def call_volumes___set_encryption(self):
         volume = self.put(status='creating')
         return lambda: self.volumes.set_encryption(volume, ENCRYPTION)
 
-    def call_volumes__replace_backing(self):
+    def call_volumes___replace_backing(self):
         volume = self.put(status='reverting')
         return lambda: self.volumes.replace_backing(volume, NEW, B)
 
@@ -271,6 +271,53 @@ class DeadlockTest(Calls):
         self.assertEqual(base._TRIES, self.slept.call_count)
         self.assertLessEqual(
             sum(each.args[0] for each in self.slept.call_args_list), 10)
+
+
+@ddt.ddt
+class AnswerTest(Calls):
+    """An effect that is on record is not tried again for its answer.
+
+    The second run would compare the rows with what the first has changed, and
+    say that another service was first.
+    """
+
+    @contextlib.contextmanager
+    def reads_fail(self):
+        """The first read fails that follows the commit of a change.
+
+        As with Galera, if a server waits in vain for what others committed.
+        """
+        wrote, left = set(), []
+
+        def look(state):
+            if state.is_update or state.is_delete:
+                wrote.add(state.session)
+            if state.is_select and left:
+                left.clear()
+                raise db_exc.DBDeadlock()
+
+        def flushed(session, _context):
+            wrote.add(session)
+
+        def committed(session):
+            if session in wrote:
+                wrote.clear()
+                left.append(session)
+        events = (('do_orm_execute', look), ('after_flush', flushed),
+                  ('after_commit', committed))
+        for each in events:
+            sqlalchemy_event.listen(orm.Session, *each)
+        try:
+            yield
+        finally:
+            for each in events:
+                sqlalchemy_event.remove(orm.Session, *each)
+
+    @ddt.data(*writers())
+    def test_it_can_not_be_read(self, name):
+        call = prepared(self, name)
+        with self.reads_fail(), contextlib.suppress(db_exc.DBDeadlock):
+            call()
 
 
 @ddt.ddt
