@@ -168,6 +168,7 @@ class Volumes(abc.ABC):
         :param new: the one that it gets
         :raises TooLate: if it is not being created (any more), moves, or is
             not there
+        :raises InvalidToken: if a record of the volume cannot be read
         """
 
     @abc.abstractmethod
@@ -204,6 +205,7 @@ class Volumes(abc.ABC):
         :param encryption: of the data in the LV
         :returns: the volume as it is then
         :raises StaleMove: if the row is not as it was read, or moves
+        :raises InvalidToken: if a record of the volume cannot be read
         """
 
     @abc.abstractmethod
@@ -471,6 +473,7 @@ class Interrupted(abc.ABC):
         :param host: service host of its home
         :param sizes: how much may be seen of each of its LVs (bytes)
         :returns: the volume's status now; None if it is as it was
+        :raises NotPossible: if the row can't be understood
         """
 
     @abc.abstractmethod
@@ -514,6 +517,7 @@ class Decommission(abc.ABC):
         :param new_home: with its pool
         :raises StaleMove: if the volume is not where it was read any more, or
             moves away from there
+        :raises InvalidToken: if a record of the volume cannot be read
         """
 
     @abc.abstractmethod

@@ -303,6 +303,25 @@ class RecordsTest(Base):
             self.volumes.volume(moving.volume_id), B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda record: 'x', 'CHAP u s', 'i')
 
+    def test_a_record_that_cannot_be_read_may_be_of_a_move(self):
+        moving = self.begin()
+        broken = self.volumes.volume(moving.move_id)
+        broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
+        broken.save()
+        for status, change in (
+                ('creating', lambda volume: self.volumes.set_home(
+                    volume.id, A + '#p', B + '#p')),
+                ('reverting', lambda volume: self.volumes.replace_backing(
+                    volume, moving.move_id, B)),
+                ('in-use', lambda volume: self.decommission.give_up(
+                    volume, B + '#p'))):
+            self.put(status=status)
+            before = self.reload()
+            self.assertRaises(exceptions.InvalidToken, change, before)
+            after = self.reload()
+            self.assertEqual((before.host, before.status),
+                             (after.host, after.status))
+
     def test_roll_back_restores_the_identities(self):
         before = self.reload()
         back = self.moves.roll_back(self.moves.commit(self.begin()))
