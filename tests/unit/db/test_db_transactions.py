@@ -193,14 +193,14 @@ def prepared(case, name):
 
 
 @contextlib.contextmanager
-def deadlock(times=1):
+def deadlock(times=1, error=db_exc.DBDeadlock):
     """The next commits of writers are rolled back, as Galera does it."""
     left = [times]
 
     def refuse(session):
         if left[0]:
             left[0] -= 1
-            raise db_exc.DBDeadlock()
+            raise error()
     sqlalchemy_event.listen(orm.Session, 'before_commit', refuse)
     try:
         yield left
@@ -261,6 +261,16 @@ class DeadlockTest(Calls):
             self.assertRaises(db_exc.DBDeadlock, call)
         self.assertEqual([999], left)
         call()
+
+    @ddt.data(db_exc.DBConnectionError, db_exc.DBDuplicateEntry,
+              db_exc.DBError)
+    def test_no_other_error(self, error):
+        """The commit may be on record, and only its answer lost."""
+        call = prepared(self, 'moves.commit')
+        with deadlock(1000, error) as left:
+            self.assertRaises(error, call)
+        self.assertEqual([999], left)
+        self.slept.assert_not_called()
 
     def test_not_for_ever(self):
         call = prepared(self, 'moves.commit')
