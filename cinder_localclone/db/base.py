@@ -20,6 +20,7 @@ from cinder import objects
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
+import sqlalchemy
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
@@ -119,6 +120,19 @@ def volume_row(session: Session, volume_id: str, lock: bool = False
     query = session.query(models.Volume).filter_by(
         id=volume_id, deleted=False)
     return (query.with_for_update() if lock else query).first()
+
+
+def has_home(host: str) -> typing.Any:
+    """Return what an SQL query demands of volumes at a service host.
+
+    Letter by letter: to LIKE, and to MySQL, "N1" and "n1" are one.
+
+    :param host: without its pool, whichever that is
+    """
+    begin = host + '#'
+    return sqlalchemy.cast(
+        sqlalchemy.func.substr(models.Volume.host, 1, len(begin)),
+        sqlalchemy.LargeBinary) == begin.encode()
 
 
 def service_row(session: Session, host: str) -> Row | None:

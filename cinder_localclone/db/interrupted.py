@@ -148,10 +148,8 @@ class Interrupted(records.Interrupted):
 
 def _at(session: base.Session, host: str) -> typing.Any:
     """Return a query for the volumes at a service host, whatever its pool."""
-    volume = base.models.Volume
-    exactly = sqlalchemy.func.substr(
-        volume.host, 1, len(host) + 1) == host + '#'
-    return session.query(volume).filter_by(deleted=False).filter(exactly)
+    return session.query(base.models.Volume).filter_by(
+        deleted=False).filter(base.has_home(host))
 
 
 def _migrates(move: state.Move) -> bool:

@@ -124,7 +124,7 @@ class Volumes(records.Volumes):
             model = base.models.Volume
             found = session.query(model).filter_by(
                 deleted=False, service_uuid=service.uuid).filter(
-                    ~model.host.startswith(host + '#', autoescape=True))
+                    ~base.has_home(host))
             return [row.id for row in found if _is_misplaced(row, host)]
 
     @base.retried
@@ -157,18 +157,16 @@ class Volumes(records.Volumes):
             uuid = service.uuid
             wrong = [row.id for row in session.query(volume).filter_by(
                 deleted=False).filter(
-                    volume.host.startswith(host + '#', autoescape=True),
-                    volume.status != 'creating',
+                    base.has_home(host), volume.status != 'creating',
                     volume.service_uuid != uuid).all()
-                if volume_rows.is_home(row, host) and row.name in lvs]
+                if row.name in lvs]
         if not wrong:
             return
         with base.writer() as session:
             # One that has moved since is another service's.
             for volume_id in sorted(wrong):
                 session.query(volume).filter(
-                    volume.id == volume_id,
-                    volume.host.startswith(host + '#', autoescape=True)
+                    volume.id == volume_id, base.has_home(host)
                 ).update({'service_uuid': uuid}, synchronize_session=False)
 
 

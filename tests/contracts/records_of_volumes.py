@@ -671,6 +671,13 @@ class Contract(records_bench.Contract):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
         self.assertEqual([], self.nothing(self.volumes.misplaced, A))
 
+    def test_misplaced__by_a_name_in_other_letters(self):
+        self.put(host='A@l#p', service_uuid=self.rows.services[A])
+        self.assertEqual([self.volume],
+                         self.nothing(self.volumes.misplaced, A))
+        self.assertTrue(self.volumes.correct_home(self.row(), A))
+        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
+
     def test_misplaced__neither_end_of_a_move(self):
         self.moves.commit(self.begin())
         for host in (A, B):
