@@ -30,8 +30,10 @@ class Volumes(records.Volumes):
         return base.volume(volume_id)
 
     def volumes_of(self, host: str) -> list[core_objects.Volume]:
+        # Cinder's match is wider: "_", "%", the case, a pool.
         return [volume for volume in objects.VolumeList.get_all_by_host(
-            base.admin(), host) if not move_record.is_move_record(volume)]
+            base.admin(), host) if volume_rows.is_home(volume, host)
+            and not move_record.is_move_record(volume)]
 
     def last_known(self, volume_id: str) -> volume_rows.Uncommitted | None:
         with base.reader() as session:

@@ -51,6 +51,10 @@ class Contract(records_bench.Contract):
         self.assertEqual(1, len(self.volumes.volumes_of(B)))
         self.assertEqual([], self.volumes.volumes_of(C))
 
+    @ddt.data('_@l', 'A@l', 'a@_', 'a@%', A + '#p')
+    def test_volumes_of__a_host_that_is_alike(self, host):
+        self.assertEqual([], self.volumes.volumes_of(host))
+
     # -- moves
 
     def test_begin__what_is_recorded(self):
@@ -222,6 +226,16 @@ class Contract(records_bench.Contract):
         move = self.begin()
         other = self.begin(volume=self.row(self.create(C, status='in-use')))
         self.assertEqual({move, other}, set(self.moves.readable()))
+
+    def test_readable__of_a_volume_that_was_deleted(self):
+        move = self.moves.commit(self.begin())
+        self.rows.destroy(self.volume)
+        found, = self.moves.readable()
+        self.assertEqual((A, '', 0), (
+            found.source, found.destination, found.volume_gib))
+        self.assertEqual([], self.moves.moves_of(B))
+        self.assertEqual([move.move_id], [
+            each.move_id for each in self.moves.moves_of(A)])
 
     # -- changing a move
 
