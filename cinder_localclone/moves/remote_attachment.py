@@ -15,7 +15,6 @@ nor after it before the handle is on it: until then the guest writes to the
 source, which a pristine clone reads. So there is no wrong moment to stop at.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 import functools
 
@@ -292,10 +291,8 @@ def destination_of(node: Node, volume: objects.Volume) -> str | None:
 class DeferredMoves:
     """The volumes at rest here that are to follow their instances."""
 
-    def __init__(self, node: Node,
-                 new_credentials: Callable[[], str]):
+    def __init__(self, node: Node):
         self._node = node
-        self._new_credentials = new_credentials
         #: When one that has failed is tried again, monotonic seconds.
         self._again: dict[str, float] = {}
 
@@ -329,7 +326,7 @@ class DeferredMoves:
                         CheckRemoteOnly(self._node),
                         source.Record(
                             self._node, state.Event.MOVE_BEGUN,
-                            state.Asked.DEFERRED, self._new_credentials),
+                            state.Asked.DEFERRED),
                         source.Export(self._node), source.Prepare(self._node),
                         CheckRemoteOnly(self._node, 'still passed only'),
                         source.Commit(self._node)), holes=())

@@ -10,7 +10,6 @@ The export keeps the source device open and the device keeps the LV in use, so
 they are made in this order and go in the other one, before the LV.
 """
 
-from collections.abc import Callable
 import dataclasses
 import typing
 
@@ -23,6 +22,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core.interfaces import peers
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -148,17 +148,16 @@ class Record(flow.Step):
     default_provides = 'move'
 
     def __init__(self, node: Node, event: state.Event,
-                 asked_by: state.Asked, new_credentials: Callable[[], str]):
+                 asked_by: state.Asked):
         super().__init__(node)
         self._event = event
         self._asked_by = asked_by
-        self._new_credentials = new_credentials
 
     def execute(self, volume: objects.Volume,
                 destination: dict[str, typing.Any]) -> state.Move:
         move = self._node.moves.begin(
             volume, destination['host'], self._event, self._node.geometry,
-            self._node.exports.source_location, self._new_credentials(),
+            self._node.exports.source_location, iscsi.new_credentials(),
             destination['initiator'], self._asked_by)
         self._node.tell(state.Milestone.BEGUN, move)
         return move
@@ -217,14 +216,11 @@ class Commit(flow.Step):
 
 
 def move_volume(node: Node, volume: objects.Volume, peer: str,
-                new_credentials: Callable[[], str],
                 live: bool = False,
                 asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
     """Move a volume to a peer.
 
     :param peer: service host of the destination
-    :param new_credentials: makes one-time CHAP credentials, in the form of
-        Cinder's provider_auth
     :param live: for a live migration: the source is in use and stays so
         until :func:`source_released`; without it, nothing may use the volume
     :param asked_by: see :mod:`cinder_localclone.core.rows`
@@ -238,8 +234,7 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
         PauseReencryption(node))
     if not live:
         steps.add(CheckClosed(node), Flush(node), MapHoles(node))
-    steps.add(Record(node, event, asked_by, new_credentials), Export(node),
-              Prepare(node))
+    steps.add(Record(node, event, asked_by), Export(node), Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
     # A guest goes on to write: see :mod:`.holes`.

@@ -15,7 +15,6 @@ from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
-from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
@@ -204,7 +203,7 @@ def _uncommitted(node: Node, volume_id: str, destination: str
             rotate.give_own_key(node, _volume(node, volume_id))
             if destination:
                 moving.move_volume(node, _volume(node, volume_id),
-                                   destination, iscsi.new_credentials)
+                                   destination)
         except Exception:
             # What can't be removed now the node's sweep finds.
             with contextlib.suppress(Exception):

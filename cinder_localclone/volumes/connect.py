@@ -105,7 +105,6 @@ class Connections:
                 connection = self._local_connection(volume)
                 source.move_volume(
                     self._node, volume, node_of_connector,
-                    iscsi.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
                 return connection
         raise choice.error(volume=volume_id, host=connector.get('host'),

@@ -19,7 +19,6 @@ import typing
 from oslo_log import log as logging
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
@@ -103,8 +102,7 @@ def move_away(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
         volume = nodes.volume_at_home(node, volume_id)
         _check(node, volume, peer, asked_by)
         source.move_volume(
-            node, volume, peer, iscsi.new_credentials,
-            asked_by=asked_by)
+            node, volume, peer, asked_by=asked_by)
 
 
 def _check(node: Node, volume: objects.Volume, peer: str,

@@ -15,7 +15,6 @@ from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey as surveys
 from cinder_localclone.core.interfaces import peers
-from cinder_localclone.core import iscsi
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
@@ -52,8 +51,7 @@ class Reconciler:
             node, service.copying if service else None)
         self.comparison = self.copying.comparison
         self.exporting = exports.Exporting(node)
-        self._deferred_moves = remote_attachment.DeferredMoves(
-            node, iscsi.new_credentials)
+        self._deferred_moves = remote_attachment.DeferredMoves(node)
         self.encrypted = upkeep.Sweeps(node)
         self._is_remote = True
         self.seen: surveys.Survey | None = None  # when all was last looked at

@@ -448,8 +448,7 @@ class SimNode:
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            return source.move_volume(self.node, volume, peer,
-                                      lambda: 'CHAP user secret', live)
+            return source.move_volume(self.node, volume, peer, live)
 
     # -- the data path of a guest
 

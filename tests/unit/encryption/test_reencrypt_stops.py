@@ -41,8 +41,7 @@ class Run(Case):
     def moved(self):
         self.start(cipher=SERPENT)
         with self.a.lock(self.volume.id):
-            source.move_volume(self.node, self.volume, B,
-                               lambda: 'CHAP user secret')
+            source.move_volume(self.node, self.volume, B)
         self.world.settle()
 
     def recover(self):

@@ -155,7 +155,7 @@ class OthersTest(reconcile_case.Base):
                     mock.patch.object(source, 'abandon')):
             self.assertRaises(
                 exceptions.StaleMove, source.move_volume, self.a.node,
-                self.volume, B, lambda: 'CHAP user secret')
+                self.volume, B)
         self.assertFalse(self.move().committed)
         self.assertEqual(set(), self.exported())
 
