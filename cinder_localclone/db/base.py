@@ -197,13 +197,20 @@ def to_move(record: Row, row: Row | None) -> state.Move:
         record, row, CONF.volume_name_template % record.id)
 
 
+def moves_of(session: Session, row: Row) -> list[state.Move]:
+    """Return the moves of a volume, those that are over too.
+
+    :raises InvalidToken: if a record of the volume cannot be read
+    """
+    return [to_move(record, row) for record in records_of(session, row.id)]
+
+
 def is_moving(session: Session, row: Row) -> bool:
     """Return whether a volume has a move that is not over.
 
     :raises InvalidToken: if a record of the volume cannot be read
     """
-    return any(not to_move(record, row).is_over
-               for record in records_of(session, row.id))
+    return any(not move.is_over for move in moves_of(session, row))
 
 
 def as_told(move: state.Move, record: Row | None) -> Row:

@@ -54,6 +54,5 @@ class Decommission(records.Decommission):
 
 def _is_begun(session: base.Session, row: base.Row) -> bool:
     """Whether a move's source would be lost with the volume's home."""
-    moves = [base.to_move(record, row)
-             for record in base.records_of(session, row.id)]
-    return any(not (move.is_over or move.committed) for move in moves)
+    return any(not (move.is_over or move.committed)
+               for move in base.moves_of(session, row))

@@ -93,9 +93,8 @@ class Moves(records.Moves):
                             geometry).after(event, committed=False)
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
-            busy = any(not base.to_move(record, row).is_over for record in
-                       base.records_of(session, volume.id))
-            if (row is None or busy or row.host != volume.host
+            if (row is None or base.is_moving(session, row)
+                    or row.host != volume.host
                     or not rows.may_move(
                         row, asked_by, rows.is_migrated_by_cinder(row))):
                 raise exceptions.StaleMove(volume=volume.id)
