@@ -31,7 +31,7 @@ def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
     :param volume: its row, as it is now; it names another node
     :returns: the row afterwards
     """
-    if (volume.id not in node.volumes.misplaced(node.host)
+    if (node.volumes.service_of(volume.id) != node.host
             or not has_lv(node, volume.id, volume.name)):
         return volume
     if node.volumes.correct_home(volume, node.host):

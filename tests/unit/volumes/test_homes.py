@@ -14,6 +14,7 @@ from cinder_localclone.volumes import homes
 from tests.helpers import attach_case
 from tests.helpers import callers
 from tests import world as worlds
+from tests.world import records
 
 A, B, ON_B = attach_case.A, attach_case.B, attach_case.ON_B
 
@@ -167,6 +168,14 @@ class HomesTest(attach_case.Base):
         for _again in range(2):
             callers.delete(self.a.node, self.volume)
         self.assertEqual({}, dict(self.a.lvs))
+
+    def test_no_other_volume_is_read(self):
+        """Each look at a move from here comes here."""
+        self.connect(ON_B)
+        with mock.patch.object(records.SimVolumes, 'misplaced') as listed:
+            self.a.reconciler.reconcile(self.volume.id)
+        listed.assert_not_called()
+        self.is_at(B)
 
     def test_moved_meanwhile(self):
         self.committed()
