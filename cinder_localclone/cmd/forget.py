@@ -10,9 +10,11 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import functools
+import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
+from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
@@ -75,7 +77,9 @@ class Forget(base.Command):
         backend, host = self.app.backend(), parsed_args.node
         steps = plan(
             backend.db, host, self._new_home(backend, host),
-            lambda move: _copied(backend, move))
+            lambda move: _copied(backend, move),
+            lambda volume, other: backend.call(
+                other, 'has_lv', volume.id, volume.name))
         if not steps and host not in backend.nodes():
             raise errors.CommandError(
                 'Nothing names the node %s; "cinder-localclone doctor" lists '
@@ -133,7 +137,8 @@ class Forget(base.Command):
 
 
 def plan(db: records.Database, host: str, new_home: str,
-         copied: Callable[[state.Move], float | None]) -> list[Step]:
+         copied: Callable[[state.Move], float | None],
+         has_lv: Callable[[objects.Volume, str], bool]) -> list[Step]:
     """The steps, in their order; none if nothing names the node.
 
     :param host: service host of the node
@@ -141,6 +146,8 @@ def plan(db: records.Database, host: str, new_home: str,
         that are lost, so that they can be deleted
     :param copied: ``copied(move)``: percent that is local at the destination,
         None if that is unknown
+    :param has_lv: ``has_lv(volume, node)``: whether a node has the LV of a
+        volume; raises LocalCloneError if the node does not say
     """
     moves = db.moves.moves_of(host)
     steps = [step for move in moves
@@ -151,7 +158,8 @@ def plan(db: records.Database, host: str, new_home: str,
             continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
-            steps.append(_of_volume(db, volume, move, new_home))
+            steps.append(_of_other_home(db, host, volume, has_lv)
+                         or _of_volume(db, volume, move, new_home))
     return steps + list(_of_snapshots(db, host))
 
 
@@ -206,6 +214,42 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     if percent is None:
         return 'data that is not copied yet (unknown how much)'
     return 'data that is not copied yet (%.1f %%)' % (100 - percent)
+
+
+def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
+                   has_lv: Callable[[objects.Volume, str], bool]
+                   ) -> Step | None:
+    """The step of a volume whose row names the node by mistake.
+
+    The service in the row tells its home then; see :mod:`.volumes.homes`.
+
+    :returns: None if the node is its home, as far as its row tells
+    """
+    home = db.volumes.service_of(volume.id)
+    if not home or home == host or not names.same_backend(home, host):
+        return None
+    what = 'home of the volume (%s) by mistake' % volume.status
+    try:
+        if not has_lv(volume, home):
+            return None
+    except exceptions.LocalCloneError as exc:
+        return Step(
+            volume.id, what, 'unknown: %s may have the volume' % home,
+            'not changed', functools.partial(_leave, home, exc))
+    return Step(volume.id, what, NOTHING, 'at %s' % home,
+                lambda: _correct_home(db, volume, home))
+
+
+def _leave(home: str, error: Exception) -> typing.NoReturn:
+    raise errors.CommandError(
+        '%s may have the volume. Nothing was changed. Run the command again '
+        'when that node answers. %s' % (home, error))
+
+
+def _correct_home(db: records.Database, volume: objects.Volume, home: str
+                  ) -> None:
+    if not db.volumes.correct_home(volume, home):
+        raise exceptions.StaleMove(volume=volume.id)
 
 
 def _of_volume(db: records.Database,

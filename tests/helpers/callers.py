@@ -3,9 +3,11 @@
 
 from unittest import mock
 
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc
 from cinder_localclone.service import endpoint  # noqa: F401, has all methods
 from cinder_localclone.volumes import delete as deletion
+from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage as managing
 from cinder_localclone.volumes import revert as reverting
 
@@ -28,6 +30,16 @@ def revert(reconciler, volume_id, snapshot_id):
     """The driver reverts a volume, wherever its home is."""
     rpc.at_home(reverting.revert, reconciler,
                 reconciler.node.volumes.volume(volume_id), snapshot_id)
+
+
+def has_lv(world):
+    """The operator's command asks a node of a world for a volume's LV."""
+    def asked(volume, host):
+        if world.nodes[host].dead:
+            raise exceptions.PeerUnreachable(
+                host=host, method='has_lv', seconds=8)
+        return homes.has_lv(world.nodes[host].node, volume.id, volume.name)
+    return asked
 
 
 class Answers:

@@ -7,6 +7,7 @@ from cinder_localclone.cmd import forget
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted
+from tests.helpers import callers
 from tests import world as worlds
 
 A, B, C, R = 'a@l', 'b@l', 'c@l', 'a.example.org@l'
@@ -47,6 +48,6 @@ class Case(testtools.TestCase):
         node.gone = node.dead = True
         for step in forget.plan(
                 self.world.nodes[C].make_database(), host, C + '#p',
-                lambda move: None):
+                lambda move: None, callers.has_lv(self.world)):
             if step.act:
                 step.act()

@@ -12,6 +12,7 @@ import fixtures
 
 from cinder_localclone.cmd import forget
 from cinder_localclone.cmd import main
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
@@ -31,7 +32,8 @@ class ForgettingTest(ended_move_case.Base):
     def plan(self, world, host, percent=None):
         """What is said of the node: the only step."""
         return forget.plan(world.nodes[C].make_database(), host,
-                           C + '#p', lambda move: percent)
+                           C + '#p', lambda move: percent,
+                           callers.has_lv(world))
 
     def forget(self, world, host):
         self.lose(world.nodes[host])
@@ -137,6 +139,52 @@ class ForgettingTest(ended_move_case.Base):
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         self.check_lost(world, volume)
 
+    def misplaced(self):
+        """A retype has written the home that the volume had before."""
+        world, volume, expected = self.begin()
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.settle()
+        self.assertEqual({}, world.move_records)
+        volume.host = A + '#p'
+        return world, volume, expected
+
+    def test_row_that_names_it_by_mistake(self):
+        world, volume, expected = self.misplaced()
+        step, = self.forget(world, A)
+        self.assertEqual((forget.NOTHING, 'at ' + B), (step.lost, step.then))
+        self.assertEqual((B + '#p', 'available'),
+                         (volume.host, volume.status))
+        self.check_forgotten(world, A)
+        self.verify(world, volume, expected)
+
+    def test_row_that_names_it_by_mistake_and_changes(self):
+        world, volume, _expected = self.misplaced()
+        step, = self.plan(world, A)
+        volume.host = C + '#p'
+        self.assertRaises(exceptions.StaleMove, step.act)
+        self.assertEqual(C + '#p', volume.host)
+
+    def test_home_that_does_not_answer(self):
+        """Its disk may have the volume: it is not given up."""
+        world, volume, _expected = self.misplaced()
+        world.nodes[B].dead = True
+        step, = self.plan(world, A)
+        self.assertEqual('unknown: %s may have the volume' % B, step.lost)
+        error = self.assertRaises(errors.CommandError, step.act)
+        self.assertIn('%s may have the volume. Nothing was changed.' % B,
+                      str(error))
+        self.assertEqual((A + '#p', 'available'),
+                         (volume.host, volume.status))
+
+    def test_service_without_the_volume(self):
+        """Nobody has it but the lost node."""
+        world, volume, _expected = self.begin()
+        volume.service_uuid = world.service_of(B)
+        step, = self.forget(world, A)
+        self.assertEqual('the whole volume', step.lost)
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
     @ddt.data(False, True)
     def test_new_home_has_no_trouble_with_what_is_lost(self, copied):
         """Its owner has to delete it; no look can do anything about it."""
@@ -240,7 +288,8 @@ class ForgettingTest(ended_move_case.Base):
         world.nodes[A].move(volume, B)
         self.lose(world.nodes[B])
         for step in forget.plan(world.nodes[A].make_database(), B,
-                                A + '#p', lambda move: None):
+                                A + '#p', lambda move: None,
+                                callers.has_lv(world)):
             step.act and step.act()
         world.settle()
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
@@ -309,6 +358,14 @@ class CommandTest(ended_move_case.Base):
         self.assertEqual((1, 2, C + '#p'), (code, len(rows), other.host))
         self.assertIn('failed: ', rows[0]['What'])
         self.services.assert_not_called()
+
+    def test_node_that_may_have_a_volume_is_asked(self):
+        self.volume.host = B + '#p'
+        self.backend.call.return_value = True
+        code, _rows = self.run_command(B, '--yes')
+        self.backend.call.assert_called_once_with(
+            A, 'has_lv', self.volume.id, self.volume.name)
+        self.assertEqual((0, A + '#p'), (code, self.volume.host))
 
     def test_refused(self):
         for host, words in ((A, 'is up'), ('d@l', 'Nothing names'),):

@@ -432,13 +432,15 @@ class RecordsTest(Base):
     def test_a_host_with_its_pool_is_no_node_to_forget(self):
         # nodes().get('a@l#p') is None, so it is not refused as "up".
         self.assertEqual([], forget.plan(
-            self.db, A + '#p', 'c@l#p', lambda move: None))
+            self.db, A + '#p', 'c@l#p', lambda move: None,
+            self.fail))
 
     def test_a_host_that_is_alike_is_not_forgotten(self):
         self.volume.host = 'node-1@l#p'
         self.volume.save()
         self.assertEqual([], forget.plan(
-            self.db, 'node_1@l', 'c@l#p', lambda move: None))
+            self.db, 'node_1@l', 'c@l#p', lambda move: None,
+            self.fail))
 
     def test_not_given_up_while_a_move_from_it_is_begun(self):
         moving = self.begin()
