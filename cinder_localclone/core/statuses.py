@@ -38,10 +38,6 @@ CHANGING_OWNER = BEING_MANAGED | BEING_UNMANAGED
 #: (volume/flows/common.py), and a forgotten node (this driver).
 NOT_COMPARED = BEING_CREATED | BEING_DELETED | CHANGING_OWNER | {'error'}
 
-#: The volume has no LV yet, or its node was given up (this driver): no other
-#: node corrects its home by an LV of that name.
-WITHOUT_LV = BEING_CREATED | {'error'}
-
 # -- uncommitted LVs
 
 #: The row does not say whether Cinder has taken the volume: an attempt may

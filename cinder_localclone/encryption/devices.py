@@ -756,7 +756,7 @@ def is_short(present: survey.Survey, volume_id: str) -> bool:
 
 
 def outdate_backups_of(node: Node, lv: str) -> None:
-    """The same, of an LV that is about to become a volume's.
+    """Note that backups of headers do not show the one that an LV has now.
 
     Also where no backups are kept now: there may be some of before, in a
     directory that is configured again one day.

@@ -215,6 +215,10 @@ def wrong_with_backup(node: Node, volume_id: str,
 
 
 def record_of(volume: objects.Volume) -> volume_types.Recorded:
+    """Return what the row of a volume says of its encryption.
+
+    :raises KeyNotChanged: if this driver does not encrypt the volume
+    """
     found = rows.recorded(volume)
     if found is None:
         raise encryption_exceptions.KeyNotChanged(

@@ -133,7 +133,7 @@ def remove_recovery_key(node: Node, volume_id: str, slot: str = '') -> Removed:
     :param slot: the key slot that it opens; '': the only recovery key
     :raises KeyNotChanged: if there is none such, or more than one
     :raises StaleBackup: if it may still open a backup of the header
-    :raises LocalCloneError: as :func:`add`
+    :raises LocalCloneError: as :func:`add_recovery_key`
     """
     with node.lock(volume_id):
         work = _Work(node, volume_id)

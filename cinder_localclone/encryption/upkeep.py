@@ -81,16 +81,12 @@ def known(present: survey.Survey, remotes: boot_plan.Known) -> boot_plan.Known:
         for each in facts if 'volume' in each}}
 
 
-def noted_on_lv(present: survey.Survey, volume_id: str
-                ) -> tuple[str, str]:
-    """What is noted of a volume on the LV that its handle is on. Pure."""
-    facts = facts_on_lv(present, volume_id)
-    return facts.get('luks', ''), facts.get('key', '')
-
-
 def facts_on_lv(present: survey.Survey, volume_id: str
                 ) -> dict[lvm_tags.Fact, str]:
-    """Return all facts in the tags of that LV; none if there is no such LV."""
+    """Return all facts in the tags of the LV that a volume's handle is on.
+
+    :returns: none if there is no such LV
+    """
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         if (facts.get('volume') == volume_id

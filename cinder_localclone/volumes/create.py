@@ -17,7 +17,6 @@ from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types as encryption_types
-from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import uncommitted
 
@@ -203,7 +202,7 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
 
 
 def create_for_nova(node: Node, volume: objects.Volume,
-                    header: volume_types.HeaderForNova) -> None:
+                    header: encryption_types.HeaderForNova) -> None:
     """Create a volume that Nova encrypts, with its header.
 
     :param volume: with the context of whoever has asked for it

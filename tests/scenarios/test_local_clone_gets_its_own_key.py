@@ -296,8 +296,9 @@ class OwnKeyTest(Case):
         self.world.set_snapshot(snapshot_id, deleted=True)
         node = self.a.node
         reencrypt.start(node, self.volume.id, reencrypt.Wish())
-        self.assertEqual((self.volume.id, self.old), upkeep.noted_on_lv(
-            node.handles.survey(), self.volume.id))
+        facts = upkeep.facts_on_lv(node.handles.survey(), self.volume.id)
+        self.assertEqual((self.volume.id, self.old),
+                         (facts['luks'], facts['key']))
 
     def test_backup_while_the_key_manager_is_away(self):
         """By the key that was proven before."""

@@ -512,11 +512,13 @@ class PlanTest(Case):
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""
         volume, other = self.volume(), self.volume()
-        noted = {each.id: upkeep.noted_on_lv(
-            self.a.sim_handles.survey(), each.id) for each in (volume, other)}
-        self.assertEqual(self.noted(volume, other), noted)
+        for each in (volume, other):
+            facts = upkeep.facts_on_lv(
+                self.a.sim_handles.survey(), each.id)
+            self.assertEqual(self.noted(each)[each.id],
+                             (facts['luks'], facts['key']))
         self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
-        self.assertEqual(('', ''), upkeep.noted_on_lv(
+        self.assertEqual({}, upkeep.facts_on_lv(
             self.a.sim_handles.survey(), volume.id))
 
 
