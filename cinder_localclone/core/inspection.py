@@ -70,8 +70,7 @@ class Report(TypedDict):
 
     ``clone`` and ``progress`` have the fields of
     :class:`~cinder_localclone.core.formats.dm_tables.CloneStatus` and
-    :class:`~cinder_localclone.moves.hydration.Progress`; ``session`` is the
-        path
+    :class:`~cinder_localclone.core.copies.Progress`; ``session`` is the path
     of the source's disk; ``served`` is whether the handle is exported,
     ``passed`` whether it is on a disk that the volume's home serves;
     ``header_backup`` whether there is one here.
@@ -117,7 +116,7 @@ def differences(report: Report, move: state.Move | None,
                 snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
-    :param report: what :func:`inspect` returned there
+    :param report: what :func:`.volumes.inspect.inspect` returned there
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
     :param remains: the volume's moves that are over but for a clean-up

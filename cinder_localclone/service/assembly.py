@@ -194,7 +194,7 @@ class Service:
         """Return what this service has counted and measured.
 
         :returns: events and refusals, see :func:`.events.counts`; copies:
-            fields of :class:`.hydration.Progress`, by the shadows' ids
+            fields of :class:`.copies.Progress`, by the shadows' ids
         """
         counts = events.counts()
         for key in outcomes.USER_MESSAGES:
