@@ -107,11 +107,11 @@ class Copies:
         copy.move_up(position.number)
         return True
 
-    def next(self) -> list[copies_module.Entry]:
-        """Those, of all nodes, that run since copies to this node have ended.
+    def take_next(self) -> list[copies_module.Entry]:
+        """Return, once, what runs since copies to this node have ended.
 
-        To be asked at the end of a look; other nodes would see it at their
-        next.
+        Copies of all nodes are among it. To be asked at the end of a look;
+        other nodes would see it at their next.
         """
         if not self._some_ended:
             return []
@@ -182,13 +182,13 @@ class Copies:
                 status.hydrated, timeutils.now()))
         return status.finished
 
-    def is_whole(self, move: state.Move) -> bool:
+    def ensure_whole(self, move: state.Move) -> bool:
         """See that all that the source has is here, once all is copied.
 
         :returns: False if that can't be seen now
-        :raises LocalCloneError: as :meth:`.refill.Comparison.is_whole`
+        :raises LocalCloneError: as :meth:`.refill.Comparison.ensure_whole`
         """
-        whole = self.comparison.is_whole(move)
+        whole = self.comparison.ensure_whole(move)
         if not whole:
             self.hindered(move)
         return whole

@@ -224,18 +224,19 @@ def rebuild(node: Node, move: state.Move) -> str:
     try:
         return build(node, move, create=False)
     except (exceptions.SourceUnreachable, exceptions.LoginFailed):
-        if move.phase is state.Phase.STARTING or not is_complete_alone(
+        if move.phase is state.Phase.STARTING or not open_if_complete(
                 node, move):
             raise
         return ''
 
 
-def is_complete_alone(node: Node, move: state.Move) -> bool:
-    """Whether all is local of a move whose source cannot be reached.
+def open_if_complete(node: Node, move: state.Move) -> bool:
+    """Put the handle on a clone without its source, if all of it is local.
 
-    Then the source is not needed any more, and the handle is on the clone.
-    Otherwise nobody gets to read the clone. :func:`build` has been tried, so
-    the LVs are active.
+    Then the source is not needed any more. Otherwise nobody gets to read the
+    clone. :func:`build` has been tried, so the LVs are active.
+
+    :returns: whether all is local
     """
     node.clones.ensure_clone_alone(move)
     if not node.clones.clone_status(move.move_id).finished:
@@ -248,7 +249,7 @@ def is_complete_alone(node: Node, move: state.Move) -> bool:
 def open_alone(node: Node, move: state.Move) -> None:
     """The handle, on a clone of which some may not be readable.
 
-    As for :func:`is_complete_alone`, the LVs are active.
+    As for :func:`open_if_complete`, the LVs are active.
     """
     node.clones.ensure_clone_alone(move)
     _put_on_clone(node, move, '')

@@ -172,7 +172,7 @@ class Comparison:
         self._forget(move)
         return True
 
-    def is_whole(self, move: state.Move) -> bool:
+    def ensure_whole(self, move: state.Move) -> bool:
         """See that all that the source has is here; the lock is held.
 
         :param move: committed, in phase "migrating", and fully copied

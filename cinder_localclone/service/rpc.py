@@ -5,7 +5,8 @@
 declared, :mod:`.endpoint` answers. Methods are idempotent, in a namespace of
 the driver's own, each with a time limit. A method never calls back
 synchronously, so two nodes that call each other can't wait for each other. A
-delete may ask any node for ``has_lv``, which takes no lock and calls no node.
+delete and an unmanage may ask any node for ``has_lv``, which takes no lock and
+calls no node.
 The database is the truth: a call that is lost only delays what the next
 periodic check does anyway.
 """

@@ -218,7 +218,7 @@ class Reconciler:
                 exports.ensure_handle_on_all(self.node, move)
                 self.exporting.try_to_reconcile(volume, move)
             if (move.phase is Phase.MIGRATING
-                    and not self.copying.is_whole(move)):
+                    and not self.copying.ensure_whole(move)):
                 return False
             destination.complete(self.node, move)
         except Exception:  # whatever it is, it holds no other copy up
@@ -312,7 +312,7 @@ class Reconciler:
                        and move.source == self.node.host}
             self._attempt_all(looked_at & sources)
             self._attempt_all(looked_at - sources)
-            for entry in self.copying.next():
+            for entry in self.copying.take_next():
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)
                 else:

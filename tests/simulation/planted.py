@@ -146,7 +146,7 @@ FAULTS = {
     'check removed: destination of a live move written': (
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
     'check removed: complete without its source': (
-        'moves.destination', 'is_complete_alone',
+        'moves.destination', 'open_if_complete',
         'if not node.clones.clone_status(move.move_id).finished:',
         'if False:'),
     'order: metadata goes before its LV': (

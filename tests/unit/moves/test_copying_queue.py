@@ -133,7 +133,7 @@ class ManyTest(Base):
         own.ended('x')
         with mock.patch.object(copies.Position, 'runs', property(others)):
             with own.round(self.world.move_records.values()):
-                self.assertEqual([], own.next())
+                self.assertEqual([], own.take_next())
 
     def test_nobody_is_told_of_those_that_run_already(self):
         self.begin((A, B, C))

@@ -366,7 +366,7 @@ class CompleteAloneTest(testtools.TestCase):
             spec=copies.Progress, finished=finished)
         with mock.patch.object(destination, '_put_on_clone',
                                return_value=changed) as self.put:
-            return destination.is_complete_alone(self.node, self.move)
+            return destination.open_if_complete(self.node, self.move)
 
     @ddt.data(True, False)
     def test_all_is_local(self, changed):
@@ -413,7 +413,7 @@ class OrderAloneTest(testtools.TestCase):
         """None is after a reboot."""
         node = specs.node()
         with mock.patch.object(destination, '_put_on_clone'):
-            destination.is_complete_alone(node, mock.Mock())
+            destination.open_if_complete(node, mock.Mock())
         self.assertEqual(['ensure_clone_alone', 'clone_status'], [
             call[0] for call in storage_parts.calls(node)[:2]])
 

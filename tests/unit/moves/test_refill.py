@@ -1145,7 +1145,7 @@ class RefillingTest(Begun):
         """Nothing is compared, or ended, of what goes."""
         self.volume.status = status
         with mock.patch.object(self.b.reconciler.comparison,
-                               'is_whole') as compared, mock.patch.object(
+                               'ensure_whole') as compared, mock.patch.object(
                 self.b.reconciler.copying, 'hindered') as hindered:
             self.reconcile()
         compared.assert_not_called()
@@ -1173,7 +1173,7 @@ class RefillingTest(Begun):
     def test_a_move_that_was_recorded_as_complete(self):
         """Then it was compared: the source may be gone by now."""
         with mock.patch.object(
-                self.b.reconciler.comparison, 'is_whole') as compared, \
+                self.b.reconciler.comparison, 'ensure_whole') as compared, \
                 self.failing('lvm', 'flush_lv', exceptions.CommandFailed(
                     command='c', code=1, stderr='')):
             self.assertRaises(exceptions.CommandFailed, self.reconcile)

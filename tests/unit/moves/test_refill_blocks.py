@@ -54,7 +54,7 @@ class BlocksTest(move_steps_case.Base):
         node.peers.holes.return_value = []
         node.clones.refill.return_value = iter([[[0, 2]]])
         self.assertRaises(exceptions.Lacking,
-                          refilling.Comparison(node).is_whole, move)
+                          refilling.Comparison(node).ensure_whole, move)
 
     def test_what_is_told(self):
         for sectors, kib in ((8, 8), (512, 128)):
@@ -71,6 +71,6 @@ class BlocksTest(move_steps_case.Base):
         node.peers.holes.return_value = [[2, 2]]
         node.clones.refill.return_value = iter([[[1, 1]]])
         self.assertTrue(
-            refilling.Comparison(node).is_whole(move))
+            refilling.Comparison(node).ensure_whole(move))
         node.clones.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 1]], 1)

@@ -146,7 +146,7 @@ class DestinationTest(Case):
     def test_handle_stays_on_the_clone_until_it_is_compared(self):
         """What was lost of it is at the source alone."""
         self.copied()
-        with mock.patch.object(self.home.reconciler.comparison, 'is_whole',
+        with mock.patch.object(self.home.reconciler.comparison, 'ensure_whole',
                                return_value=False), mock.patch.object(
                 copying.Copies, 'hindered') as hindered:
             self.reconcile()

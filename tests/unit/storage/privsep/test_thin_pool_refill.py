@@ -99,7 +99,7 @@ class PoolTest(commands.Case):
                for number in range(start, start + count)}
         node.peers.holes.return_value = [
             [number, 1] for number in range(384) if number not in has]
-        self.assertTrue(refilling.Comparison(node).is_whole(move))
+        self.assertTrue(refilling.Comparison(node).ensure_whole(move))
         self.assertEqual([], [number for number in has if pool.data[number]
                               != 1 + number % 250])
 
