@@ -68,6 +68,13 @@ class HomesTest(attach_case.Base):
         self.b.reconciler.reconcile(self.volume.id)
         self.is_at(B)
 
+    def test_move_is_read_after_the_home_is_corrected(self):
+        """By the wrong one it would count as not committed."""
+        self.committed()
+        del self.b.devices[self.handle]
+        self.b.reconciler.reconcile(self.volume.id)
+        self.assertIn(self.handle, self.b.devices)
+
     @ddt.data('rolled_back', 'committed')
     def test_deleted_before(self, how):
         """The node that the row names has nothing of it."""
