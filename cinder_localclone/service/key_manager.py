@@ -35,6 +35,7 @@ from oslo_log import log as logging
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.interfaces import crypt
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import volume_types
@@ -133,7 +134,7 @@ class Login:
         return client
 
 
-class Keys:
+class Keys(crypt.Keys):
     """What this service has in the key manager.
 
     :param auth: whose credentials it uses: those in the section of this name

@@ -132,8 +132,8 @@ class SimSecrets:
         self.missed = False
 
 
-class SimKeys:
-    """:class:`cinder_localclone.service.key_manager.Keys` of a node."""
+class SimKeys(crypt_interfaces.Keys):
+    """The key manager, as a node sees it."""
 
     def __init__(self, node):
         self.node = node

@@ -50,7 +50,7 @@ LOCKED = frozenset((
     'end_remote', 'end_remote_if_down', 'end_remote_attachments',
     'end_other_remotes', 'readdress', 'relocate', 'leave_out', 'note_mapped',
     'refill',
-    'header_sectors', 'note_guarded', 'forget_guarded', 'ensure_guard',
+    'header_sectors', 'ensure_guard',
     'read_guarded', 'ensure_link', 'remove_link', 'close_upper',
     'ensure_export_device', 'remove_export_device',
     'format', 'format_luks1', 'write_token', 'erase', 'open', 'close',

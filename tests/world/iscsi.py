@@ -2,13 +2,14 @@
 """What simulated nodes serve over iSCSI, and what they attach from others."""
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.interfaces import iscsi as interfaces
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from tests.world import disks
 from tests.world import images
 
 
-class SimExports(images.SimSnapshotExports):
+class SimExports(images.SimSnapshotExports, interfaces.Exports):
     def __init__(self, node):
         self.node = node
         self.portal = 'portal of ' + node.host
@@ -154,7 +155,7 @@ class SimExports(images.SimSnapshotExports):
                 and self.node.world.nodes[move.source].is_away)
 
 
-class SimSessions:
+class SimSessions(interfaces.Sessions):
     def __init__(self, node):
         self.node = node
         #: Volumes that were attached a moment ago.

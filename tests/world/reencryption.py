@@ -9,6 +9,7 @@ import dataclasses
 
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import luks_header
+from cinder_localclone.core.interfaces import crypt
 from cinder_localclone.core import names
 
 #: How far one is that has begun; how much a volume has to be encrypted anew.
@@ -100,8 +101,8 @@ def insist_on_fences(world):
                 'a volume that is re-encrypted is not at rest')
 
 
-class SimRunner:
-    """:class:`cinder_localclone.storage.cryptsetup.Runner` of a node."""
+class SimRunner(crypt.Runner):
+    """The processes that re-encrypt volumes of a node."""
 
     def __init__(self, node):
         self.node = node

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contracts of what encrypts volumes on a node.
 
-The real classes subclass those of storage, :class:`Crypt` and :class:`Runner`;
-a method there has a docstring only for what is special.
+As in :mod:`.interfaces.storage`: the real and the simulated classes subclass
+them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
