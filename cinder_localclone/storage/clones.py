@@ -264,9 +264,13 @@ class Clones(storage.Clones):
         parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
         name = names.clone(move.move_id)
         if parts:
+            clone = self.handles.devices([name]).get(name)
+            if clone is None:
+                raise exceptions.MissingData(
+                    what='The clone', volume=move.volume_id,
+                    host=self.lvm.host)
             dmsetup.discard_beneath(
-                names.handle(move.volume_id), name,
-                self.handles.devices([name])[name].table, parts,
+                names.handle(move.volume_id), name, clone.table, parts,
                 self._discarded_at_once(move),
                 min(DISCARDING, self.timeout / 2), self.timeout)
 

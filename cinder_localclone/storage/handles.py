@@ -170,7 +170,7 @@ class Handles(storage.Handles):
 
     def switch_to_clone(self, move: state.Move, source: str) -> None:
         name = names.handle(move.volume_id)
-        handle = self.devices([name])[name]
+        _devices, handle = self._devices_with_handle(move.volume_id)
         if source:
             clone = names.clone(move.move_id)
             dm_devices.check_source(self.devices([clone]).get(clone), source)

@@ -295,7 +295,7 @@ class Lvm(storage.Lvm):
         return True
 
     def protect(self, name: str) -> None:
-        if not self.lvs()[name].readonly:
+        if not self._existing(name).readonly:
             lvm.protect(self.group, name, self.timeout)
         lvm.skip_activation(self.group, name, self.timeout)
         lvm.deactivate(self.group, name, self.timeout)
@@ -347,13 +347,13 @@ class Lvm(storage.Lvm):
 
     def note_zeroed(self, name: str, end: int) -> None:
         self.flush_lv(name)
-        lv = self.lvs()[name]
+        lv = self._existing(name)
         if lv.zeroed < min(end, lv.size):
             self._retag(lv, [names.shown(min(end, lv.size))],
                         [names.shown(lv.zeroed)])
 
     def show_lv(self, name: str, size_bytes: int) -> None:
-        lv = self.lvs()[name]
+        lv = self._existing(name)
         if lv.zeroed < min(size_bytes, lv.size):
             raise exceptions.NotPossible(
                 volume=names.facts(lv.tags).get('volume', ''),
@@ -398,6 +398,18 @@ class Lvm(storage.Lvm):
         """
         self._located(name)
         return names.lv_path(self.group, name)
+
+    def _existing(self, name: str) -> lvm_reports.LogicalVolume:
+        """Return an LV as LVM lists it now.
+
+        :raises MissingData: if there is none
+        """
+        lv = self.lvs().get(name)
+        if lv is None:
+            raise exceptions.MissingData(
+                what='Logical volume %s' % name,
+                volume=next(iter(names.ids_in(name)), name), host=self.host)
+        return lv
 
     def _located(self, name: str) -> lvm_reports.LogicalVolume:
         """An LV whose path leads to it; it is active afterwards."""

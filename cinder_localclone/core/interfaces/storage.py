@@ -178,7 +178,10 @@ class Lvm(typing.Protocol):
         """
 
     def protect(self, name: str) -> None:
-        """Make an LV read-only and inactive, as a snapshot is."""
+        """Make an LV read-only and inactive, as a snapshot is.
+
+        :raises MissingData: if there is no such LV
+        """
 
     # -- activation
 
@@ -223,7 +226,8 @@ class Lvm(typing.Protocol):
             running then
         :returns: where this call has ended, in bytes: the next one goes on
             there; 0 once nothing is left, also after a power cut
-        :raises CommandFailed: if there is no such LV, or it can't be written
+        :raises WrongDevice: if there is no such LV
+        :raises CommandFailed: if it can't be written
         """
 
     def note_zeroed(self, name: str, end: int) -> None:
@@ -232,6 +236,7 @@ class Lvm(typing.Protocol):
         After a power cut the next :meth:`zero_part` begins there.
 
         :param end: bytes from the LV's beginning, all zeroed by now
+        :raises CommandFailed: if there is no such LV
         """
 
     def show_lv(self, name: str, size_bytes: int) -> None:
@@ -240,6 +245,7 @@ class Lvm(typing.Protocol):
         Once this returns, a boot gives out that much.
 
         :param size_bytes: of the volume's data
+        :raises MissingData: if there is no such LV
         :raises NotPossible: if it is not zeroed so far
         """
 
@@ -348,6 +354,7 @@ class Handles(typing.Protocol):
 
         :param source: path of the disk that the clone reads; '' if there is
             none any more
+        :raises MissingData: if the volume has no handle
         :raises WrongDevice: if the clone reads another disk
         """
 
@@ -589,6 +596,7 @@ class Clones(typing.Protocol):
 
         :param move: whose clone does not hydrate, and whose handle is on it
         :param holes: where source and LV read as zeros, unless written since
+        :raises MissingData: if there is no clone
         :raises OddMap: if they can't be left out
         :raises CommandTimeout: if that hangs: it must not hydrate then
         """

@@ -331,6 +331,13 @@ class StackTest(storage_case.Case):
         self.ran.block.flush.assert_not_called()
         self.ran.dmsetup.swap_flushed.assert_not_called()
 
+    def test_handle_that_has_gone(self):
+        self.devices(self.reads('8:16'))
+        self.assertRaises(
+            exceptions.MissingData, self.handles.switch_to_clone,
+            storage_case.MOVE, '/dev/sdc')
+        self.ran.dmsetup.swap_flushed.assert_not_called()
+
     def test_on_record_that_the_clone_may_be_written(self):
         meta = names.metadata_lv(storage_case.SHADOW)
         for tags, expected in (((names.DEFERRED,), True),

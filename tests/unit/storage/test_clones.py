@@ -151,6 +151,12 @@ class CloneTest(storage_case.Case):
         self.assertEqual((2.5, 5), self.ran.dmsetup.discard_beneath
                          .call_args.args[5:])
 
+    def test_holes_of_a_clone_that_has_gone(self):
+        self.devices()
+        self.assertRaises(exceptions.MissingData, self.clones.leave_out,
+                          MOVE, HOLES)
+        self.assertRan()
+
     def test_no_holes_under_a_guest(self):
         self.leave_out([])
         self.assertRan()

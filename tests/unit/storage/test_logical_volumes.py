@@ -718,6 +718,14 @@ class SnapshotTest(Case):
             self.assertFalse(self.lvm.disown(name, 'new'))
         self.assertRan()
 
+    def test_one_that_has_gone_is_no_error_of_python(self):
+        self.lvs()
+        for act in (lambda: self.lvm.show_lv('v', GIB),
+                    lambda: self.lvm.note_zeroed('v', GIB),
+                    lambda: self.lvm.protect('v')):
+            self.assertRaises(exceptions.MissingData, act)
+        self.assertNotIn('retag', self.called())
+
     def test_protect(self):
         for readonly, first in ((False, ['protect']), (True, [])):
             self.ran.reset_mock()
