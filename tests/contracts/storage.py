@@ -730,14 +730,59 @@ def source_is_served(bench: Bench) -> None:
 
 
 @scenario
+def source_is_exported_to_its_destination_alone(bench: Bench) -> None:
+    volume, _lv = created(bench)
+    for lacking in ({'auth': ''}, {'initiator': ''}):
+        move = bench.move(volume, **lacking)
+        same(True, bench.handles.ensure_source(move))
+        with refused(exceptions.ExportFailed):
+            bench.exports.export_source(move)
+        same((False, False), (bench.exports.is_source_exported_as_recorded(move),
+                              bench.exports.is_source_exported(move.move_id)))
+        same(True, bench.handles.remove_source(move.move_id))
+
+
+@scenario
+def only_the_export_that_is_over_is_withdrawn(bench: Bench) -> None:
+    volume, _lv = created(bench)
+    first, second = bench.move(volume), bench.move(volume)
+    for move in (first, second):
+        same(True, bench.handles.ensure_source(move))
+        bench.exports.export_source(move)
+    same(True, bench.exports.withdraw_source(first.move_id))
+    same((False, True), tuple(bench.exports.is_source_exported(each.move_id)
+                              for each in (first, second)))
+    same(True, bench.exports.withdraw_source(second.move_id))
+
+
+@scenario
+def what_is_gone_is_an_error_of_the_driver(bench: Bench) -> None:
+    volume = bench.volume()
+    move = bench.move(volume)
+    with bench.locked(volume, move.move_id):
+        for act in (
+                lambda: bench.clones.clone_status(move.move_id),
+                lambda: bench.clones.set_hydration(move.move_id, True),
+                lambda: bench.clones.read_clone(move.move_id),
+                lambda: bench.clones.leave_out(move, [[0, 1]]),
+                lambda: bench.lvm.zero_part(lv_of(volume)),
+                lambda: bench.lvm.note_zeroed(lv_of(volume), GIB),
+                lambda: bench.lvm.show_lv(lv_of(volume), GIB),
+                lambda: bench.lvm.protect(lv_of(volume)),
+                lambda: bench.lvm.extend_lv(lv_of(volume), GIB)):
+            with refused(exceptions.LocalCloneError):
+                act()
+
+
+@scenario
 def strays_are_withdrawn(bench: Bench) -> None:
     volume, _lv = created(bench)
     kept, gone = bench.move(volume), bench.move(volume)
     for move in (kept, gone):
         same(True, bench.handles.ensure_source(move))
         bench.exports.export_source(move)
-    bench.exports.withdraw_strays(lambda move_id: (
-        move_id == kept.move_id))
+    same([gone.move_id], bench.exports.withdraw_strays(
+        lambda move_id: move_id == kept.move_id))
     same((True, False), tuple(bench.exports.is_source_exported(each.move_id)
                               for each in (kept, gone)))
 

@@ -51,6 +51,8 @@ class SimExports(images.SimSnapshotExports, interfaces.Exports):
             self.portal_for(portal), 3260, move.move_id)
 
     def export_source(self, move):
+        if not (move.initiator and move.auth):
+            raise exceptions.ExportFailed(reason='no initiator, or no secret')
         self._insist_device(names.source(move.move_id))
         before = (move.move_id in self.node.exports
                   and self.locations[move.move_id] == move.location)
@@ -59,7 +61,8 @@ class SimExports(images.SimSnapshotExports, interfaces.Exports):
         return not before
 
     def is_source_exported_as_recorded(self, move):
-        return (move.move_id in self.node.exports
+        return (bool(move.initiator and move.auth)
+                and move.move_id in self.node.exports
                 and self.locations[move.move_id] == move.location
                 == self.location_for(move))
 
@@ -74,9 +77,11 @@ class SimExports(images.SimSnapshotExports, interfaces.Exports):
         return self.node.exports.pop(move_id, None) is not None
 
     def withdraw_strays(self, wanted):
-        for move_id in [s for s in self.node.exports if not wanted(s)]:
+        strays = [s for s in self.node.exports if not wanted(s)]
+        for move_id in strays:
             self._insist_unread(move_id)
             del self.node.exports[move_id]
+        return strays
 
     def is_exported(self, volume_id):
         return volume_id in self.remote()

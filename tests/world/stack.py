@@ -63,6 +63,12 @@ class SimLvm(_Sim, storage.Lvm):
                 raise exceptions.CommandFailed(
                     command='lvm', code=5, stderr='Failed to find ' + lv)
 
+    def _check_listed(self, lv):
+        """As the driver, which looks for them in LVM's list."""
+        if lv not in self.node.lvs:
+            raise exceptions.MissingData(
+                what='Logical volume ' + lv, volume=lv, host=self.node.host)
+
     def _insist_unused(self, lv):
         for device in self.node.devices.values():
             self._insist(lv not in (device.get('below'), device.get('lv'),
@@ -121,9 +127,7 @@ class SimLvm(_Sim, storage.Lvm):
             # Somebody has looked whether it fits.
             self._insist(nodes.FREE_SPACE in self.node.held,
                          'create_lv without the lock of free space')
-        if self.pool and not self.node.zeroes:
-            raise exceptions.PoolDoesNotZero(
-                pool=self.pool, host=self.node.host)
+        self._check_pool_zeroes()
         created = self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
         if created and uncommitted:
@@ -132,6 +136,11 @@ class SimLvm(_Sim, storage.Lvm):
         if not created:
             self.activate(name)
         return created
+
+    def _check_pool_zeroes(self):
+        if self.pool and not self.node.zeroes:
+            raise exceptions.PoolDoesNotZero(
+                pool=self.pool, host=self.node.host)
 
     def _insist_backing(self, volume_id, size, extra):
         """Whole GiB, and what the encryption of the volume takes."""
@@ -152,6 +161,7 @@ class SimLvm(_Sim, storage.Lvm):
     def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
                     extra_bytes=0):
         self._insist_backing(volume_id, size_bytes, extra_bytes)
+        self._check_pool_zeroes()
         copied = min(image_bytes, size_bytes)
         longer = self.node.disk.size(image) > copied
         self._take(image, name, [
@@ -251,6 +261,7 @@ class SimLvm(_Sim, storage.Lvm):
 
     def adopt(self, name, own_name, tags):
         disk = self.node.disk
+        self._check_pool_zeroes()
         self._check_there(name)
         disk.tags[name] = disk.tags.get(name, frozenset()) | set(tags)
         self.node.world.tick(self.node, 'after lvchange')
@@ -282,7 +293,7 @@ class SimLvm(_Sim, storage.Lvm):
         return True
 
     def protect(self, name):
-        self.node.lvs[name]  # as LVM: it has to be there
+        self._check_listed(name)
         self._insist_unused(name)
         self.node.disk.readonly.add(name)
         self.node.disk.inactive.add(name)
@@ -310,15 +321,19 @@ class SimLvm(_Sim, storage.Lvm):
         return self.node.disk.extend(name, size, thick=not self.pool)
 
     def zero_part(self, name, start=0, seconds=0):
+        if name not in self.node.lvs:
+            raise exceptions.WrongDevice(path=name, found='nothing')
         start = self.node.disk.zero_part(name, start)
         while start and seconds > 0 and not self.node.slow:
             start = self.node.disk.zero_part(name, start)
         return start
 
     def note_zeroed(self, name, end):
+        self._check_there(name)
         self.node.disk.note_zeroed(name, end)
 
     def show_lv(self, name, size):
+        self._check_listed(name)
         self.node.disk.show(name, size)
 
     def flush_lv(self, lv):
@@ -667,8 +682,16 @@ class SimClones(_Sim, storage.Clones):
     def remove_clone(self, move_id):
         return self.handles._remove(names.clone(move_id))
 
+    def _clone(self, move_id):
+        """As dmsetup, which is asked for a clone."""
+        device = self.node.devices.get(names.clone(move_id))
+        if device is None:
+            raise exceptions.CommandFailed(
+                command='dmsetup', code=1, stderr='No such device')
+        return device
+
     def clone_status(self, move_id):
-        device = self.node.devices[names.clone(move_id)]
+        device = self._clone(move_id)
         local = self.node.lvs[device['metadata']]['local']
         regions = disks.length(device)
         in_flight = regions - len(local) if device['hydrating'] else 0
@@ -678,7 +701,7 @@ class SimClones(_Sim, storage.Clones):
 
     def read_clone(self, move_id):
         try:
-            self.node.read_clone(self.node.devices[names.clone(move_id)], 0)
+            self.node.read_clone(self._clone(move_id), 0)
         except IOError as exc:
             raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
@@ -686,7 +709,7 @@ class SimClones(_Sim, storage.Clones):
         self.node.flush_source(move, disk)
 
     def set_hydration(self, move_id, enabled):
-        clone = self.node.devices[names.clone(move_id)]
+        clone = self._clone(move_id)
         before, clone['hydrating'] = clone['hydrating'], enabled
         return before != enabled
 
@@ -699,7 +722,7 @@ class SimClones(_Sim, storage.Clones):
         return gone
 
     def leave_out(self, move, holes):
-        clone = self.node.devices[names.clone(move.move_id)]
+        clone = self._clone(move.move_id)
         self._insist(not clone['hydrating'] and self.node.devices[
             names.handle(move.volume_id)]['below'] == names.clone(
                 move.move_id), 'discards under what goes on')

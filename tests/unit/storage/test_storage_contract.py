@@ -132,6 +132,20 @@ class SimulatedTest(testtools.TestCase):
     def test_thick(self, name):
         self.run_scenario(thick.SCENARIOS[name], pool='')
 
+    def test_a_pool_that_does_not_zero_gives_no_volume(self):
+        bench = Bench()
+        volume, lv = storage.created(bench)
+        other = bench.volume()
+        bench.node.zeroes = False
+        for act in (
+                lambda: bench.lvm.create_lv(
+                    storage.lv_of(other), storage.GIB, other),
+                lambda: bench.lvm.create_copy(
+                    storage.lv_of(other), lv, storage.GIB, storage.GIB,
+                    other),
+                lambda: bench.lvm.adopt(lv, storage.lv_of(other), [])):
+            self.assertRaises(exceptions.PoolDoesNotZero, act)
+
     def run_scenario(self, scenario, **how):
         bench = Bench(**how)
         scenario(bench)
