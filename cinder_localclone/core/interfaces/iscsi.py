@@ -18,9 +18,8 @@ class Exports(typing.Protocol):
     """Devices that this node exports, each to one initiator with CHAP.
 
     Handles to hosts of attachments, sources of moves to their destinations.
-    Reads don't ask the kernel's target. An effect calls it only when there is
-    something to change; then it may raise ExportFailed, or TargetTimeout if
-    the target hangs.
+    Other reads than :meth:`is_source_exported_as_recorded` don't ask the kernel's target. An
+    effect may raise ExportFailed, or TargetTimeout if the target hangs.
     """
 
     #: Where hosts without the backend find exports: address and port.
@@ -63,7 +62,12 @@ class Exports(typing.Protocol):
         """
 
     def is_source_exported_as_recorded(self, move: state.Move) -> bool:
-        """Return whether a move's source is exported like that already."""
+        """Return whether a move's source is exported like that already.
+
+        It compares the CHAP secret, too, so it asks the kernel's target.
+
+        :raises TargetTimeout: if the target hangs
+        """
 
     def withdraw_source(self, move_id: str) -> bool:
         """Remove the export of a move's source."""
