@@ -3,10 +3,12 @@
 
 from unittest import mock
 
+from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.storage import handles
 from tests.helpers import storage_case
 
 V1, device = storage_case.V1, storage_case.device
@@ -59,6 +61,16 @@ class GuardTest(storage_case.Case):
             mock.call.cryptsetup.payload_sectors('/dev/mapper/' + HANDLE, 30)],
             self.ran.mock_calls)
 
+    def test_header_that_no_guard_can_keep(self):
+        most = 32 << 20 >> 9
+        for found in (1, most):
+            self.ran.cryptsetup.payload_sectors.return_value = found
+            self.assertEqual(found, self.handles.header_sectors(V1))
+        for found in (0, most + 1):
+            self.ran.cryptsetup.payload_sectors.return_value = found
+            self.assertRaises(encryption_exceptions.HeaderDamaged,
+                              self.handles.header_sectors, V1)
+
     def test_all_of_the_header_is_read(self):
         self.handles.read_guarded(V1, 4096)
         self.assertRan(mock.call.block.read_head(
@@ -82,6 +94,24 @@ class GuardTest(storage_case.Case):
         self.handles.close_upper(V1)
         self.assertRan(mock.call.cryptsetup.close(names.crypt(V1), 30),
                        mock.call.links.remove(V1))
+
+    def test_tags_of_an_authenticated_volume_go_last(self):
+        integrity = device(names.integrity(V1), '253:8', '')
+        for crypt, closed in (
+                ([], []), ([device(names.crypt(V1), '253:9', '')], [
+                    mock.call.cryptsetup.close(names.crypt(V1), 30)])):
+            self.ran.reset_mock()
+            self.present(integrity, *crypt)
+            self.assertTrue(self.handles.close_upper(V1))
+            self.assertRan(
+                *closed, mock.call.cryptsetup.remove_integrity(
+                    names.integrity(V1), 30), mock.call.links.remove(V1))
+
+    def test_what_is_above_a_handle_has_read_it_too(self):
+        self.present(device(GUARD, '253:9', TABLE))
+        with mock.patch.object(handles.refill, 'forget_read') as forget:
+            self.handles.forget_read(V1)
+        forget.assert_called_once_with([HANDLE, GUARD], 30)
 
     def test_tags(self):
         self.lvm.mark('v', names.guard_tag(4096))

@@ -137,6 +137,19 @@ class ExportedTest(testtools.TestCase):
         self.assertIs(did, self.exports.withdraw_source(SHADOW))
         self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
 
+    def test_no_source_is_withdrawn_but_that_of_the_move(self):
+        other = 'iqn.x:localclone-' + VOLUME
+        self.serve((other, []))
+        self.assertFalse(self.exports.withdraw_source(SHADOW))
+        self.serve((other, []), (SOURCE, []))
+        self.exports.withdraw_source(SHADOW)
+        self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
+
+    def test_the_target_is_not_asked_for_what_is_withdrawn_already(self):
+        self.serve()
+        self.assertFalse(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.lio.unexport.assert_not_called()
+
     def test_volume_for_writing_to_a_host_without_the_backend(self):
         found = self.exports.export_volume(VOLUME, INITIATOR,
                                            'CHAP user secret')
