@@ -18,8 +18,9 @@ class Exports(typing.Protocol):
     """Devices that this node exports, each to one initiator with CHAP.
 
     Handles to hosts of attachments, sources of moves to their destinations.
-    Other reads than :meth:`is_source_exported_as_recorded` don't ask the kernel's target. An
-    effect may raise ExportFailed, or TargetTimeout if the target hangs.
+    Other reads than :meth:`is_source_exported_as_recorded` don't ask the
+    kernel's target. An effect may raise ExportFailed, or TargetTimeout if the
+    target hangs.
     """
 
     #: Where hosts without the backend find exports: address and port.
