@@ -46,12 +46,11 @@ class ReferencesTest(testtools.TestCase):
         if not before:
             return last in self.names[own]
         # Of a module, of a class in it, or of a class of any module.
-        return any(
-            last in self.names[module]
-            for module in (*self.modules('.'.join(before)),
-                           *self.modules('.'.join(before[:-1]) or '?'))
-            ) or len(before) == 1 and any(
-            {last, *before} <= found for found in self.names.values())
+        modules = (*self.modules('.'.join(before)),
+                   *self.modules('.'.join(before[:-1]) or '?'))
+        return any(last in self.names[module] for module in modules) or (
+            len(before) == 1 and any({last, *before} <= found
+                                     for found in self.names.values()))
 
     def test_all_exist(self):
         self.assertEqual([], [
