@@ -198,7 +198,7 @@ def lv_that_is_absent(bench: Bench) -> None:
                 lambda: bench.lvm.deactivate(lv)):
         with refused(exceptions.CommandFailed):
             act()
-    with refused(KeyError):
+    with refused(exceptions.MissingData):
         bench.lvm.protect(lv)
     for act in (lambda: bench.lvm.flush_lv(lv),
                 lambda: bench.handles.flush_handle(volume),

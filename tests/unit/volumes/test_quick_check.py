@@ -166,7 +166,8 @@ class OthersTest(reconcile_case.Base):
             volume_id=each.volume_id, move_id=each.move_id, source=A,
             committed=True, phase=each.phase, keeps_handle=False,
             is_deferred=True, size_bytes=each.size_bytes,
-            location=each.location)
+            location=each.location, initiator=each.initiator,
+            auth=each.auth)
             for each in self.a.node.moves.moves_of(A)]
         self.assertEqual(set(), quick_check.exported_on(self.a.node, moves))
         moves[0].is_deferred = False
