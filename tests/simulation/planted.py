@@ -67,7 +67,7 @@ FAULTS = {
         'if row.name in node.lvm.lvs():', 'if False:'),
     'stale row: the home that Cinder writes': (
         'volumes.homes', 'correct',
-        'volume.id not in node.volumes.misplaced(node.host)', 'True'),
+        'node.volumes.service_of(volume.id) != node.host', 'True'),
     'clock: a node goes by its own': (
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'
