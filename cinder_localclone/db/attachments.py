@@ -20,9 +20,10 @@ from cinder_localclone.db import clock
 
 
 class Attachments(records.Attachments):
-    """Attachments, for a node that knows the addresses of the others.
+    """Attachments, on a node with a way to match connectors to nodes.
 
-    :param is_at: whether a connector belongs to the node of a service host
+    :param is_at: ``is_at(connector, host)`` returns whether a connector
+        belongs to the node of a service host
     """
 
     def __init__(self, is_at: Callable[[objects.Connector, str], bool]):
@@ -93,13 +94,14 @@ class Attachments(records.Attachments):
                  wanted: Callable[[objects.Attachment], bool],
                  change: Callable[[dict[str, typing.Any]],
                                   dict[str, typing.Any]]) -> None:
-        """Change what attachments of a volume say of its connection.
+        """Change the recorded connection of some attachments of a volume.
 
-        One that Cinder has changed before it is locked stays as it is: it
+        An attachment changed by Cinder before it is locked is left alone: it
         was detached, or has another connection.
 
-        :param wanted: which ones. It may ask other nodes, so it is called
-            while no row is locked
+        :param wanted: selects the attachments. It may ask other nodes, so it
+            is called while no row is locked
+        :param change: returns the new connection for the old one
         """
         model = base.models.VolumeAttachment
         with base.reader() as session:
@@ -114,7 +116,8 @@ class Attachments(records.Attachments):
                     model.id.in_(ids)).filter_by(
                         deleted=False).with_for_update():
                 if (row.connector, row.connection_info) == found[row.id]:
-                    # Not by the object: that makes strings of all values.
+                    # Not through Cinder's object: it turns all values into
+                    # strings.
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))
 
@@ -124,7 +127,7 @@ class Attachments(records.Attachments):
 
 def _attachment(connector: str | None, connection_info: str | None
                 ) -> objects.Attachment:
-    """An attachment, by the columns of its row."""
+    """Return an attachment from the columns of its row."""
     return types.SimpleNamespace(
         connector=connector and json.loads(connector),
         connection_info=connection_info and json.loads(connection_info))

@@ -14,12 +14,15 @@ _BACKING_UP = 'backing-up'
 
 @base.retried
 def end(backup: core_objects.Backup, error: Exception) -> None:
-    """Record that a backup could not begin, and what it was to be made of
-    is free again.
+    """Set a backup that could not begin to error, and free its source.
 
-    Cinder's volume manager, which is asked for that by a cast, tells nobody
-    of an error (get_backup_device in volume/manager.py). So this is what the
-    backup manager does with its own (create_backup in backup/manager.py).
+    Cinder asks its volume manager by a cast (get_backup_device in
+    volume/manager.py), so an error there reaches no caller. This function
+    repeats the error handling of the backup manager (create_backup in
+    backup/manager.py).
+
+    :param backup: the backup
+    :param error: the reason, recorded with the backup
     """
     admin = base.admin()
     try:
@@ -35,5 +38,5 @@ def end(backup: core_objects.Backup, error: Exception) -> None:
                 volume.previous_status = 'error_backing-up'
                 volume.save()
     except cinder_exception.NotFound:
-        pass  # it was deleted by force
+        pass  # the source was deleted by force
     volume_utils.update_backup_error(backup, str(error))

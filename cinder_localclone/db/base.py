@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the classes of this package share: transactions, and finding rows.
+"""Transactions and row queries, shared by the modules of this package.
 
 A reader or writer takes rows from here within its own transaction::
 
@@ -37,18 +37,18 @@ except ImportError:  # Cinder 27 and 28
         main_context_manager as main_context_manager)
     from cinder.db.sqlalchemy import models as models
 
-#: A row of one of Cinder's tables, and a session and a model of SQLAlchemy.
+#: Rows of Cinder's tables; sessions and models of SQLAlchemy.
 Row: typing.TypeAlias = typing.Any
 Session: typing.TypeAlias = typing.Any
 Model: typing.TypeAlias = typing.Any
 
 CONF = cfg.CONF
 
-#: How often a transaction that has met a deadlock is tried again, after how
-#: many seconds at first and at most: some five seconds altogether, which the
-#: callers' own time limits allow for.
+#: Retries of a transaction after a deadlock, the first and the longest pause
+#: (seconds). They take some five seconds altogether; the callers' own time
+#: limits allow for this.
 _TRIES, _FIRST, _LONGEST = 5, 0.2, 2
-#: Seconds after which none is tried again: each may have waited for a lock.
+#: Seconds after which no retry begins: each may have waited for a lock.
 _WITHIN = 10
 
 _P = typing.ParamSpec('_P')
@@ -58,17 +58,17 @@ _T = typing.TypeVar('_T')
 # -- transactions
 
 def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a writer: try its transaction again after a deadlock.
+    """Decorate a writer: repeat its transaction after a deadlock.
 
-    The database has rolled such a transaction back. InnoDB does so with one
-    of two that wait for each other; Galera, at the commit, with one whose
-    rows another server has changed first. Each writer reads and compares
-    within its transaction, so that a second run decides by what is there
-    then. A lock that was waited for in vain (InnoDB, after 50 s) is an error
-    of the same kind: it has used up the time for further tries.
+    The database has rolled back the transaction. InnoDB does so if two
+    transactions wait for each other; Galera does so at the commit, if another
+    server has changed the rows first. Each writer reads and compares within
+    its transaction, so a second run decides by the present rows. A lock wait
+    with a time-out (InnoDB, after 50 s) raises the same kind of error, but has
+    used up the time for retries.
 
-    No read may follow the transaction in a decorated function: if that read
-    fails, the second run takes the change of the first for another's.
+    No read may follow the transaction in a decorated function: if the read
+    fails, the second run refuses the change made by the first.
     """
     @functools.wraps(write)
     def within_limits(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -91,14 +91,14 @@ def admin() -> core_objects.Context:
 
 
 def reader() -> contextlib.AbstractContextManager[Session]:
-    """Begin a transaction that only reads."""
+    """Begin a read transaction."""
     using: contextlib.AbstractContextManager[Session] = (
         main_context_manager.reader.using(admin()))
     return using
 
 
 def writer() -> contextlib.AbstractContextManager[Session]:
-    """Begin a transaction that writes; its function is :func:`retried`."""
+    """Begin a write transaction; the caller is :func:`retried`."""
     using: contextlib.AbstractContextManager[Session] = (
         main_context_manager.writer.using(admin()))
     return using
@@ -136,7 +136,7 @@ def has_home(host: str) -> typing.Any:
 
 
 def service_row(session: Session, host: str) -> Row | None:
-    """Return the row of a volume service.
+    """Return the row of a volume service; None if there is none.
 
     :param host: its service host, with or without pool
     """
@@ -146,7 +146,7 @@ def service_row(session: Session, host: str) -> Row | None:
 
 
 def set_home(session: Session, row: Row, host: str) -> None:
-    """Have a volume's row say that a node is its home, and of what zone.
+    """Set the home in a volume's row, with its service and zone.
 
     :param host: service host with its pool
     """
@@ -158,9 +158,10 @@ def set_home(session: Session, row: Row, host: str) -> None:
 
 
 def encrypted_rows(session: Session, model: Model) -> list[Row]:
-    """Return the rows of a table that say how this driver encrypts.
+    """Return the rows of a table with an encryption by this driver.
 
-    Of any version: a secret is in use also by a row that is not understood.
+    Rows of any version are returned: a secret is in use even if this version
+    can't parse the row.
     """
     found: list[Row] = session.query(model).filter_by(
         deleted=False).filter(model.provider_id.like(
@@ -169,7 +170,7 @@ def encrypted_rows(session: Session, model: Model) -> list[Row]:
 
 
 def provider_id(encryption: volume_types.Recorded | None) -> str | None:
-    """Return what the row of a volume or snapshot says of its encryption."""
+    """Return the provider_id of an encrypted volume or snapshot."""
     return str(encryption) if encryption else None
 
 
@@ -188,10 +189,11 @@ def records_of(session: Session, volume_id: str) -> typing.Any:
 
 
 def to_move(record: Row, row: Row | None) -> state.Move:
-    """Return a move by its record.
+    """Return the move of a move record.
 
-    :param row: the volume's; None if that is gone
-    :raises InvalidToken: if the record cannot be read
+    :param record: the row of the record
+    :param row: the volume's row; None if the volume is gone
+    :raises InvalidToken: if the record can't be read
     """
     return move_record.decode(
         record, row, CONF.volume_name_template % record.id)
@@ -206,17 +208,19 @@ def moves_of(session: Session, row: Row) -> list[state.Move]:
 
 
 def is_moving(session: Session, row: Row) -> bool:
-    """Return whether a volume has a move that is not over.
+    """Return whether a volume has a move in progress.
 
-    :raises InvalidToken: if a record of the volume cannot be read
+    A move with nothing left but its clean-up does not count.
+
+    :raises InvalidToken: if a move record of the volume can't be read
     """
     return any(not move.is_over for move in moves_of(session, row))
 
 
 def as_told(move: state.Move, record: Row | None) -> Row:
-    """Return the row of a record, if it is as the move says.
+    """Check that a move record still agrees with a move; return its row.
 
-    :raises StaleMove: if it is not
+    :raises StaleMove: if the record differs from the move
     """
     if record is None or not move_record.is_as_told(record, move):
         raise exceptions.StaleMove(volume=move.volume_id)

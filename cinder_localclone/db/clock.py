@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of the database, which all nodes share.
+"""The clock of the database, shared by all nodes.
 
-A node's own clock may be wrong, so the age of a row is told by this one.
+A node's own clock may be wrong, so the age of a row counts by this clock.
 """
 
 import datetime
@@ -15,7 +15,8 @@ Row: typing.TypeAlias = typing.Any
 
 def now(session: Session) -> datetime.datetime:
     """Return the time of the database (UTC, without a zone)."""
-    # MySQL's own is in the session's time zone, SQLite's in UTC.
+    # MySQL's current_timestamp() is in the session's time zone, SQLite's in
+    # UTC.
     mysql = sqlalchemy.func.utc_timestamp(type_=sqlalchemy.DateTime)
     clocks = {'mysql': mysql, 'mariadb': mysql,
               'postgresql': sqlalchemy.func.timezone(
@@ -32,6 +33,6 @@ def ago(session: Session, seconds: float) -> datetime.datetime:
 
 
 def age(session: Session, row: Row) -> float:
-    """Return for how many seconds a row has been as it is."""
+    """Return the seconds since the last change of a row."""
     since = row.updated_at or row.created_at
     return float((now(session) - since).total_seconds())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's database, as one value."""
+"""Cinder's database, as a single value."""
 
 import dataclasses
 
@@ -17,13 +17,13 @@ from cinder_localclone.db import volumes
 
 @dataclasses.dataclass(frozen=True)
 class Database(records.Database):
-    """The same, with what only the operator's command and the metrics read."""
+    """Cinder's database, with the reads of the command and the metrics."""
 
     inventory: inventory.Inventory
 
 
 def database() -> Database:
-    """Return Cinder's database; ``cinder.conf`` says where that is."""
+    """Return the database named in ``cinder.conf``."""
     return Database(
         moves.Moves(), volumes.Volumes(), snapshots.Snapshots(),
         secrets.Secrets(), services.Services(), queue.Queue(),

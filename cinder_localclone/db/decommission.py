@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node leaves in Cinder's database that is drained, or lost."""
+"""Rows in Cinder's database of a drained or lost node."""
 
 from cinder.common import constants
 from cinder import exception as cinder_exception
@@ -53,6 +53,6 @@ class Decommission(records.Decommission):
 
 
 def _is_begun(session: base.Session, row: base.Row) -> bool:
-    """Whether a move's source would be lost with the volume's home."""
+    """Return whether a volume has an uncommitted move from its home."""
     return any(not (move.is_over or move.committed)
                for move in base.moves_of(session, row))

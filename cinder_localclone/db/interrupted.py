@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses that stay behind when a volume service dies.
+"""Statuses left behind by the death of a volume service.
 
 Cinder's manager records the end of a migration, an extension, a retype or a
 revert. If its service dies first, the status stays, also after the next start
 of the service. A volume with such a status can be neither deleted nor moved,
-and with some statuses not attached. A request that was sent to another node
-than the home is refused there without a message.
+and with some statuses not attached. If Cinder sent the request to another node
+than the home, the service there refuses it without a message.
 """
 
 from collections.abc import Collection
@@ -33,8 +33,8 @@ class Interrupted(records.Interrupted):
         with base.reader() as session:
             found = [row.id for row in session.query(volume.id).filter_by(
                 deleted=False, migration_status='migrating')]
-        # One at a time, by its id: the status has no index, and InnoDB would
-        # lock each live volume of the cloud.
+        # One row at a time, by its id: the status has no index, and InnoDB
+        # would lock each live volume of the cloud.
         ended = {volume_id: self._end_one(volume_id, host)
                  for volume_id in sorted(found)}
         return {volume_id: status for volume_id, status in ended.items()
@@ -42,7 +42,10 @@ class Interrupted(records.Interrupted):
 
     @base.retried
     def _end_one(self, volume_id: str, host: str) -> str | None:
-        """How the migration of a volume has ended; None if it has not."""
+        """End the migration of a volume if the service worked on it.
+
+        :returns: its migration status; None if it was not ended
+        """
         with base.writer() as session:
             row = base.volume_row(session, volume_id, lock=True)
             if (row is None or row.migration_status != 'migrating'
@@ -53,18 +56,22 @@ class Interrupted(records.Interrupted):
 
     def _end(self, session: base.Session, row: base.Row, host: str
              ) -> bool:
-        """Whether it was at work on this one, which is ended then."""
+        """End a migration in a row if the service worked on it.
+
+        :returns: whether the row was changed
+        """
         if row.attach_status == 'attached' and (
                 row.status in statuses.MIGRATED
                 or row.previous_status == 'in-use'):
-            # Nova copies what is in use: free, another server would get it;
-            # ended, it would be extended while its copy is not.
+            # Nova copies an attached volume. A free status would let another
+            # server attach the volume; an ended migration would let Cinder
+            # extend it without its copy.
             return False
         move_records = list(base.records_of(session, row.id))
         try:
             moves = [base.to_move(record, row) for record in move_records]
         except exceptions.InvalidToken:
-            return False  # its volume is left alone
+            return False  # leave the volume alone
         if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
         elif (rows.is_home(row, host) and row.attach_status != 'attached'
@@ -74,17 +81,18 @@ class Interrupted(records.Interrupted):
             return False
         if row.status in statuses.MIGRATED and not any(
                 map(move_record.holds, move_records)):
-            # It may have been detached since: what it was does not count.
+            # The volume may have been detached since, so the earlier status
+            # does not count.
             row.status = statuses.FREE
         return True
 
     @staticmethod
     def _has_committed(session: base.Session, row: base.Row,
                        moves: list[state.Move], host: str) -> bool:
-        """Whether a service has committed the move, by which it migrated.
+        """Return whether a service has committed the move of its migration.
 
-        A node that was down still has what an earlier move has left there.
-        By now the volume may be migrated by its new home's service.
+        A node that was down still has its part of an earlier move. By now the
+        service of the new home may be migrating the volume.
         """
         committed = [move for move in moves if move.committed]
         ends = session.query(base.models.Volume).filter_by(
@@ -147,12 +155,15 @@ class Interrupted(records.Interrupted):
 
 
 def _at(session: base.Session, host: str) -> typing.Any:
-    """Return a query for the volumes at a service host, whatever its pool."""
+    """Return a query for the volumes at a service host, in any pool."""
     return session.query(base.models.Volume).filter_by(
         deleted=False).filter(base.has_home(host))
 
 
 def _migrates(move: state.Move) -> bool:
-    """Until such a one has ended no other migration of its volume gets far."""
+    """Return whether a move carries out a migration by Cinder.
+
+    Until the move is over, no other migration of its volume gets far.
+    """
     return (move.asked_by is state.Asked.MIGRATION and move.committed
             and not move.is_over)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All volumes, moves and services, for the command and the metrics.
 
-How many queries that takes does not depend on how many rows there are.
+The number of queries does not depend on the number of rows.
 """
 
 from collections.abc import Collection
@@ -29,9 +29,9 @@ from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import base
 from cinder_localclone.db import clock
 
-#: Of moves that should not last; what is copied shows its progress.
+#: Phases that should not last. A move in migration shows its progress.
 PHASES = (state.Phase.STARTING, state.Phase.COMPLETING)
-#: Ids in one query.
+#: Ids in a query.
 _AT_ONCE = 200
 
 
@@ -49,14 +49,15 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A volume, as far as its row alone tells.
+    """A volume as described by its row.
 
-    The names are those of Cinder's own; :mod:`.rows` takes it.
+    The fields have the names of Cinder's columns; :mod:`.rows` accepts this
+    class.
 
-    :param display_name: what its owner calls it
+    :param display_name: the owner's name for the volume
     :param lv: the name of its LV
-    :param hosts: where it is attached, by the connectors; '' for an
-        attachment that is not connected
+    :param hosts: the hosts in the connectors of its attachments; '' for an
+        attachment without a connector
     """
 
     id: str
@@ -75,9 +76,9 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Under:
-    """A move that is under way, or over but for a clean-up.
+    """A move in progress, or over but for its clean-up.
 
-    :param began: when it did, seconds since the epoch
+    :param began: its begin, seconds since the epoch
     """
 
     move: state.Move
@@ -86,13 +87,13 @@ class Under:
 
 @dataclasses.dataclass(frozen=True)
 class Unended:
-    """Something that is in a status that should not last.
+    """An object in a status that should not last.
 
     :param what: volume, snapshot, migration (Cinder's) or move
-    :param id: the snapshot's, else the volume's
-    :param host: service host of its home; of a snapshot its node
-    :param seconds: for how long
-    :param attached: whether the volume is
+    :param id: the snapshot's id, otherwise the volume's
+    :param host: service host of the volume's home, or of the snapshot's node
+    :param seconds: age of the status
+    :param attached: whether the volume is attached
     """
 
     what: str
@@ -104,14 +105,14 @@ class Unended:
 
 
 class Inventory(records.SecretOwners):
-    """What only the operator's command and the metrics read."""
+    """Reads of the operator's command and the metrics."""
 
     # -- read many at a time
 
     def all_moves(self, backend: str) -> tuple[list[Under], int]:
         """Return the moves between nodes of a backend.
 
-        :returns: them, and how many records of moves can't be read
+        :returns: the moves, and the number of unreadable move records
         """
         found, unreadable = [], 0
         model = base.models.Volume
@@ -127,14 +128,14 @@ class Inventory(records.SecretOwners):
                         row, volumes.get(move_record.volume_of(row)))
                     found.append(Under(move, _seconds(row.created_at)))
                 except exceptions.InvalidToken:
-                    unreadable += 1  # Moves.readable logs which
+                    unreadable += 1  # Moves.readable logs them
         return found, unreadable
 
     def all_volumes(self, backend: str, host: str | None = None
                     ) -> list[Row]:
         """Return the visible volumes of a backend.
 
-        :param host: only those whose home is this service host
+        :param host: only the volumes at home on this service host; None: all
         """
         model = base.models.Volume
         with base.reader() as session:
@@ -154,10 +155,10 @@ class Inventory(records.SecretOwners):
                 tuple(hosts.get(row.id, ()))) for row in rows]
 
     def unended(self, backend: str, seconds: float) -> list[Unended]:
-        """Return what has been for long in a status that should not last.
+        """Return volumes, snapshots and moves with an old unfinished status.
 
         :param backend: of all its nodes
-        :param seconds: for longer than that
+        :param seconds: the least age of the status
         """
         with base.reader() as session:
             found = [*_old_volumes(session, seconds),
@@ -167,7 +168,10 @@ class Inventory(records.SecretOwners):
                 if names.backend_of(each.host) == backend]
 
     def available_snapshots(self, host: str) -> list[volume_rows.Snapshot]:
-        """Return the snapshots on a node that can be used."""
+        """Return the available snapshots on a node.
+
+        :param host: service host of the node
+        """
         model = base.models.Snapshot
         with base.reader() as session:
             return [volume_rows.Snapshot(
@@ -177,9 +181,9 @@ class Inventory(records.SecretOwners):
                     provider_location=volume_rows.location(host))]
 
     def ids_named(self, name: str, backend: str) -> list[str]:
-        """Return the ids of the volumes of a backend that have a display name.
+        """Return the ids of a backend's volumes with a display name.
 
-        Letter by letter: a database may take "Data" for "data".
+        The comparison is exact: a database may treat "Data" as "data".
         """
         model = base.models.Volume
         with base.reader() as session:
@@ -193,7 +197,7 @@ class Inventory(records.SecretOwners):
     # -- services and types
 
     def service(self, host: str) -> Service | None:
-        """Return a volume service; None if there is none."""
+        """Return a volume service; None if it does not exist."""
         try:
             found = objects.Service.get_by_args(
                 base.admin(), host, constants.VOLUME_BINARY)
@@ -203,20 +207,23 @@ class Inventory(records.SecretOwners):
                        found.availability_zone)
 
     def encrypted_by_nova(self, volume_id: str) -> tuple[str, int]:
-        """Return how Nova encrypts a volume, by its type: cipher, key bits."""
+        """Return Nova's encryption of a volume, from its type.
+
+        :returns: (cipher, key bits)
+        """
         found = db.volume_encryption_metadata_get(base.admin(), volume_id)
         return found.get('cipher') or '', found.get('key_size') or 0
 
     def type_id(self, name: str) -> str:
-        """Return the id of a volume type, by that or by its name.
+        """Return the id of a volume type, from its id or name.
 
-        :raises CinderException: if there is none
+        :raises CinderException: if there is no such type
         """
         found: str = volume_types.get_by_name_or_id(base.admin(), name)['id']
         return found
 
     def is_encryption_available(self) -> bool:
-        """Return whether there is a volume type that this driver encrypts."""
+        """Return whether any volume type is encrypted by this driver."""
         specs = base.models.VolumeTypeExtraSpecs
         with base.reader() as session:
             return session.query(specs).filter_by(
@@ -294,7 +301,10 @@ def _old_moves(session: base.Session, seconds: float
 
 def _old(session: base.Session, model: base.Model, seconds: float
          ) -> typing.Any:
-    """Return a query for the rows that nobody has changed for some time."""
+    """Return a query for the rows without a change for some time.
+
+    :param seconds: the least age of the last change
+    """
     return session.query(model).filter_by(deleted=False).filter(
         sqlalchemy.func.coalesce(model.updated_at, model.created_at)
         < clock.ago(session, seconds))

@@ -22,7 +22,7 @@ from cinder_localclone.db import base
 
 LOG = logging.getLogger(__name__)
 
-#: What commit swaps. The LV's name follows from ``_name_id``.
+#: The columns swapped by the commit, beside ``_name_id``, which names the LV.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
 
@@ -75,7 +75,7 @@ class Moves(records.Moves):
                 try:
                     moves.append(base.to_move(record, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
-                    # Its volume is left alone; all others go on.
+                    # The volume is left alone; all other moves continue.
                     LOG.error('The move record %(record)s can\'t be read and '
                               'is not changed: %(error)s',
                               {'record': record.id, 'error': exc})
@@ -187,8 +187,8 @@ class Moves(records.Moves):
                 ) -> tuple[base.Row | None, base.Row]:
         """Lock the rows of volume and record: the compare of each swap.
 
-        :returns: (volume, None if it is gone; record)
-        :raises StaleMove: if the record is not as the move says
+        :returns: (volume's row, None if it is gone; record's row)
+        :raises StaleMove: if the record differs from the move
         """
         found = {key: base.volume_row(session, key, lock=True)
                  for key in sorted((move.volume_id, move.move_id))}

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue of copies in Cinder's database.
 
-Nothing of it is recorded but what a destination alone can know, that its copy
-makes no progress: in the move record. Who waits for a copy's end is in rows
-that are there anyway: a snapshot, or a volume made of this one, that is being
-created.
+Only the stall of a copy is recorded, in the move record, since only the
+destination knows it. Other rows show who waits for the end of a copy: a
+snapshot in creation, or a volume in creation from the copied volume.
 """
 
 from collections.abc import Collection
@@ -57,7 +56,7 @@ class Queue(records.Queue):
     @staticmethod
     def _attached(session: base.Session, ids: Collection[str]
                   ) -> dict[str, set[str | None]]:
-        """At which hosts instances have volumes attached, by their ids."""
+        """Return the hosts of instances with an attachment, by volume id."""
         model = base.models.VolumeAttachment
         found: dict[str, set[str | None]] = {}
         for volume_id, host in session.query(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of Cinder's database name a secret."""
+"""Secrets named by rows of Cinder's database."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of volumes in Cinder's database: home, LV and encryption.
 
-The node that is to have a new volume is in its row before anything is made.
+The row of a new volume names its home before the LV is created.
 """
 
 from collections.abc import Container
@@ -47,7 +47,7 @@ class Volumes(records.Volumes):
         name: str = base.CONF.volume_name_template % name_id
         return name
 
-    # -- one that is being created or reverted
+    # -- volumes in creation or revert
 
     @base.retried
     def set_home(self, volume_id: str, old: str, new: str) -> None:
@@ -115,14 +115,15 @@ class Volumes(records.Volumes):
             if row and (row.status, row.name_id) == ('reverting', name_id):
                 row.status = 'available'
 
-    # -- rows that name another node than the one that has the volume
+    # -- rows with a wrong host or service
 
     def misplaced(self, host: str) -> list[str]:
         with base.reader() as session:
             service = base.service_row(session, host)
             if service is None:
                 return []
-            # The database leaves out the node's own, which may be thousands.
+            # The query excludes the node's own volumes: there may be
+            # thousands.
             model = base.models.Volume
             found = session.query(model).filter_by(
                 deleted=False, service_uuid=service.uuid).filter(
@@ -165,7 +166,7 @@ class Volumes(records.Volumes):
         if not wrong:
             return
         with base.writer() as session:
-            # One that has moved since is another service's.
+            # A volume that has moved since belongs to another service.
             for volume_id in sorted(wrong):
                 session.query(volume).filter(
                     volume.id == volume_id, base.has_home(host)
@@ -173,9 +174,9 @@ class Volumes(records.Volumes):
 
 
 def _is_misplaced(row: base.Row, host: str) -> bool:
-    """Whether a row that names the service of a host names another host.
+    """Return whether a row with a host's service names another host.
 
-    While Cinder creates or migrates a volume, it changes both itself.
+    While Cinder creates or migrates a volume, it changes both columns itself.
     """
     return (not volume_rows.is_home(row, host)
             and names.same_backend(names.service_host(row.host), host)
@@ -191,10 +192,10 @@ def _with_pool(row: base.Row, host: str) -> str:
 
 
 def _was_changed(row: base.Row, volume: core_objects.Volume) -> bool:
-    """Whether a row was written since it was read.
+    """Return whether a row was written since it was read.
 
-    Whoever asked for a revert may have given it up, and have asked for
-    another: what the first has made may be removed by then.
+    After a revert is given up, a second revert may begin. It may already have
+    removed the LV of the first.
     """
     return bool(row.updated_at and volume.updated_at and row.updated_at
                 != timeutils.normalize_time(volume.updated_at))

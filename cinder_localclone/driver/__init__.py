@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's driver interface: each method decides, and calls one module below.
+"""Cinder's driver interface: each method decides, and calls another module.
 
 ``cinder.conf`` names the class as
 ``cinder_localclone.driver.LocalCloneDriver``. No other module imports this
@@ -10,6 +10,8 @@ package.
 :mod:`.snapshots`, :mod:`.manage`
     The parts of the class for snapshots and images, and for the management of
     existing LVs.
+:mod:`.front_end`
+    Checks of volumes encrypted by Nova.
 :mod:`.extra_specs`
     Extra specs of volume types, as Cinder's API lists them.
 :mod:`.stats`

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's driver interface. Each method reads the row, decides, and calls.
 
-To follow a volume, read from ``initialize_connection`` downwards:
+To trace a volume, read from ``initialize_connection`` downwards:
 :mod:`.connect` answers at the volume's home, :mod:`.decision` chooses how the
-volume is exported, :mod:`.moves` moves it, and :mod:`.reconcile` brings each
-unfinished step to its end. :mod:`.endpoint` answers other nodes.
-:mod:`.assembly` builds everything from the configuration.
+volume is exported, :mod:`.moves` moves it, and :mod:`.reconcile` completes
+each unfinished step. :mod:`.endpoint` answers other nodes. :mod:`.assembly`
+builds all objects from the configuration.
 
-For a group of volumes Cinder calls the driver for each volume. The driver
-itself checks the group's type, and reports the volumes that it can't delete.
+For a group Cinder calls the driver for each of its volumes. The driver itself
+checks the group's type, and reports the volumes it could not delete.
 """
 
 import typing
@@ -57,23 +57,23 @@ from cinder_localclone.volumes import migrate
 
 LOG = logging.getLogger(__name__)
 
-#: A group of volumes, or a snapshot of one.
+#: A group of volumes, or a group snapshot.
 Group: typing.TypeAlias = typing.Any
-#: What Cinder's manager writes to the row of a group, or of a volume.
+#: Columns for Cinder's manager to write to the row of a group or volume.
 Update: typing.TypeAlias = dict[str, str]
 
 
 class GroupDriver:
-    """What the driver is besides :mod:`.driver`: a part of it."""
+    """The methods of the driver for groups."""
 
     #: :meth:`.driver.LocalCloneDriver.delete_volume`
     delete_volume: typing.Callable[[objects.Volume], None]
 
     def create_group(self, context: object, group: Group) -> typing.NoReturn:
-        """Leave it to Cinder.
+        """Check the group's type, and leave the group to Cinder.
 
-        :raises NotImplementedError: so that it does
-        :raises NotConsistent: if its snapshots are to be of one moment
+        :raises NotImplementedError: always, so that Cinder creates the group
+        :raises NotConsistent: if the type asks for consistent snapshots
         """
         _leave_to_cinder(group)
 
@@ -82,14 +82,14 @@ class GroupDriver:
                      ) -> tuple[Update, list[Update]]:
         """Delete all volumes of a group, and the group if they are gone.
 
-        Not left to Cinder (``_delete_group_generic`` in
-        cinder/volume/manager.py): it would remove the rows of those, too,
-        that can't be deleted now, and nobody would name their data any more.
+        Cinder's own code (``_delete_group_generic`` in
+        cinder/volume/manager.py) would also remove the rows of volumes that
+        can't be deleted now, and no row would name their data any more.
 
-        :returns: what to write to the group's row, and to the volumes'. If
-            some can't be deleted now, they are available and the group is in
-            error: it can be deleted again, and the rows of those that are
-            gone stay until then
+        :returns: updates of the group's row and of the volumes' rows. If some
+            volumes can't be deleted now, they are available and the group is
+            in error. Then the group can be deleted again; the rows of the
+            deleted volumes stay until then
         """
         found = {volume.id: self._delete_one(volume) for volume in volumes}
         if set(found.values()) <= {'deleted'}:
@@ -102,22 +102,27 @@ class GroupDriver:
                                     for volume_id, each in found.items()]
 
     def _delete_one(self, volume: objects.Volume) -> str:
-        """The status that a volume has then."""
+        """Delete a volume of a group.
+
+        :returns: its new status
+        """
         try:
             self.delete_volume(volume)
             utils.clean_volume_file_locks(volume.id, self)
         except exception.VolumeIsBusy as exc:
-            LOG.warning('The group of volume %(volume)s is not deleted: '
-                        '%(error)s', {'volume': volume.id, 'error': exc})
+            LOG.warning('Volume %(volume)s could not be deleted, so its '
+                        'group was not deleted: %(error)s',
+                        {'volume': volume.id, 'error': exc})
             return 'available'
         except Exception:
-            LOG.exception('The group of volume %s is not deleted', volume.id)
+            LOG.exception('Volume %s could not be deleted, so its group '
+                          'was not deleted.', volume.id)
             return 'error_deleting'
         return 'deleted'
 
     def create_group_snapshot(self, context: object, group_snapshot: Group,
                               snapshots: object) -> typing.NoReturn:
-        """As :meth:`create_group`: its type may have changed since."""
+        """Do the same as :meth:`create_group`; the type may have changed."""
         _leave_to_cinder(group_snapshot)
 
     def create_group_from_src(
@@ -125,27 +130,27 @@ class GroupDriver:
             group_snapshot: Group = None, snapshots: object = None,
             source_group: Group = None, source_vols: object = None,
     ) -> typing.NoReturn:
-        """As :meth:`create_group`."""
+        """Do the same as :meth:`create_group`."""
         _leave_to_cinder(group)
 
 
 @interface.volumedriver
 class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                        GroupDriver, driver.VolumeDriver):
-    """Node-local LVM volumes that follow their instances.
+    """Node-local LVM volumes; each moves to the node of its instance.
 
     Version history:
 
     .. code-block:: none
 
         0.1.0 - Volumes move to the node they are attached on.
-                Snapshots, and volumes made of them and of volumes.
+                Snapshots and local clones.
     """
 
     VERSION = version.version_string()
     CI_WIKI_NAME = 'None'  # out of Cinder's tree
 
-    #: The rooms behind this interface, once they are assembled.
+    #: All objects of the service, once they are assembled.
     service: assembly.Service
 
     def __init__(self, *args: typing.Any, **kwargs: typing.Any):
@@ -161,20 +166,20 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 
     @staticmethod
     def get_driver_options() -> list[cfg.Opt]:
-        """All options of a backend section that uses this driver."""
+        """Return all options of a backend section with this driver."""
         return [*options.localclone_opts, *cinder_lvm.volume_opts]
 
     # -- start
 
     def check_for_setup_error(self) -> None:
-        """Check what is needed, restore what is here, start to serve.
+        """Check the requirements, restore the volumes, start the service.
 
-        Cinder may call this up to four times; what runs is not started
+        Cinder may call this up to four times; running parts are not started
         twice.
 
-        :raises VolumeBackendAPIException: if volumes cannot be served at
-            all: no volume group
-        :raises InvalidConfigurationValue: if an option can't be right
+        :raises VolumeBackendAPIException: if the backend can't work at all: no
+            volume group
+        :raises InvalidConfigurationValue: if an option is invalid
         :raises LocalCloneError: if device-mapper or LVM fails
         """
         if not self._assembled:
@@ -186,7 +191,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         self.service.check()
         if self._server is None:  # no call of Cinder's manager runs yet
             self.service.node.interrupted.end_interrupted(self.host)
-        # Peers are asked later: at start there may be none.
+        # Peers are asked later: at start none may be up.
         self.service.reconciler.reconcile_node(moves=False)
         if self._server is None:
             assembly.pause_at_end(self.service)
@@ -199,11 +204,13 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def create_volume(self, volume: objects.Volume) -> None:
         """Create an LV and its handle, or the destination of a move.
 
-        Or what Cinder's own migration copies into: :mod:`.migrate`.
+        For Cinder's own migration, create the copy's destination; see
+        :mod:`.migrate`.
 
-        :raises EncryptionUnsupported: for a type whose encryption there is
-            none of; its owner is told
-        :raises InvalidEncryptionType: for one of which no volume can be
+        :raises EncryptionUnsupported: if Nova can't encrypt the volume as its
+            type asks; the owner is told
+        :raises InvalidEncryptionType: if the driver can't encrypt the volume
+            as its type asks; the owner is told
         """
         node = self.service.node
         if move_record.is_move_record(volume):
@@ -237,26 +244,26 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         create.create(node, volume)
 
     def delete_volume(self, volume: objects.Volume) -> None:
-        """Remove all of a volume, on both nodes if it is moving.
+        """Remove a volume with all its parts, on both nodes if it is moving.
 
-        What is gone already is done. An LV that could not be managed is left
-        as it was. A shadow is never deleted here: it
-        goes with its move. See :func:`.delete.delete`; for one that could
-        not be created, :func:`.create.give_up`.
+        A missing part is no error. An LV that could not be managed is left as
+        it was. A move record is never deleted here: it goes with its move. See
+        :func:`.delete.delete`, and :func:`.create.give_up` for a volume whose
+        creation failed.
 
-        :raises CannotDelete: if something uses it; it is available again
-        :raises LocalCloneError: if it can't be removed; its owner is told
-            why
+        :raises CannotDelete: if the volume is in use; it is available again
+        :raises LocalCloneError: if it can't be removed; the owner is told why
         """
         if move_record.is_move_record(volume):
             raise exceptions.NotPossible(
-                volume=volume.id, reason='it records a move and can\'t be '
-                'deleted: it is removed when the move has ended.')
+                volume=volume.id, reason='it is the record of a move and '
+                'can\'t be deleted. The driver removes it when the move has '
+                'ended.')
         if not volume.host:
             create.give_up(self.service.node, volume)
             return
         try:
-            # The volume that comes with the call may have moved since.
+            # The volume in the call may have moved since.
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is not None:
                 rpc.at_home(delete.delete, self.service.node, recorded)
@@ -267,12 +274,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             raise
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
-        """Extend a volume at its home, wherever that is by now.
-
-        See :func:`.extend.extend`.
+        """Extend a volume at its present home; see :func:`.extend.extend`.
 
         :param new_size: GiB
-        :raises LocalCloneError: if it can't be; its owner is told why
+        :raises LocalCloneError: if it can't be extended; the owner is told why
         """
         service = self.service
         try:
@@ -280,7 +285,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             if home != service.node.host:
                 extend.extend_at(
                     service.reconciler, home, volume.id, new_size)
-        except Exception as exc:  # of whatever kind
+        except Exception as exc:  # of any kind
             messages.tell_owner(
                 volume._context, volume.id, exc,
                 message_field.Action.EXTEND_VOLUME, outcomes.NOT_EXTENDED)
@@ -289,15 +294,16 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def migrate_volume(self, context: objects.Context, volume: objects.Volume,
                        host: dict[str, typing.Any]
                        ) -> tuple[bool, dict[str, typing.Any] | None]:
-        """To a node of this backend: a move. To another: Cinder copies.
+        """Move a volume to a node of this backend, or let Cinder copy it.
 
-        Its owner, who may have asked for another type, is told what keeps it
-        from that. See :func:`.migrate.migrate`.
+        Cinder copies to any other backend. The owner, who may have asked for
+        another type, is told why a migration fails. See
+        :func:`.migrate.migrate`.
         """
         try:
             return migrate.migrate(
                 self.service.node, volume.id, host)
-        except Exception as exc:  # of whatever kind
+        except Exception as exc:  # of any kind
             messages.tell_owner(
                 context, volume.id, exc, messages.MOVE, outcomes.NOT_MOVED)
             raise
@@ -306,9 +312,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             self, ctxt: objects.Context, volume: objects.Volume,
             new_volume: objects.Volume, original_volume_status: str) -> dict[
                 str, str | None]:
-        """Where Cinder's copy is; its handle has the right name already.
+        """Return the id in the LV name of Cinder's copy.
 
-        The LV keeps its name, as after any move.
+        The LV keeps its name, as after any move; the handle already has the
+        right name.
         """
         return {'_name_id': new_volume.id, 'provider_location': None}
 
@@ -316,10 +323,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                new_type: typing.Any, diff: dict[str, typing.Any],
                host: dict[str, typing.Any]
                ) -> tuple[bool, dict[str, typing.Any]]:
-        """See :func:`.migrate.retype`.
+        """Retype a volume; see :func:`.migrate.retype`.
 
-        After an error Cinder tries to copy the volume, which :mod:`.migrate`
-        refuses then.
+        After an error Cinder tries to copy the volume; :mod:`.migrate` then
+        refuses the copy.
         """
         try:
             return migrate.retype(self.service.node, volume.id,
@@ -329,13 +336,16 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             raise
 
     def local_path(self, volume: objects.Volume) -> str:
-        """The handle: never the LV, which may lack what is not local yet."""
+        """Return the path of the handle.
+
+        The LV would be wrong: in a move it lacks the regions not yet local.
+        """
         return names.handle_path(rows.handle_id(volume))
 
     # -- connections
 
     def validate_connector(self, connector: objects.Connector) -> None:
-        """A connector must name a host or an address.
+        """Check that a connector names a host or an address.
 
         :raises InvalidConnectorException: if it does not
         """
@@ -345,23 +355,24 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def initialize_connection(self, volume: objects.Volume,
                               connector: objects.Connector
                               ) -> dict[str, typing.Any]:
-        """Serve a volume to a host: locally, by moving it, or remotely.
+        """Connect a volume to a host: locally, by a move, or remotely.
 
-        The row that comes with the call may be stale: another node may be
-        the volume's home by now. Whoever is asked hands the call on. See
+        The volume in the call may be stale: another node may be its home by
+        now. The call is then handed on to this home. See
         :meth:`.connect.Connections.connect`.
 
         :returns: connection properties for os-brick
-        :raises VolumeNotFound: if it is gone
-        :raises LocalCloneError: if it can't be served; its owner is told why
+        :raises VolumeNotFound: if the volume is gone
+        :raises LocalCloneError: if it can't be connected; the owner is told
+            why
         """
         context = volume._context
         node = self.service.node
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
-        # As Cinder asked: Nova may have given the attachment up, and made
-        # another, while the request waited.
+        # The attachments at the time of the request: Nova may have given up
+        # the attachment, and created another, while the request waited.
         attachments = volume_attachments.of_request(volume)
         own = volume_attachments.unsent(volume, recorded, connector)
         if own:
@@ -371,7 +382,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 connect.Connections.connect, self.service.connections,
                 recorded,
                 connector, attachments)
-        except Exception as exc:  # of whatever kind
+        except Exception as exc:  # of any kind
             messages.tell_owner(context, volume.id, exc)
             if own and volume.status in statuses.USED_BY_NOVA:
                 node.attachments.drop_attachment(volume.id, own)
@@ -380,30 +391,28 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def terminate_connection(self, volume: objects.Volume,
                              connector: objects.Connector | None,
                              **kwargs: typing.Any) -> None:
-        """End what initialize_connection began.
+        """End a connection of a volume to a host.
 
-        A local connection leaves nothing to end: the handle stays, and a
-        move that was committed goes on to its end, because what the guest
-        has written since is nowhere else.
+        A local connection has nothing to end: the handle stays. A committed
+        move continues to its end, because only the destination has the guest's
+        latest writes.
 
-        During a live migration it is the signal: the host that is detached
-        is the one that the guest is not on. Whoever has to act is asked. See
+        In a live migration the call shows where the guest is not: on the
+        detached host. The node that has to act is called. See
         :meth:`.connect.Connections.disconnect`.
 
-        A volume that is gone has no connection: they ended when it was
-        deleted.
+        A deleted volume has no connections any more.
 
         :param connector: None (a forced detach) ends all connections
-        :raises LocalCloneError: if whoever has to act can't
+        :raises LocalCloneError: if the node that has to act can't
         """
         node = self.service.node
-        # Read by Cinder's manager, which has found the attachment.
+        # Cinder's manager has read the volume to find the attachment.
         attachments = volume_attachments.of_request(volume)
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
-            LOG.info('Volume %s does not exist any more, and has no '
-                     'connections.',
-                     volume.id)
+            LOG.info('Volume %s does not exist any more. It has no '
+                     'connection to end.', volume.id)
             return
         where = names.service_host(recorded.host)
         move = node.moves.move_of(volume.id)
@@ -417,33 +426,33 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         except exceptions.PeerUnreachable as exc:
             if not from_source:
                 raise
-            LOG.warning('Could not tell %(host)s that volume %(volume)s was '
-                        'detached there; the next periodic check of that host '
-                        'removes its devices: %(error)s',
+            LOG.warning('%(host)s did not answer when volume %(volume)s was '
+                        'detached there. The next periodic check of %(host)s '
+                        'removes the devices of the volume: %(error)s',
                         {'host': where, 'volume': volume.id, 'error': exc})
 
     # Exports belong to connections, not to volumes.
 
     def create_export(self, context: objects.Context, volume: objects.Volume,
                       connector: objects.Connector) -> None:
-        """Nothing: see initialize_connection."""
+        """Do nothing; see :meth:`initialize_connection`."""
 
     def ensure_export(self, context: objects.Context,
                       volume: objects.Volume) -> None:
-        """Nothing: see check_for_setup_error."""
+        """Do nothing; see :meth:`check_for_setup_error`."""
 
     def remove_export(self, context: objects.Context,
                       volume: objects.Volume) -> None:
-        """Nothing: see terminate_connection."""
+        """Do nothing; see :meth:`terminate_connection`."""
 
-    # -- what there is
+    # -- capabilities and capacity
 
     def get_default_goodness_function(self) -> str:
-        """The share of the room that is free."""
+        """Return the goodness of a backend: its share of free space."""
         return stats.GOODNESS
 
     def _init_vendor_properties(self) -> tuple[dict[str, typing.Any], str]:
-        """Return the extra specs that the driver reads, and their prefix."""
+        """Return the driver's extra specs, and their prefix."""
         found: dict[str, typing.Any] = {}
         for name, each in extra_specs.EXTRA_SPECS.items():
             self._set_property(
@@ -452,9 +461,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         return found, volume_types.PREFIX.rstrip(':')
 
     def _update_volume_stats(self) -> None:
-        """Capacity, and what the scheduler must know, as one pool.
+        """Report capacity and scheduler capabilities, as a single pool.
 
-        While this node can't serve volumes there is none to be had.
+        While this node can't export volumes, it reports no free space.
         """
         conf = self.configuration
         condition = self.service.condition()
@@ -477,13 +486,14 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 
 
 class NotConsistent(exceptions.LocalCloneError):
-    """A group whose volumes' snapshots would have to be of one moment."""
+    """A group type that asks for consistent snapshots."""
 
-    problem = _('Group %(group)s is of a type with '
-                'consistent_group_snapshot_enabled, and this backend takes '
-                'the snapshots of a group\'s volumes one after the other.')
+    problem = _('The type of group %(group)s has '
+                'consistent_group_snapshot_enabled. This backend can\'t take '
+                'the snapshots of several volumes at the same moment.')
     outcome = outcomes.Outcome.UNCHANGED
-    remedy = _('Choose a group type without it.')
+    remedy = _('Choose a group type without '
+               'consistent_group_snapshot_enabled.')
 
 
 def _leave_to_cinder(group: Group) -> typing.NoReturn:

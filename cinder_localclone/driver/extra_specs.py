@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extra specs of volume types, as ``volume backend capability show`` lists.
+"""Extra specs of volume types, for ``volume backend capability show``.
 
-Cinder calls them vendor capabilities; Horizon offers them from there. Pure.
+Cinder calls them vendor capabilities; Horizon lists them as well. Pure.
 :mod:`.volume_types` reads and checks them.
 """
 
@@ -14,10 +14,10 @@ from cinder_localclone.core import volume_types
 
 
 class ExtraSpec(typing.NamedTuple):
-    """One extra spec, in the terms of Cinder's ``_set_property``.
+    """An extra spec, in the terms of Cinder's ``_set_property``.
 
     :param type: of JSON schema
-    :param limits: ``enum`` and ``default``, where there are any
+    :param limits: ``enum`` and ``default``, if any
     """
 
     title: str
@@ -32,11 +32,11 @@ _BITS = sorted({bits for cipher in volume_types.CIPHERS.values()
 _INTEGRITY = sorted({each for cipher in volume_types.CIPHERS.values()
                      for each in cipher.integrity})
 
-#: By name, without prefix. A default that depends on the cipher is left out.
+#: By name, without prefix. Defaults depending on the cipher are left out.
 EXTRA_SPECS = {
     'encryption': ExtraSpec(
-        'Encryption', _('Encryption by the driver. Without it, the other '
-                        'properties but pace have no effect.'),
+        'Encryption', _('Encryption by the driver. All other properties '
+                        'except pace need it.'),
         'string', {'enum': [volume_types.LUKS2]}),
     'cipher': ExtraSpec(
         'Cipher', _('Cipher of an encrypted volume.'), 'string',
@@ -57,19 +57,19 @@ EXTRA_SPECS = {
                    'or only while it is detached (cold).'), 'string',
         {'enum': list(volume_types.MOVES), 'default': 'live'}),
     'discards': ExtraSpec(
-        'Discards', _('Whether discards of the guest reach the disk, which '
-                      'shows which ranges are in use.'), 'boolean',
+        'Discards', _('Whether discards of the guest reach the disk. The '
+                      'disk then shows the ranges in use.'), 'boolean',
         {'default': _DEFAULT.discards}),
     'zeroed': ExtraSpec(
-        'Zeroed', _('Whether a new volume is overwritten, so that unwritten '
-                    'ranges read as zeros.'), 'boolean',
+        'Zeroed', _('Whether a new volume is overwritten. Its unwritten '
+                    'ranges then read as zeros.'), 'boolean',
         {'default': _DEFAULT.zeroed}),
     'key': ExtraSpec(
-        'Key', _('"volume": a secret for each volume; "type:REFERENCE": one '
+        'Key', _('"volume": a secret for each volume; "type:REFERENCE": a '
                  'secret of the key manager for all volumes of the type.'),
         'string', {'default': 'volume'}),
     'key_format': ExtraSpec(
-        'Key format', _('How the secret opens a volume.'), 'string',
+        'Key format', _('How the secret contains the key.'), 'string',
         {'enum': [each.value for each in volume_types.KeyFormat],
          'default': _DEFAULT.key_format.value}),
     'pace': ExtraSpec(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that Nova encrypts: how they begin, and images written to them.
+"""Volumes encrypted by Nova: their header, and images written to them.
 
-Such a volume begins with a LUKS1 header, which QEMU reads. Nova would make
-it at the first attach; the driver does at creation, so that Nova never finds
-a volume without one. That is the only place: a header that can't be read may
-be there all the same.
+A volume encrypted by Nova begins with a LUKS1 header, which QEMU reads. Nova
+would write it at the first attach. The driver writes it at the creation, so
+Nova never finds a volume without a header. The driver writes a header nowhere
+else: an unreadable header may still be intact.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,12 @@ LOG = logging.getLogger(__name__)
 
 
 def why_not(metadata: Mapping[str, Any]) -> str:
-    """Why what Cinder says of a volume's encryption can't be; '' if it can.
+    """Return why Nova's encryption of a volume is not supported, or ''.
 
-    Of anything but LUKS1 by QEMU Nova makes a device of its own, whose name
-    and formatting nobody can keep in bounds.
+    For any provider other than LUKS1, read by QEMU, Nova creates a device of
+    its own, with a name and a formatting outside the driver's control.
+
+    :param metadata: the encryption of the volume, as Cinder reports it
     """
     provider = metadata.get('provider')
     known = encryptors.LEGACY_PROVIDER_CLASS_TO_FORMAT_MAP
@@ -45,18 +47,18 @@ def why_not(metadata: Mapping[str, Any]) -> str:
 
 
 def is_encrypted(volume: objects.Volume) -> bool:
-    """Whether a volume has a key, or is of a type that gives it one."""
+    """Return whether a volume has a key, or an encrypted type."""
     return bool(volume.encryption_key_id or volume_types.is_encrypted(
         cinder_context.get_admin_context(), volume.volume_type_id))
 
 
 def wanted(node: Node, volume: objects.Volume
            ) -> core_types.HeaderForNova | None:
-    """The header of a volume that is to be created, by its type.
+    """Return the header of a volume about to be created, by its type.
 
-    :returns: None if Nova is not to encrypt it
-    :raises EncryptionUnsupported: if it can't be as the type says
-    :raises NotReady: if this node can't keep Nova from formatting it
+    :returns: None if Nova does not encrypt it
+    :raises EncryptionUnsupported: if the type's encryption is not supported
+    :raises NotReady: if this node can't keep Nova from formatting the volume
     """
     if not is_encrypted(volume):
         return None
@@ -77,13 +79,14 @@ def wanted(node: Node, volume: objects.Volume
 
 
 def check_alike(volume: objects.Volume, image: Any, what: str) -> None:
-    """What a volume is made of is encrypted by Nova if the volume is.
+    """Check that volume and source are both encrypted by Nova, or neither.
 
-    It is by its type: what Cinder clones for a backup of what is in use, to
-    read it as it is, has no key.
+    The type of the volume decides, not its key: Cinder's temporary clone of a
+    volume in use, for a backup of the raw data, has no key.
 
-    :param image: a snapshot, or another volume
-    :raises ForeignImage: if not
+    :param image: the source: a snapshot or another volume
+    :param what: the source, in words
+    :raises ForeignImage: if they differ
     """
     if is_encrypted(volume) != bool(image.encryption_key_id):
         raise exceptions.ForeignImage(
@@ -92,14 +95,15 @@ def check_alike(volume: objects.Volume, image: Any, what: str) -> None:
 
 
 def check_copy(node: Node, copy: objects.Volume, volume_id: str) -> None:
-    """Cinder copies a volume bit by bit: its encryption can't change.
+    """Check that a copy by Cinder does not change a volume's encryption.
 
-    Between two types that are encrypted, each in its way, Cinder would go
-    through os-brick's encryptors, at both ends: those format what they can't
-    read, and nothing guards what Cinder reads.
+    Cinder copies bit by bit. Between two types with different encryption it
+    would use os-brick's encryptors at both ends: they format a volume they
+    can't read, and no header guard protects it.
 
-    :param copy: the row that is copied into
-    :raises EncryptionChange: if it would
+    :param copy: the row of the copy's destination
+    :param volume_id: the copied volume
+    :raises EncryptionChange: if the encryption would change
     """
     volume = node.volumes.volume(volume_id)
     if volume is None:

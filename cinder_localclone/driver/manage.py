@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's driver interface: what is managed already, or no more."""
+"""Cinder's driver interface: manage and unmanage existing LVs."""
 
 from collections.abc import Iterator
 import contextlib
@@ -18,13 +18,13 @@ from cinder_localclone.service import messages
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manage_snapshots
 
-#: How an operator names an LV: source-name or source-id.
+#: The operator's name for an LV: source-name or source-id.
 Reference: typing.TypeAlias = typing.Any
 Page: typing.TypeAlias = typing.Any
 
 
 class ManageDriver:
-    """What the driver is besides :mod:`.driver`: a part of it."""
+    """The methods of the driver to manage existing LVs."""
 
     service: assembly.Service
 
@@ -32,9 +32,10 @@ class ManageDriver:
 
     def manage_existing_get_size(self, volume: objects.Volume,
                                  existing_ref: Reference) -> int:
-        """The GiB that a volume of an LV will have.
+        """Return the size of a volume from an existing LV in GiB.
 
-        :raises CannotManage: if the LV can't become one; its owner is told
+        :raises CannotManage: if the LV can't become a volume; the owner is
+            told
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                       exceptions.CannotManage.user_message):
@@ -44,10 +45,10 @@ class ManageDriver:
 
     def manage_existing(self, volume: objects.Volume, existing_ref: Reference
                         ) -> dict[str, str]:
-        """Make a volume of an LV of this node. See :mod:`.manage`.
+        """Manage an LV of this node as a volume; see :mod:`.manage`.
 
-        :returns: its home with the pool, which an operator need not name
-        :raises LocalCloneError: if that can't be; its owner is told
+        :returns: its home with the pool; an operator need not name the pool
+        :raises LocalCloneError: if the LV can't be managed; the owner is told
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                       exceptions.CannotManage.user_message):
@@ -64,21 +65,21 @@ class ManageDriver:
             ' '.join(map(str, _as_mapping(existing_ref).values())))
 
     def unmanage(self, volume: objects.Volume) -> None:
-        """Leave a volume's LV, at its home, to whoever wants it.
+        """Leave a volume's LV, at its home, to other tools.
 
-        :raises CannotUnmanage: if it can't be left now; its owner is told
+        :raises CannotUnmanage: if this is not possible now; the owner is told
         """
         with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
                       exceptions.CannotUnmanage.user_message):
             recorded = self.service.node.volumes.volume(volume.id)
             policy.check_unmanaged(recorded)
-            if recorded is not None:  # else it is gone
+            if recorded is not None:  # otherwise it is gone
                 rpc.at_home(manage.unmanage, self.service.node, recorded)
 
     def get_manageable_volumes(
             self, cinder_volumes: object, marker: Page, limit: Page,
             offset: Page, sort_keys: Page, sort_dirs: Page) -> Page:
-        """All that is, or could be, a volume on this node."""
+        """Return the volumes, and the manageable LVs, of this node."""
         return volume_utils.paginate_entries_list(
             manage.listed(self.service.node), marker, limit, offset,
             sort_keys, sort_dirs)
@@ -87,35 +88,35 @@ class ManageDriver:
 
     def manage_existing_snapshot_get_size(
             self, snapshot: objects.Snapshot, existing_ref: Reference) -> int:
-        """The GiB that a snapshot of an LV will have.
+        """Return the size of a snapshot from an existing LV in GiB.
 
-        :raises CannotManage: if the LV can't become one
+        :raises CannotManage: if the LV can't become a snapshot
         """
         return manage_snapshots.get_size(
             self.service.node, snapshot.id, _as_mapping(existing_ref))
 
     def manage_existing_snapshot(self, snapshot: objects.Snapshot,
                                  existing_ref: Reference) -> dict[str, str]:
-        """Make a snapshot of an LV, at the home of its volume or elsewhere.
+        """Manage an LV as a snapshot, at the home of its volume or elsewhere.
 
-        :raises LocalCloneError: if that can't be
+        :raises LocalCloneError: if the LV can't be managed
         """
         return {'provider_location': manage_snapshots.manage(
             self.service.node, snapshot.id, _as_mapping(existing_ref))}
 
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
-        """Leave a snapshot's LV, where it is, to whoever wants it.
+        """Leave a snapshot's LV, on its node, to other tools.
 
-        :raises SnapshotInUse: if it is being read
+        :raises SnapshotInUse: if a host is reading the snapshot
         """
         manage_snapshots.unmanage(self.service.node, snapshot.id)
 
     def get_manageable_snapshots(
             self, cinder_snapshots: object, marker: Page, limit: Page,
             offset: Page, sort_keys: Page, sort_dirs: Page) -> Page:
-        """All that is, or could be, a snapshot on this node.
+        """Return the snapshots, and the manageable LVs, of this node.
 
-        Cinder's own list has those whose volume is here by now.
+        Cinder's own list has the snapshots of volumes at home on this node.
         """
         return volume_utils.paginate_entries_list(
             manage_snapshots.listed(self.service.node), marker, limit,
@@ -123,7 +124,7 @@ class ManageDriver:
 
 
 def _as_mapping(reference: Reference) -> manage.Reference:
-    """The API takes a mere name, too."""
+    """Return a reference as a mapping; the API also accepts a plain name."""
     return reference if isinstance(reference, dict) else {
         'source-name': str(reference)}
 
@@ -132,7 +133,7 @@ def _as_mapping(reference: Reference) -> manage.Reference:
 def _telling(volume: objects.Volume, action: tuple[str, str],
              otherwise: outcomes.UserMessage
              ) -> Iterator[None]:
-    """Tell a volume's owner why something was not done."""
+    """Tell a volume's owner why a request failed."""
     try:
         yield
     except Exception as exc:

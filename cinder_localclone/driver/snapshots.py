@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's driver interface: snapshots, and volumes made of an image."""
+"""Cinder's driver interface: snapshots, clones, images and backups."""
 
 from collections.abc import Iterator
 import contextlib
@@ -25,7 +25,7 @@ from cinder_localclone.volumes import snapshots
 
 
 class ImageDriver:
-    """What the driver is besides :mod:`.driver`: a part of it."""
+    """The methods of the driver for snapshots, clones, images and backups."""
 
     configuration: assembly.Configuration
     service: assembly.Service
@@ -34,11 +34,11 @@ class ImageDriver:
 
     def create_volume_from_snapshot(self, volume: objects.Volume,
                                     snapshot: objects.Snapshot) -> None:
-        """A volume on the node that has the snapshot, without a copy.
+        """Create a volume on the node with the snapshot, without a copy.
 
         See :func:`.clone.from_snapshot`.
 
-        :raises BirthFailed: if that can't be; its owner is told why
+        :raises NotCreated: if it can't be created; the owner is told why
         """
         with no_second_try(), telling_of_creation(volume):
             front_end.wanted(self.service.node, volume)
@@ -48,16 +48,17 @@ class ImageDriver:
 
     def create_cloned_volume(self, volume: objects.Volume,
                              src_vref: objects.Volume) -> None:
-        """A volume at the home of another, without a copy.
+        """Create a volume at the home of its source, without a copy.
 
         See :func:`.clone.from_volume`.
 
-        :raises BirthFailed: if that can't be; its owner is told why
+        :raises NotCreated: if it can't be created; the owner is told why
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_second_try())
             if volume.source_volid == src_vref.id:
-                # Else it is an image, which Cinder can download as well.
+                # Otherwise the source is a cached image; Cinder can still
+                # download it.
                 stack.enter_context(telling_of_creation(volume))
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
@@ -71,9 +72,9 @@ class ImageDriver:
             self, context: objects.Context, volume: objects.Volume,
             image_service: typing.Any, image_id: str,
             disable_sparse: bool = False) -> None:
-        """Write an image to a volume; zeros, too, where they are none yet.
+        """Write an image to a volume, with its zeros if the volume needs them.
 
-        What was never written to an encrypted volume reads as noise.
+        Unwritten ranges of an encrypted volume read as noise, not as zeros.
         """
         recorded = self.service.node.volumes.volume(volume.id)
         noise = recorded is not None and rows.recorded(recorded)
@@ -81,13 +82,13 @@ class ImageDriver:
             context, volume, image_service, image_id,
             disable_sparse=disable_sparse or bool(noise))
 
-    # -- what Nova encrypts
+    # -- volumes encrypted by Nova
 
     def copy_image_to_encrypted_volume(
             self, context: objects.Context, volume: objects.Volume,
             image_service: typing.Any, image_id: str,
             disable_sparse: bool = False) -> None:
-        """Write an image to a volume that Nova encrypts.
+        """Write an image to a volume encrypted by Nova.
 
         See :func:`.images.copy_image`.
         """
@@ -103,12 +104,14 @@ class ImageDriver:
     def _attach_volume(self, context: objects.Context, volume: objects.Volume,
                        properties: objects.Connector, remote: bool = False
                        ) -> typing.Any:
-        """Cinder's own way to a volume; not to give a new one another key.
+        """Connect a volume to this node for Cinder; refuse a change of key.
 
-        Cinder would do that after its creation, through the home's export if
-        it can, and formats there what it can't read.
+        Cinder would change the key of a new volume after its creation, through
+        the home's export if possible, and would format the volume if it can't
+        read it.
 
-        :raises RekeyNotSupported: for that; Cinder takes it for an answer
+        :raises RekeyNotSupported: for a new volume with a key; Cinder accepts
+            this
         """
         if volume.status == 'creating' and volume.encryption_key_id:
             raise exception.RekeyNotSupported()
@@ -119,9 +122,9 @@ class ImageDriver:
 
     def create_snapshot(self, snapshot: objects.Snapshot
                         ) -> dict[str, typing.Any]:
-        """Take a snapshot at the volume's home. See :mod:`.snapshots`.
+        """Take a snapshot at the volume's home; see :mod:`.snapshots`.
 
-        :raises LocalCloneError: if it can't be taken; its owner is told why
+        :raises LocalCloneError: if it can't be taken; the owner is told why
         """
         try:
             return {'provider_location': snapshots.create(
@@ -135,20 +138,20 @@ class ImageDriver:
             raise
 
     def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
-        """Remove a snapshot, now or when its node can; never an error."""
+        """Remove a snapshot, at once or when its node can; never an error."""
         snapshots.delete(self.service.node, snapshot.id)
 
     def snapshot_revert_use_temp_snapshot(self) -> bool:
-        """Not needed: what is reverted is not written to."""
+        """Return False: a revert does not write to the volume's LV."""
         return False
 
     def revert_to_snapshot(self, context: objects.Context,
                            volume: objects.Volume, snapshot: objects.Snapshot
                            ) -> None:
-        """Give a volume what a snapshot has. See :mod:`.revert`.
+        """Revert a volume to a snapshot; see :mod:`.revert`.
 
-        :raises NotReverted: if that can't be; its owner is told why, and it
-            is available as before
+        :raises NotReverted: if it can't be reverted; the owner is told why,
+            and the volume is available as before
         """
         try:
             recorded = self.service.node.volumes.volume(volume.id)
@@ -159,14 +162,14 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 exceptions.NotReverted.user_message)
-            # Cinder would leave it in error.
+            # Cinder would set the volume to error.
             self.service.node.volumes.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(
             self, snapshot: objects.Snapshot, connector: objects.Connector,
             **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Serve a snapshot to a host, to be read (by a backup)."""
+        """Export a snapshot to a host, read-only (for a backup)."""
         node = self.service.node
         return rpc.at(snapshots.located(node, snapshot.id).node,
                       snapshots.connect, node, snapshot.id, connector)
@@ -174,23 +177,23 @@ class ImageDriver:
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,
                                       **kwargs: typing.Any) -> None:
-        """End that."""
+        """End the export of a snapshot to a host."""
         snapshots.disconnect(self.service.node, snapshot.id, connector)
 
     def create_export_snapshot(self, context: objects.Context,
                                snapshot: objects.Snapshot,
                                connector: objects.Connector) -> None:
-        """Nothing: see initialize_connection_snapshot."""
+        """Do nothing; see :meth:`initialize_connection_snapshot`."""
 
     def remove_export_snapshot(self, context: objects.Context,
                                snapshot: objects.Snapshot) -> None:
-        """Nothing: see terminate_connection_snapshot."""
+        """Do nothing; see :meth:`terminate_connection_snapshot`."""
 
     # -- backups
 
     def get_backup_device(self, context: objects.Context,
                           backup: objects.Backup) -> tuple[typing.Any, bool]:
-        """What a backup is made of, as Cinder's drivers do it.
+        """Return the volume or snapshot to back up, as Cinder's drivers do.
 
         :raises LocalCloneError: if there is none; the backup fails, and its
             owner is told why
@@ -210,7 +213,7 @@ class ImageDriver:
 
 @contextlib.contextmanager
 def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
-    """Tell a volume's owner why it was not created."""
+    """Tell a volume's owner why the volume was not created."""
     try:
         yield
     except Exception as exc:
@@ -223,9 +226,9 @@ def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_second_try() -> Iterator[None]:
-    """Another node would meet what this one has met.
+    """Keep Cinder from a second try on another node; it would fail as well.
 
-    :raises BirthFailed: if anything is raised
+    :raises NotCreated: after any error
     """
     try:
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler is told of a backend. Pure."""
+"""The report of a backend to the scheduler. Pure."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from oslo_utils import units
 
 from cinder_localclone.core.formats import lvm_reports
 
-#: How good a choice this backend is for a new volume, for Cinder's
-#: GoodnessWeigher, unless an operator has set another: the share of its room
-#: that is free; half of that where no volume can move to.
+#: The default goodness of this backend for a new volume (GoodnessWeigher): its
+#: share of free space, or half of it if no volume can move to this node.
 GOODNESS = ('50 * (1 + capabilities.localclone_destination) '
             '* capabilities.free_capacity_gb '
             '/ max(capabilities.total_capacity_gb, 1)')
@@ -19,11 +18,11 @@ GOODNESS = ('50 * (1 + capabilities.localclone_destination) '
 
 def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
           ) -> dict[str, Any]:
-    """What Cinder asks a driver for: one backend with one pool.
+    """Return the statistics of a backend with a single pool, for Cinder.
 
     :param name: volume_backend_name
     :param thin: whether its volumes are thin
-    :param pool: what :func:`pool` returns
+    :param pool: as :func:`pool` returns it
     """
     return {
         'volume_backend_name': name,
@@ -32,7 +31,7 @@ def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
         'storage_protocol': 'iSCSI',
         'shared_targets': False,
         'sparse_copy_volume': thin,
-        # What Cinder has cached of an image is used wherever it is.
+        # Cinder's image cache is used from any pool.
         'clone_across_pools': thin,
         'pools': [dict(pool)],
     }
@@ -42,13 +41,13 @@ def pool(name: str, location: str, thin: bool, capacity: lvm_reports.Capacity,
          outage: str, problems: Sequence[str], options: Mapping[str, Any],
          block: int
          ) -> dict[str, Any]:
-    """The only pool of a backend.
+    """Return the only pool of a backend.
 
-    :param location: tells it from all others, for migrations
+    :param location: identifies the backend in migrations
     :param outage: why it can take no volume; '' if it can
     :param problems: why no volume can move to this node
-    :param options: what an operator has set for the scheduler
-    :param block: bytes of a sector of its disks
+    :param options: the operator's settings for the scheduler
+    :param block: logical block size of its disks, bytes
     """
     return {
         'pool_name': name,

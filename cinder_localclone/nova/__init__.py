@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For Nova's scheduler: servers go where their volumes are.
+"""For Nova's scheduler: place servers on the nodes with their volumes.
 
-It runs in ``nova-scheduler``, where Cinder is not installed: nothing here
-imports Cinder, nor what does.
+This runs in ``nova-scheduler``, where Cinder is not installed: nothing here
+imports Cinder, directly or indirectly.
 """

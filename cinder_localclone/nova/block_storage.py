@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder's API says of a server's volumes and of the nodes.
+"""Volumes of servers, and nodes, as Cinder's API reports them.
 
-By python-cinderclient, which Nova itself requires.
+Uses python-cinderclient; Nova itself requires it.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from keystoneauth1 import loading
 from cinder_localclone.nova import options
 from cinder_localclone.nova import placement
 
-#: The first version of the API that has attachments.
+#: The first API version with attachments.
 MICROVERSION = '3.27'
-#: Most volumes of one server that are asked for.
+#: Greatest number of volumes to read for a server.
 MOST_VOLUMES = 32
-#: Attachments that are none any more.
+#: Statuses of ended attachments.
 _OVER = ('detached', 'deleted')
 
 _Record: typing.TypeAlias = Mapping[str, typing.Any]
@@ -36,7 +36,7 @@ class NoLogin(Exception):
 
 
 class BlockStorage:
-    """Cinder's API, as Nova's own section ``[cinder]`` says where it is.
+    """Cinder's API, at the address in Nova's own section ``[cinder]``.
 
     :param conf: Nova's configuration
     """
@@ -68,17 +68,18 @@ class BlockStorage:
             connect_retries=0)
 
     def backends(self) -> placement.Backends:
-        """The nodes of all backends of this driver."""
+        """Return all backends of this driver, with their nodes."""
         return backends(
             _records(self._client.pools.list(detailed=True)),
             _records(self._client.services.list(binary='cinder-volume')))
 
     def volumes(self, server: str, project: str
                 ) -> typing.Iterator[placement.Volume]:
-        """The volumes of a server, whichever backends they are on.
+        """Yield the volumes of a server, on any backend.
 
-        Those of its own project: with Cinder anybody can reserve a volume
-        for a server of any id, and would have a say in where that goes.
+        Only volumes of the server's project count: any user of Cinder can
+        reserve a volume for any server id, and would influence the server's
+        placement.
         """
         for volume_id in attached(_records(self._client.attachments.list(
                 search_opts={'all_tenants': 1, 'project_id': project,
@@ -90,18 +91,18 @@ class BlockStorage:
 
 
 def _records(resources: Iterable[typing.Any]) -> list[_Record]:
-    """Return what the API has said of them, as it was said."""
+    """Return the unchanged answers of the API."""
     return [each.to_dict() for each in resources]
 
 
 def attached(attachments: Iterable[_Record]) -> list[str]:
-    """The ids of volumes, of so many as are asked for."""
+    """Return the ids of attached volumes, at most :data:`MOST_VOLUMES`."""
     return sorted({each['volume_id'] for each in attachments
                    if each['status'] not in _OVER})[:MOST_VOLUMES]
 
 
 def volume(record: _Record) -> placement.Volume:
-    """A volume, of its record."""
+    """Return a volume from its API record."""
     home, _at, backend = (record.get('os-vol-host-attr:host') or ''
                           ).partition('#')[0].partition('@')
     return placement.Volume(
@@ -112,10 +113,10 @@ def volume(record: _Record) -> placement.Volume:
 
 def backends(pools: Iterable[_Record], services: Iterable[_Record]
              ) -> placement.Backends:
-    """The nodes of this driver's backends, by what is reported of them.
+    """Return the nodes of this driver's backends from their reports.
 
-    The pools tell which backends these are. A pool that says nothing of
-    moves is of a node whose driver is older.
+    The pools identify the backends. A pool without localclone_destination
+    belongs to a node with an older driver.
     """
     reported = {each['name'].partition('#')[0]: each['capabilities']
                 for each in pools}
@@ -137,7 +138,7 @@ def backends(pools: Iterable[_Record], services: Iterable[_Record]
 
 
 def _number(free: typing.Any) -> float | None:
-    """Free room in GiB; None for Cinder's words for no number."""
+    """Return the free space in GiB; None if Cinder reports no number."""
     try:
         return float(free)
     except (TypeError, ValueError):

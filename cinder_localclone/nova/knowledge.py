@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known for placing a server: asked for once, and never for long."""
+"""Answers of Cinder for the placement of servers, cached briefly."""
 
 import collections
 from collections.abc import Callable
@@ -17,11 +17,12 @@ from cinder_localclone.nova import placement
 
 LOG = logging.getLogger(__name__)
 
-#: Most requests that are remembered, and for how many seconds: as long as one
-#: is on its way through filters and weighers.
+#: Greatest number of remembered requests, and the seconds to remember them:
+#: the time of a request in filters and weighers.
 MOST_REQUESTS = 256
 REQUEST_TIME = 10.0
-#: Most that ask Cinder at one time; what comes beyond that goes without.
+#: Greatest number of concurrent calls to Cinder; further requests are placed
+#: without Cinder's answer.
 MOST_ASKING = 8
 
 _Key: typing.TypeAlias = tuple[str, str]
@@ -29,19 +30,19 @@ _T = typing.TypeVar('_T')
 
 
 class Storage(typing.Protocol):
-    """As :class:`.block_storage.BlockStorage`."""
+    """The calls of :class:`.block_storage.BlockStorage`."""
 
     def backends(self) -> placement.Backends:
-        """The nodes of all backends of this driver."""
+        """Return all backends of this driver, with their nodes."""
 
     def volumes(self, server: str, project: str
                 ) -> Iterable[placement.Volume]:
-        """The volumes of a server that are its project's."""
+        """Return the volumes of a server that its project owns."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """As the options of the same names."""
+    """Time limits, from the options of the same names (seconds)."""
 
     timeout: float
     retry_interval: float
@@ -49,13 +50,13 @@ class Limits:
 
 
 class TooLong(Exception):
-    """Cinder takes longer than scheduling may wait."""
+    """Cinder did not answer within the time limit."""
 
 
 class Knowledge:
-    """What Cinder says, as far as it says it in time.
+    """Cinder's answers, as far as they come in time.
 
-    :param names: Cinder's name of a host, by Nova's, where they differ
+    :param names: Cinder's host name by Nova's, where they differ
     """
 
     def __init__(self, storage: Storage, limits: Limits,
@@ -75,10 +76,10 @@ class Knowledge:
 
     def outlook(self, request: str, server: str, project: str
                 ) -> placement.Outlook | None:
-        """What is known for a server; None if Cinder can't be asked.
+        """Return the outlook for a server; None if Cinder can't be asked.
 
-        :param request: its id; what was asked for one is kept for it, even
-            that there was no answer: it waits once
+        :param request: id of the request. Its first answer, or the lack of an
+            answer, is reused for it, so the request waits only once
         """
         key, now = (request, server), self._clock()
         with self._lock:
@@ -92,7 +93,7 @@ class Knowledge:
         found = None
         try:
             found = self._in_time(lambda: self._ask(server, project))
-        except Exception as exc:  # whatever it is, scheduling goes on
+        except Exception as exc:  # whatever the error, scheduling goes on
             self._is_away(exc)
         else:
             self._is_back()
@@ -104,7 +105,7 @@ class Knowledge:
 
     def _ask(self, server: str, project: str
              ) -> Iterator[placement.Outlook]:
-        """What is known after each volume, and in the end."""
+        """Yield the outlook after each volume, and at the end."""
         backends = self._known_backends()
         volumes: tuple[placement.Volume, ...] = ()
         if backends:
@@ -123,17 +124,16 @@ class Knowledge:
         return backends
 
     def _in_time(self, ask: Callable[[], Iterable[_T]]) -> _T:
-        """The last result of asking that there is in time.
+        """Return the last result within the time limit.
 
-        In a thread of its own: the library's time limits are those of single
-        answers, and none is of looking up a name. A thread that is late ends
-        with the answer it waits for, and gives back its turn.
+        This uses a separate thread: the time limits of the library apply to
+        single answers, and do not cover name resolution. A late thread ends
+        with its present answer, and then frees its slot.
 
-        A server with very many volumes is placed by those that were told of
-        in time. That Cinder has not told of all of them does not make it
-        away for others.
+        A server with very many volumes is placed by the volumes reported in
+        time. Their number does not make Cinder unavailable for other servers.
 
-        :raises TooLong: if there is none in time
+        :raises TooLong: if there is no result in time
         """
         results: list[_T] = []
         error: list[Exception] = []
@@ -153,7 +153,7 @@ class Knowledge:
         try:
             threading.Thread(target=work, daemon=True,
                              name='localclone-placement').start()
-        except RuntimeError:  # there are too many
+        except RuntimeError:  # there are too many threads
             self._asking.release()
             raise
         if not done.wait(self._limits.timeout):
@@ -170,12 +170,12 @@ class Knowledge:
             first = self._away_until is None
             self._away_until = self._clock() + self._limits.retry_interval
         (LOG.warning if first else LOG.debug)(
-            'Servers are placed without regard to where their volumes are: '
-            'Cinder can\'t be asked: %s', str(exc) or repr(exc))
+            'Cinder could not be asked for volumes. Servers are placed '
+            'without regard to their volumes: %s', str(exc) or repr(exc))
 
     def _is_back(self) -> None:
         with self._lock:
             was_away, self._away_until = self._away_until is not None, None
         if was_away:
-            LOG.info('Cinder answers again: servers are placed where their '
-                     'volumes are.')
+            LOG.info('Cinder answers again. Servers are placed on the nodes '
+                     'with their volumes.')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a host suits a server, by the server's volumes. Pure."""
+"""The suitability of hosts for a server, by its volumes. Pure."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -7,8 +7,8 @@ import functools
 
 from cinder_localclone.core import hosts
 
-#: Of a weight that is 1 at most: what a node has that volumes can move to.
-#: The rest is for their home.
+#: Part of the greatest weight (1) for a node that the volumes can move to. The
+#: rest is for their home.
 NODE = 0.1
 
 
@@ -17,7 +17,7 @@ class Volume:
     """A volume of a server.
 
     :param size: GiB
-    :param home: host name of the node that has it
+    :param home: host name of its home
     :param backend: name of the backend section there
     :param stays: whether it never moves, because it is in a group
     """
@@ -34,12 +34,12 @@ class Volume:
 class Node:
     """A node of a backend, as Cinder knows it.
 
-    :param up: whether its volume service is
-    :param free: GiB; None: Cinder's scheduler does not say, as of a service
-        that is disabled
-    :param problems: why no volume can move there; '' if they can
-    :param block: bytes of a sector of its disks, which a volume keeps; None:
-        it is not known
+    :param up: whether its volume service is up
+    :param free: GiB; None if Cinder's scheduler does not report it, as for a
+        disabled service
+    :param problems: why no volume can move there; '' if volumes can
+    :param block: logical block size of its disks in bytes, which a volume
+        keeps; None if unknown
     """
 
     up: bool
@@ -59,7 +59,7 @@ class Backend:
 
     @functools.cached_property
     def names(self) -> hosts.Names:
-        """Of its nodes."""
+        """The names of its nodes."""
         return hosts.Names(self.nodes)
 
 
@@ -69,10 +69,10 @@ Backends = Mapping[str, Backend]
 
 @dataclasses.dataclass(frozen=True)
 class Outlook:
-    """What is known for the placement of one server.
+    """The data for the placement of a server.
 
-    :param volumes: of the server, on these backends
-    :param names: Cinder's name of a host, by Nova's, where they differ
+    :param volumes: the server's volumes on these backends
+    :param names: Cinder's host name by Nova's, where they differ
     """
 
     volumes: tuple[Volume, ...] = ()
@@ -80,12 +80,12 @@ class Outlook:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def refusal(self, host: str) -> str:
-        """Why a host can't take the server's volumes; '' if it can."""
+        """Return why a host can't take the server's volumes; '' if it can."""
         return '; '.join(filter(None, (
             self._refusal(host, backend) for backend in self._used())))
 
     def weight(self, host: str) -> float:
-        """How well a host suits them, from 0 to 1; 0 if there are none."""
+        """Return the weight of a host, from 0 to 1; 0 without volumes."""
         total = sum(volume.size for volume in self.volumes)
         if not total or self.refusal(host):
             return 0.0
@@ -98,7 +98,7 @@ class Outlook:
         return sorted({volume.backend for volume in self.volumes})
 
     def _name(self, host: str, backend: str) -> str | None:
-        """Cinder's name of a host, if it is a node of the backend."""
+        """Return Cinder's name of a host; None for no node of the backend."""
         return self.backends[backend].names.match(
             self.names.get(host, host))
 
@@ -116,13 +116,13 @@ class Outlook:
         if not away:
             return ''
         nodes = self.backends[backend].nodes
-        for volume in away:  # nothing else has its data
+        for volume in away:  # only its home has the data
             if volume.home in nodes and not nodes[volume.home].up:
                 return _down(volume.home, backend)
-        if name is None:  # served over iSCSI, where they are
+        if name is None:  # exported over iSCSI
             encrypted = [each.id for each in away if each.encrypted]
             return encrypted and (
-                'volume %s is encrypted, and the host is no node of "%s"'
+                'volume %s is encrypted, and the host is not a node of "%s"'
                 % (encrypted[0], backend)) or ''
         node = nodes[name]
         if not node.up:
@@ -138,16 +138,19 @@ def _down(host: str, backend: str) -> str:
 
 
 def _other_block(home: Node | None, node: Node) -> str:
-    """Why a volume can't keep its block size on a node; '' if it can."""
+    """Return why a volume can't keep its block size on a node, or ''."""
     if home is None or None in (home.block, node.block) or (
             home.block == node.block):
         return ''
-    return ('its disks have sectors of %s bytes, those of the volume\'s home '
-            '%s' % (node.block, home.block))
+    return ('its disks have sectors of %s bytes, the volume\'s home has '
+            'sectors of %s bytes' % (node.block, home.block))
 
 
 def _lack(node: Node, size: int) -> str:
-    """Why volumes of so many GiB can't move to a node; '' if they can."""
+    """Return why volumes can't move to a node; '' if they can.
+
+    :param size: GiB of all the volumes
+    """
     if not size:
         return ''
     if node.problems:

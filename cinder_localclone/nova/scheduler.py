@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's scheduler loads: a filter and a weigher."""
+"""The filter and the weigher for Nova's scheduler."""
 
 from collections.abc import Callable
 import functools
@@ -26,7 +26,10 @@ options.register(CONF)
 
 @functools.cache
 def _knowledge() -> knowledge.Knowledge:
-    """One for both; made when it is first asked, in the worker's process."""
+    """Return the object shared by filter and weigher.
+
+    It is created at the first call, in the worker's process.
+    """
     own = CONF[options.GROUP]
     return knowledge.Knowledge(
         block_storage.BlockStorage(CONF), knowledge.Limits(
@@ -35,9 +38,12 @@ def _knowledge() -> knowledge.Knowledge:
 
 def _consider(spec: typing.Any, ask: Callable[[placement.Outlook], _T],
               otherwise: _T) -> _T:
-    """What is known for a request, asked for something.
+    """Ask the outlook of a request a question.
 
-    It never fails: it is advice, and scheduling goes on without.
+    :param spec: the request
+    :param ask: returns the answer from the outlook
+    :param otherwise: the answer without an outlook, or after any error:
+        scheduling must go on
     """
     try:
         if not spec.instance_uuid or not spec.project_id:
@@ -47,20 +53,20 @@ def _consider(spec: typing.Any, ask: Callable[[placement.Outlook], _T],
             request, spec.instance_uuid, spec.project_id)
         return ask(outlook) if outlook else otherwise
     except Exception:
-        LOG.debug('It is not known where a server\'s volumes are.',
+        LOG.debug('The volumes of a server could not be found.',
                   exc_info=True)
         return otherwise
 
 
 class LocalCloneFilter(filters.BaseHostFilter):
-    """Hosts that can't take the server's volumes do not pass.
+    """Reject hosts that can't take the server's volumes.
 
-    The home of all of them always does.
+    The home of all volumes always passes.
     """
 
     def host_passes(self, host_state: typing.Any, spec_obj: typing.Any
                     ) -> bool:
-        """Whether nothing is known that keeps the volumes from the host."""
+        """Return whether no known reason keeps the volumes from the host."""
         refusal = _consider(
             spec_obj, lambda outlook: outlook.refusal(host_state.host), '')
         if refusal:
@@ -72,16 +78,16 @@ class LocalCloneFilter(filters.BaseHostFilter):
 
 
 class LocalCloneWeigher(weights.BaseHostWeigher):
-    """The home of a server's volumes comes first, then where they can move.
+    """Prefer the home of a server's volumes, then their possible new homes.
 
-    Without local volumes, or if nothing is known, all hosts weigh the same.
+    Without local volumes, or without data, all hosts weigh the same.
     """
 
     minval = 0.0
     maxval = 1.0
 
     def weight_multiplier(self, host_state: typing.Any) -> float:
-        """The option's, or that of the host's aggregates."""
+        """Return the multiplier from the option or the host's aggregates."""
         multiplier: float = utils.get_weight_multiplier(
             host_state, 'localclone_weight_multiplier',
             CONF[options.GROUP].weight_multiplier)

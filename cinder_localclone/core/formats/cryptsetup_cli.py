@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options and progress reports of cryptsetup(8). Pure.
 
-The privileged daemon takes values and makes the options itself, so no caller
-can add an option. No option contains a key.
+The privileged daemon receives values and builds the options itself, so no
+caller can add an option. No option contains a key.
 
-``cryptsetup --progress-json`` prints one JSON object a line, with numbers as
-strings (cryptsetup 2.5 and later). The report is for people; the header
+``cryptsetup --progress-json`` prints a JSON object per line, with numbers as
+strings (cryptsetup 2.5 and later). Its reports are for people; the header
 records the progress.
 """
 
@@ -21,18 +21,18 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
-#: By these a re-encryption outlives a power cut. ("none" does not.)
+#: Modes in which a re-encryption survives a power cut ("none" does not).
 RESILIENCES = ('checksum', 'journal')
-#: Of cryptsetup: its progress as JSON, without which no re-encryption goes on.
-#: Earlier than 2.4.3 a forged header has it decrypt the disk (CVE-2021-4122).
+#: The least version of cryptsetup. Re-encryptions need its JSON progress.
+#: Before 2.4.3 a forged header makes it decrypt the disk (CVE-2021-4122).
 NEEDED = (2, 5, 0)
 
 
 def version(text: str) -> tuple[str, bool]:
     """Return the version of cryptsetup, and whether it is new enough.
 
-    :param text: what ``cryptsetup --version`` printed
-    :returns: the version in words; '' if it is not known
+    :param text: the output of ``cryptsetup --version``
+    :returns: the version in words, '' if unknown; whether it is new enough
     """
     found = re.search(r'cryptsetup (\d+)\.(\d+)\.(\d+)', text)
     return (found.group(0) if found else '', bool(
@@ -40,13 +40,13 @@ def version(text: str) -> tuple[str, bool]:
 
 
 class Derivation(enum.StrEnum):
-    """How long each guess of a key takes."""
+    """The cost of each guess of a key."""
 
-    #: A random key can't be guessed, so nobody has to wait for it: opening
-    #: takes a tenth of the time.
+    #: A random key can't be guessed, so its derivation can be fast: the volume
+    #: opens in a tenth of the time.
     RANDOM_KEY = 'random key'
-    #: cryptsetup would take up to 1 GiB for one volume, and so would a node
-    #: that opens many when it starts.
+    #: By default cryptsetup would use up to 1 GiB for each volume, too much
+    #: for a node that opens many volumes when it starts.
     PASSPHRASE = 'passphrase'
 
 
@@ -60,21 +60,24 @@ _DERIVATIONS = {
 def derivation_words(derivation: str) -> tuple[str, ...]:
     """Return the options of a key derivation.
 
-    :raises ValueError: if it is none of :class:`Derivation`
+    :raises ValueError: if it is not a value of :class:`Derivation`
     """
     return _DERIVATIONS[Derivation(derivation)]
 
 
 def key_derivation(encryption: volume_types.Encryption) -> Derivation:
-    """How long whoever guesses a key has to work for each guess."""
+    """Return the key derivation for an encryption."""
     return PASSPHRASE if encryption.key_may_be_weak else RANDOM_KEY
 
 
 class NewHeader(typing.NamedTuple):
-    """What a LUKS2 header is made with.
+    """The parameters of a new LUKS2 header.
 
-    :param luks_uuid: by which a header knows its volume
-    :param offset: bytes; where its data begin
+    :param luks_uuid: the UUID that ties the header to its volume
+    :param offset: beginning of the data, bytes
+    :param key_bits: length of the volume key
+    :param sector_size: bytes
+    :param derivation: a value of :class:`Derivation`
     """
 
     luks_uuid: str
@@ -88,7 +91,7 @@ class NewHeader(typing.NamedTuple):
     def words(self) -> list[str]:
         """Return the options of ``luksFormat``.
 
-        :raises ValueError: if a value is none that the driver uses
+        :raises ValueError: if the driver never uses one of the values
         """
         authenticated = _check_cipher(
             self.cipher, self.key_bits, self.integrity)
@@ -104,8 +107,8 @@ class NewHeader(typing.NamedTuple):
             '--sector-size', str(self.sector_size),
             '--key-slot', '0', *derivation_words(self.derivation)]
         if authenticated:
-            # It is zeroed later, in parts, each with a time limit. A header
-            # is as long as others are, whatever comes after it.
+            # The device is zeroed later, in parts, each with a time limit. The
+            # header gets the same length as without authentication.
             words += [
                 '--integrity-no-wipe', '--luks2-metadata-size', '16k',
                 '--luks2-keyslots-size',
@@ -116,10 +119,10 @@ class NewHeader(typing.NamedTuple):
 
 def new_header(encryption: volume_types.Encryption, luks_uuid: str,
                offset_bytes: int = 0) -> NewHeader:
-    """Return what the header of a new volume is made with.
+    """Return the parameters of the header of a new volume.
 
-    :param luks_uuid: by which a header knows its volume
-    :param offset_bytes: where its data begin; 0: just behind the header
+    :param luks_uuid: the UUID that ties the header to its volume
+    :param offset_bytes: beginning of the data; 0: right behind the header
     """
     return NewHeader(
         luks_uuid, offset_bytes or volume_types.HEADER_BYTES,
@@ -128,10 +131,13 @@ def new_header(encryption: volume_types.Encryption, luks_uuid: str,
 
 
 class Reencryption(typing.NamedTuple):
-    """What is to become of a volume that is encrypted anew.
+    """The parameters of a re-encryption.
 
-    :param resilience: how a run outlives a power cut
-    :param derivation: of its new slot, whose key is that of the old one
+    :param cipher: the new cipher
+    :param key_bits: length of the new volume key
+    :param resilience: how a run survives a power cut
+    :param derivation: of the new key slot, which gets the same key as the old
+        slot
     """
 
     cipher: str
@@ -142,7 +148,7 @@ class Reencryption(typing.NamedTuple):
     def words(self) -> list[str]:
         """Return the options of ``reencrypt --init-only``.
 
-        :raises ValueError: if a value is none that the driver uses
+        :raises ValueError: if the driver never uses one of the values
         """
         _check_cipher(self.cipher, self.key_bits)
         _check(self.resilience in RESILIENCES, self.resilience)
@@ -152,15 +158,18 @@ class Reencryption(typing.NamedTuple):
 
 
 def _check(allowed: object, value: object) -> None:
-    """:raises ValueError: unless it is"""
+    """Check a value.
+
+    :raises ValueError: if it is not allowed
+    """
     if not allowed:
-        raise ValueError('%r is no value that the driver uses' % (value,))
+        raise ValueError('the driver never uses the value %r' % (value,))
 
 
 def _check_cipher(name: str, key_bits: int, integrity: str = 'none') -> bool:
     """Return whether sectors are authenticated.
 
-    :raises ValueError: if no type of the driver's is encrypted so
+    :raises ValueError: if no type of the driver has this encryption
     """
     cipher = volume_types.CIPHERS.get(name)
     _check(cipher, name)
@@ -170,20 +179,19 @@ def _check_cipher(name: str, key_bits: int, integrity: str = 'none') -> bool:
     return integrity != 'none'
 
 
-#: MiB that are re-encrypted at a time unless an operator chooses otherwise.
-#: Guests that write there wait, and each part costs writes to the header:
-#: parts of 4, 16 and 32 MiB made 20, 75 and 131 MiB/s, with 103, 142 and
-#: 198 ms as the 99th percentile of a guest's synchronous writes (see
-#: doc/source/admin/costs.rst).
+#: MiB re-encrypted at a time, by default. Guests wait to write there, and each
+#: part costs writes to the header: parts of 4, 16 and 32 MiB made 20, 75 and
+#: 131 MiB/s, with 103, 142 and 198 ms as the 99th percentile of a guest's
+#: synchronous writes (see doc/source/admin/costs.rst).
 ZONE = 16
-#: The range that an operator may choose from.
+#: The range allowed for an operator.
 ZONES = range(1, 65)
 
 
 def zone(value: str) -> int:
-    """Return the MiB that an LV's tag names, or :data:`ZONE` for nonsense.
+    """Return the MiB in an LV's tag, or :data:`ZONE` for an invalid value.
 
-    :param value: '' if there is no such tag
+    :param value: '' if there is no tag
     """
     mib = int(value) if value.isdecimal() else ZONE
     return mib if mib in ZONES else ZONE
@@ -192,22 +200,22 @@ def zone(value: str) -> int:
 def going_on(resilience: str, zone: int) -> list[str]:
     """Return the options of ``reencrypt --resume-only``.
 
-    :param zone: MiB that are re-encrypted at a time, at most: less if the
-        header has no room for their checksums, or for a copy of them
+    :param zone: MiB re-encrypted at a time, at most. cryptsetup takes less if
+        the header has too little space for the checksums or the copy
     """
     return ['--resilience', resilience, '--hotzone-size', '%dM' % zone]
 
 
 def opening(readonly: bool, readonly_header: bool, discards: bool
             ) -> list[str]:
-    """Options of ``open``.
+    """Return the options of ``open``.
 
-    :param readonly: whether nothing is to be written through it
-    :param readonly_header: whether the header must not be written, as in a
-        live move that both nodes may yet have to themselves. Else cryptsetup
-        mends one of its two copies by the other (it does so even for
-        ``isLuks``), unless it may take no locks.
-    :param discards: whether the disk may know what was deleted
+    :param readonly: open the device read-only
+    :param readonly_header: do not write the header, as in a live move, where
+        either node may still become the only home. Otherwise cryptsetup
+        repairs a damaged copy from the other copy (even for ``isLuks``),
+        unless it may take no locks
+    :param discards: let discards reach the disk
     """
     return ['--type', 'luks',
             '--perf-no_read_workqueue', '--perf-no_write_workqueue',
@@ -218,11 +226,11 @@ def opening(readonly: bool, readonly_header: bool, discards: bool
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The last that was said.
+    """A progress report.
 
-    :param done: bytes, before this run, too
+    :param done: bytes, with earlier runs
     :param total: bytes
-    :param rate: bytes a second, of this run
+    :param rate: bytes per second of this run
     :param seconds_left: at this rate
     """
 
@@ -233,15 +241,15 @@ class Progress:
 
     @property
     def percent(self) -> float:
-        """How much is done."""
+        """The completed part in percent."""
         return 100 * self.done / self.total if self.total else 100.0
 
 
 def last_progress(text: str) -> Progress | None:
-    """The last line of it that is complete; None if there is none.
+    """Return the last complete report in an output; None if there is none.
 
-    What else is said is left out: cryptsetup also prints words, and its last
-    line may be half written.
+    Other lines are ignored: cryptsetup also prints messages, and its last line
+    may be half written.
     """
     for line in reversed(text.splitlines()):
         progress = _parse(line)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a clone has on record as local. Pure.
+"""The regions recorded as local in the metadata of dm-clone. Pure.
 
-No program reads that. The format is that of the kernel's drivers/md:
-dm-clone-metadata.c for the superblock, persistent-data/dm-bitset.c for the
-bits, which are an array of words (dm-array.c) in a B-tree (dm-btree.c).
-What is read of a clone that is in use is as old as its last commit.
+No existing program reads them. The format is defined in the kernel's
+drivers/md: dm-clone-metadata.c for the superblock, persistent-data/dm-bitset.c
+for the bits, stored as an array of words (dm-array.c) in a B-tree
+(dm-btree.c). The metadata of a clone in use is as old as its last commit.
 """
 
 from collections.abc import Sequence
 import struct
 import typing
 
-#: First region, how many; ascending.
+#: Pairs of first region and count, ascending.
 Regions: typing.TypeAlias = Sequence[Sequence[int]]
 
 BLOCK = 4096
@@ -26,21 +26,21 @@ _INTERNAL, _LEAF = 1, 2
 #: struct array_block: csum, max_entries, nr_entries, value_size, blocknr;
 #: then values.
 _ARRAY = struct.Struct('<IIIIQ')
-#: Levels of the tree, at most: 64 bits in each of 509 words of a block, and
-#: 252 blocks a level.
+#: The greatest depth of the tree: 64 bits in each of 509 words of a block, 252
+#: blocks a level.
 _DEPTH = 6
 
 
 class OddMetadata(ValueError):
-    """Metadata that can't be relied upon."""
+    """Metadata that can't be parsed reliably."""
 
 
 def local(metadata: bytes, regions: int) -> Regions:
-    """Which regions are on record as local.
+    """Return the regions recorded as local.
 
-    :param metadata: all that the metadata device has
-    :param regions: how many there are
-    :raises OddMetadata: if it is not understood
+    :param metadata: the whole content of the metadata device
+    :param regions: the number of regions
+    :raises OddMetadata: if the metadata can't be parsed
     """
     try:
         fields = _SUPERBLOCK.unpack_from(metadata)
@@ -58,7 +58,7 @@ def local(metadata: bytes, regions: int) -> Regions:
     found: list[list[int]] = []
     for first in range(0, regions, 64):
         word, count = words[first // 64], min(64, regions - first)
-        if not ~word & (1 << count) - 1:  # most words are that, or 0
+        if not ~word & (1 << count) - 1:  # most words are all ones, or 0
             _add(found, first, count)
         elif word:
             for region in range(first, first + count):
@@ -76,7 +76,7 @@ def _add(found: list[list[int]], region: int, count: int) -> None:
 
 def _walk(metadata: bytes, block: int, blocks: dict[int, tuple[int, ...]],
           depth: int) -> None:
-    """Collect the words of all blocks of the array, by their places."""
+    """Collect the words of all blocks of the array, by block index."""
     at = block * BLOCK
     _csum, flags, number, entries, most, size, _padding = _NODE.unpack_from(
         metadata, at)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's device-mapper takes and answers, as bytes. Pure.
+"""Requests to the kernel's device-mapper and its answers. Pure.
 
-include/uapi/linux/dm-ioctl.h, drivers/md/dm-ioctl.c. What an answer says of
-its own sizes is believed only within the answer.
+Source: include/uapi/linux/dm-ioctl.h, drivers/md/dm-ioctl.c. Offsets in an
+answer are used only within the answer.
 """
 
 from collections.abc import Iterator
@@ -23,38 +23,38 @@ _TARGET = struct.Struct('=QQiI16s')
 LIST_DEVICES, TABLE_STATUS, TARGET_MSG = (
     3 << 30 | _HEADER.size << 16 | 0xfd << 8 | number
     for number in (2, 12, 14))
-#: Flags: what is suspended; the table instead of the status; the answer needs
-#: more room; asking commits nothing; names come with UUIDs.
+#: Flags: suspended; return the table, not the status; the answer did not fit;
+#: no commit before the answer; UUIDs with the names.
 _SUSPENDED, TABLE, _FULL, NOFLUSH, UUIDS = (
     1 << bit for bit in (1, 4, 8, 11, 14))
-#: What follows a name, aligned: event_nr, flags; whether a UUID follows, or
-#: there is none. Kernels before 5.13 don't say.
+#: After a name, aligned: event_nr and flags (a UUID is next; there is no
+#: UUID). Kernels before 5.13 have neither flag.
 _EVENT = struct.Struct('=II')
 _HAS_UUID, _HAS_NO_UUID = 1, 2
 _LONGEST = 127
-#: Others may have given a device a name that is no text.
+#: Another program may have given a device a name outside UTF-8.
 _ERRORS = 'surrogateescape'
-#: What a table of dm-integrity says of an algorithm, and its key.
+#: An algorithm and its key in a table of dm-integrity.
 _KEYED = re.compile(
     r'\b((?:internal_hash|journal_crypt|journal_mac):[^: ]*:)([^ ]+)')
 
 
 class Malformed(ValueError):
-    """An answer that is none."""
+    """An answer that can't be parsed."""
 
 
 def request(size: int, name: str = '', number: str = '', flags: int = 0,
             data: bytes = b'') -> bytearray:
-    """What is asked for, with room for the answer.
+    """Return a request, with space for the answer.
 
-    :param size: bytes of that, at least
-    :param name: of a device; or
-    :param number: its ``major:minor``
-    :raises ValueError: if no device can have that name
+    :param size: least size in bytes
+    :param name: of a device
+    :param number: ``major:minor`` of a device, instead of its name
+    :raises ValueError: if the name is too long
     """
     named = name.encode(errors=_ERRORS)
     if len(named) > _LONGEST:
-        raise ValueError('too long a name: %s' % name)
+        raise ValueError('the name is too long: %s' % name)
     size = max(size, _HEADER.size + len(data))
     return bytearray((_HEADER.pack(
         4, 0, 0, size, _HEADER.size, 0, 0, flags, 0, 0,
@@ -62,12 +62,13 @@ def request(size: int, name: str = '', number: str = '', flags: int = 0,
 
 
 def message(name: str, text: str) -> bytearray:
-    """What DM_TARGET_MSG takes: a message to a device's only target."""
+    """Return a request of DM_TARGET_MSG: a message to a device's only target.
+    """
     return request(0, name, data=bytes(8) + text.encode() + b'\0')
 
 
 def _device(number: str) -> int:
-    """As huge_encode_dev of include/linux/kdev_t.h has it."""
+    """Encode a device number, as huge_encode_dev in include/linux/kdev_t.h."""
     if not number:
         return 0
     major, minor = map(int, number.split(':'))
@@ -79,6 +80,7 @@ class Status:
     """A device, with its table or its status.
 
     :param number: ``major:minor``
+    :param opened: open count
     :param lines: a line for each target, as dmsetup prints it
     """
 
@@ -91,18 +93,19 @@ class Status:
 
 
 def is_full(answer: bytearray) -> bool:
-    """Whether an answer needs more room."""
+    """Return whether an answer did not fit into its buffer."""
     return bool(_HEADER.unpack_from(answer)[7] & _FULL)
 
 
 def parse_names(answer: bytearray) -> dict[str, str | None]:
-    """The names of all devices, from what DM_LIST_DEVICES answers.
+    """Return the names of all devices in an answer to DM_LIST_DEVICES.
 
-    :returns: each with its UUID, None where the kernel does not say
+    :returns: UUID by name; None if the kernel does not report it
+    :raises Malformed: if the answer can't be parsed
     """
     data, at = _data(answer), 0
     names: dict[str, str | None] = {}
-    while len(data) > at:  # without any device there may be none
+    while len(data) > at:  # empty without any device
         device, step = _unpack(_NAME, data, at)
         if not device:
             break
@@ -116,7 +119,7 @@ def parse_names(answer: bytearray) -> dict[str, str | None]:
 
 
 def _uuid(data: bytes, at: int) -> str | None:
-    """What follows a name; it may end with that."""
+    """Return the UUID after a name; the answer may end before it."""
     at = -(-at // 8) * 8
     if at + _EVENT.size > len(data):
         return None
@@ -127,7 +130,10 @@ def _uuid(data: bytes, at: int) -> str | None:
 
 
 def parse_status(answer: bytearray) -> Status:
-    """A device, from what DM_TABLE_STATUS answers."""
+    """Return the device in an answer to DM_TABLE_STATUS.
+
+    :raises Malformed: if the answer can't be parsed
+    """
     found = _HEADER.unpack_from(answer)
     count, opened, flags, device = found[5], found[6], found[7], found[10]
     return Status(
@@ -145,11 +151,14 @@ def _lines(data: bytes, count: int) -> Iterator[str]:
         target = _text(kind + b'\0', 0)
         yield ('%d %d %s %s' % (start, sectors, target, _without_key(
             target, _text(data, at + _TARGET.size)))).rstrip()
-        at = at_next  # from the beginning, unlike that of a name
+        at = at_next  # relative to the data, unlike in the name list
 
 
 def _without_key(target: str, text: str) -> str:
-    """As dmsetup shows it: a key that is not in the keyring stays there."""
+    """Return a target's arguments with zeros for a key, as dmsetup does.
+
+    A reference to the kernel's keyring is kept.
+    """
     if target == 'integrity':
         return _KEYED.sub(lambda found: found[1] + '0' * len(found[2]), text)
     words = text.split(' ')
@@ -174,5 +183,5 @@ def _unpack(what: struct.Struct, data: bytes, at: int
 def _text(data: bytes, at: int) -> str:
     end = data.find(b'\0', at)
     if end < 0:
-        raise Malformed('a text without an end at %d' % at)
+        raise Malformed('unterminated text at %d' % at)
     return data[at:end].decode(errors=_ERRORS)

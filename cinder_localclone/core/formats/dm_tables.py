@@ -4,13 +4,13 @@
 Formats: the kernel's Documentation/admin-guide/device-mapper/linear.rst and
 dm-clone.rst. All lengths are in 512-byte sectors.
 
-A guard stands above the handle of a volume that Nova encrypts. Nova formats a
-volume whose header it can't read, and a source that does not answer for a
-moment is enough for that; nobody can tell it not to. Above a guard whatever
-is written to the header ends with success, and nowhere: dm-flakey that is
-always "down" and drops writes. It can't fail them instead: device-mapper
-sends the flush of a guest to each part of a table, and that would fail too.
-The rest is the handle itself (the kernel's
+A header guard stands above the handle of a volume encrypted by Nova. Nova
+formats a volume if it can't read the header, which happens if a source does
+not answer for a moment, and no option prevents it. Writes to the header above
+a guard succeed without effect: dm-flakey is always "down" and drops writes.
+Failing them is not possible: device-mapper sends a guest's flush to each
+segment of a table, and the flush would fail too. The other segment is the
+handle itself (the kernel's
 Documentation/admin-guide/device-mapper/dm-flakey.rst).
 """
 
@@ -23,7 +23,7 @@ from cinder_localclone.core.formats import dm_ioctl
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 
-#: Which arguments of a target are devices below it.
+#: Position of the lower devices in a target's arguments.
 _BELOW = {'linear': (0, 1), 'flakey': (0, 1), 'clone': (0, 3),
           'crypt': (3, 4), 'integrity': (0, 1)}
 
@@ -35,15 +35,18 @@ _NAME = re.compile('localclone-crypt-(%s)-(overlay|hotzone-(for|back)ward)'
 
 
 def linear(sectors: int, device: str) -> str:
-    """A handle, or a source: all of ``device``, from its first sector."""
+    """Return a table with all of ``device``, from its first sector."""
     return '0 %d linear %s 0' % (sectors, device)
 
 
 def on_clone(sectors: int, clone: str, end: int, lv: str) -> str:
-    """A handle on a clone, and beyond it on the clone's destination.
+    """Return the table of a handle on a clone, and beyond it on the LV.
 
-    :param sectors: of the clone
-    :param end: of the handle: more, if the volume was extended meanwhile
+    :param sectors: length of the clone
+    :param clone: path of the clone
+    :param end: length of the handle; greater if the volume was extended
+        meanwhile
+    :param lv: path of the clone's destination
     """
     table = linear(sectors, clone)
     if end > sectors:
@@ -53,17 +56,17 @@ def on_clone(sectors: int, clone: str, end: int, lv: str) -> str:
 
 
 def error(sectors: int) -> str:
-    """What fails each read and write."""
+    """Return a table with an error for each read and write."""
     return '0 %d error' % sectors
 
 
 def clone(sectors: int, metadata: str, destination: str, source: str,
           geometry: state.Geometry) -> str:
-    """A clone, not hydrating yet.
+    """Return the table of a clone without hydration.
 
-    It is told afterwards how many regions may be in flight; until then it is
-    one, the kernel's default: a guest may be at work. Discards are not passed
-    down: they would zero regions that were written before (measured on 6.1).
+    The number of regions in flight is set afterwards. Until then it is the
+    kernel's default, 1: a guest may be at work. Discards are not passed down:
+    they would zero regions written before (measured on 6.1).
     """
     return '0 %d clone %s %s %s %d 2 no_hydration no_discard_passdown' % (
         sectors, metadata, destination, source, geometry.region_sectors)
@@ -71,12 +74,16 @@ def clone(sectors: int, metadata: str, destination: str, source: str,
 
 @dataclasses.dataclass(frozen=True)
 class CloneStatus:
-    """One status line of the clone target.
+    """A status line of the clone target.
 
-    :param hydrated: regions that are local
-    :param regions: all regions
+    :param region_sectors: length of a region
+    :param metadata_used: blocks in use
+    :param metadata_total: all blocks
+    :param hydrated: number of local regions
+    :param regions: number of all regions
     :param hydrating: regions being copied at this moment
-    :param mode: ``rw``, ``ro`` or ``Fail``; ``Error``: it can't say more
+    :param enabled: whether hydration is on
+    :param mode: ``rw``, ``ro``, ``Fail``, or ``Error`` without further figures
     """
 
     region_sectors: int
@@ -90,15 +97,15 @@ class CloneStatus:
 
     @property
     def finished(self) -> bool:
-        """Every region is local, none in flight, metadata writable."""
+        """Whether all regions are local, none in flight, metadata writable."""
         return (self.hydrated == self.regions and not self.hydrating
                 and self.mode == 'rw')
 
 
 def parse_clone_status(line: str) -> CloneStatus:
-    """Read ``dmsetup status`` of a clone device.
+    """Parse the ``dmsetup status`` of a clone.
 
-    :raises ValueError: if it is no clone's status line
+    :raises ValueError: if it is not the status line of a clone
     """
     words = line.split()
     if len(words) < 4 or words[2] != 'clone':
@@ -117,12 +124,12 @@ def parse_clone_status(line: str) -> CloneStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """One line of a table.
+    """A line of a table.
 
     :param start: its first sector
     :param sectors: its length
     :param target: its type: ``linear``, ``clone``, ...
-    :param arguments: what the target is told
+    :param arguments: the arguments of the target
     """
 
     start: int
@@ -131,15 +138,15 @@ class Segment:
     arguments: tuple[str, ...]
 
     def uses(self) -> tuple[str, ...]:
-        """The device numbers below it."""
+        """Return the numbers of the devices below it."""
         first, end = _BELOW.get(self.target, (0, 0))
         return self.arguments[first:end]
 
 
 def parse(table: str) -> tuple[Segment, ...]:
-    """Return the lines of a table; others are left out.
+    """Return the segments of a table; short lines are left out.
 
-    :raises ValueError: if one has no numbers where its place is
+    :raises ValueError: if start or length of a line is not a number
     """
     found = (line.split() for line in table.splitlines())
     return tuple(Segment(int(words[0]), int(words[1]), words[2],
@@ -149,12 +156,12 @@ def parse(table: str) -> tuple[Segment, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device-mapper device as the kernel shows it.
+    """A device-mapper device as the kernel lists it.
 
     :param number: ``major:minor``
     :param opened: open count
     :param table: its live table, a line for each segment, devices as
-        ``major:minor``; '' if none
+        ``major:minor``; '' if it has no table
     """
 
     name: str
@@ -166,7 +173,7 @@ class Device:
 
     @functools.cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The lines of its table."""
+        """The segments of its table."""
         return parse(self.table)
 
     @property
@@ -180,17 +187,17 @@ class Device:
         return sum(segment.sectors for segment in self.segments)
 
     def uses(self) -> tuple[str, ...]:
-        """The device numbers below it, segment by segment."""
+        """Return the numbers of the devices below it, segment by segment."""
         return tuple(number for segment in self.segments
                      for number in segment.uses())
 
 
 def parse_thin(table: str) -> tuple[str, int] | None:
-    """Read the table of a thin device (thin-provisioning.rst).
+    """Parse the table of a thin device (thin-provisioning.rst).
 
-    :returns: its pool's ``major:minor``, its id there; None if it is another
-        device, or if what is not mapped reads as a third one (an external
-        origin)
+    :returns: the pool's ``major:minor``, the device id in the pool; None for
+        another device, or if unmapped blocks read from a third device (an
+        external origin)
     """
     words = table.split()
     if len(words) == 5 and words[2] == 'thin':
@@ -199,17 +206,17 @@ def parse_thin(table: str) -> tuple[str, int] | None:
 
 
 def parse_pool_metadata(table: str) -> str:
-    """The ``major:minor`` of a thin pool's metadata, by its table.
+    """Return the ``major:minor`` of a thin pool's metadata from its table.
 
-    :raises ValueError: if it is no thin pool's
+    :raises ValueError: if it is not the table of a thin pool
     """
     return _of_pool(table)[3]
 
 
 def parse_pool_block(table: str) -> int:
-    """How many sectors a thin pool maps at once, by its table.
+    """Return the chunk size of a thin pool in sectors, from its table.
 
-    :raises ValueError: if it is no thin pool's
+    :raises ValueError: if it is not the table of a thin pool
     """
     return int(_of_pool(table)[5])
 
@@ -222,17 +229,19 @@ def _of_pool(table: str) -> list[str]:
 
 
 def parse_metadata_snapshot(line: str) -> str:
-    """Where a thin pool's metadata snapshot is, by its status; '-': none.
+    """Return the block of a thin pool's metadata snapshot from its status.
 
-    :raises ValueError: if it is no thin pool's status line
+    :returns: '-' if there is none
+    :raises ValueError: if it is not the status line of a thin pool
     """
     return _said_of_pool(line)[6]
 
 
 def parse_pool_mode(line: str) -> str:
-    """The mode of a thin pool by its status: rw, ro, out_of_data_space, Fail.
+    """Return the mode of a thin pool from its status.
 
-    :raises ValueError: if it is no thin pool's status line
+    :returns: rw, ro, out_of_data_space or Fail
+    :raises ValueError: if it is not the status line of a thin pool
     """
     if line.split()[2:4] == ['thin-pool', 'Fail']:
         return 'Fail'
@@ -240,9 +249,9 @@ def parse_pool_mode(line: str) -> str:
 
 
 def parse_pool_space(line: str) -> int:
-    """How many blocks a thin pool has left, by its status.
+    """Return the number of free blocks of a thin pool from its status.
 
-    :raises ValueError: if it is no thin pool's status line
+    :raises ValueError: if it is not the status line of a thin pool
     """
     used, total = _said_of_pool(line)[5].split('/')
     return int(total) - int(used)
@@ -257,11 +266,11 @@ def _said_of_pool(line: str) -> list[str]:
 
 def own_devices(found: Iterable[dm_ioctl.Status], prefix: str
                 ) -> dict[str, Device]:
-    """Those of a node's devices that are the driver's, by name.
+    """Return the driver's devices among those of a node, by name.
 
-    :param found: with their tables
-    :param prefix: of the UUIDs wanted; devices that cryptsetup made, to
-        decrypt or re-encrypt a volume, are included whatever their UUID
+    :param found: devices with their tables
+    :param prefix: prefix of the driver's UUIDs. cryptsetup's devices for
+        volumes of the driver are included, whatever their UUIDs
     """
     return {each.name: Device(each.name, each.uuid, each.number, each.opened,
                               each.suspended, each.lines)
@@ -273,12 +282,12 @@ def own_devices(found: Iterable[dm_ioctl.Status], prefix: str
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """What a guard is.
+    """A header guard.
 
-    :param number: of the handle, ``major:minor``: that can be given another
-        table beneath it
-    :param header: sectors to which nothing is written
-    :param sectors: its length
+    :param number: of the handle, ``major:minor``; the handle's own table may
+        change
+    :param header: length of the protected header, sectors
+    :param sectors: length of the guard
     """
 
     number: str
@@ -286,16 +295,16 @@ class Guard:
     sectors: int
 
     def __str__(self) -> str:
-        """Its table."""
+        """Return its table."""
         return '0 %d flakey %s %s\n%d %d linear %s %d' % (
             self.header, self.number, ' '.join(_DROPS_WRITES), self.header,
             self.sectors - self.header, self.number, self.header)
 
 
 def parse_guard(device: Device) -> Guard | None:
-    """What a device is, by its table; None if it is no guard at all.
+    """Return the header guard in a device's table; None for other devices.
 
-    One through which the header can be written is none.
+    A device that lets writes to the header pass is not a guard.
     """
     if len(device.segments) != 2:
         return None
@@ -310,16 +319,16 @@ def parse_guard(device: Device) -> Guard | None:
 
 
 def helper_names(volume_id: str) -> list[str]:
-    """How such devices of a volume are called."""
+    """Return the names of a volume's re-encryption helper devices."""
     return ['%s-%s' % (names.crypt(volume_id), kind)
             for kind in ('overlay', 'hotzone-forward', 'hotzone-backward')]
 
 
 def volume_of_helper(name: str, uuid: str) -> str | None:
-    """The volume id in the name of such a device.
+    """Return the volume id in the name of a re-encryption helper device.
 
-    :param uuid: its device-mapper UUID, which cryptsetup makes
-    :returns: None if it is no such device, or another's
+    :param uuid: its device-mapper UUID, as cryptsetup sets it
+    :returns: None for any other device
     """
     match = _NAME.fullmatch(name)
     own = re.fullmatch('CRYPT-SUBDEV-[0-9a-f]{32}-' + re.escape(name), uuid)

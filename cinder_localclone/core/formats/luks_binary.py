@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two copies of a LUKS2 header, as they are on the disk. Pure.
+"""The two copies of a LUKS2 header on the disk. Pure.
 
-cryptsetup goes on with either of them and does not say so; it writes the
-other anew if it may. So whether both are whole has to be seen by their bytes.
+cryptsetup uses either copy without a message, and rewrites the other copy if
+it may. So damage must be detected in the bytes.
 """
 
 import dataclasses
@@ -11,21 +11,22 @@ import struct
 
 from oslo_utils import units
 
-#: How much of a device has both, of a header as the driver makes it.
+#: Bytes at the beginning of a device with both copies of a driver's header.
 READ_BYTES = units.Mi
 #: Magic, version, size, sequence number; checksum's algorithm; UUID.
 _BEGIN = struct.Struct('>6sHQQ')
 _ALGORITHM, _UUID = slice(72, 104), slice(168, 208)
 CHECKSUM = slice(448, 512)
 FIRST, SECOND = b'LUKS\xba\xbe', b'SKUL\xba\xbe'
-#: Where the second may begin: there are no other sizes.
+#: Possible offsets of the second copy, equal to the size of a copy.
 _SIZES = tuple(1 << bits for bits in range(14, 20))
 
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """One that is whole.
+    """An undamaged copy.
 
+    :param size: bytes
     :param sequence: it grows with every change
     """
 
@@ -35,11 +36,10 @@ class Copy:
 
 
 def newest(data: bytes) -> tuple[int, int, int] | None:
-    """The newest whole copy of a header, which is the one that counts.
+    """Return the newest undamaged copy of a header; it is the valid copy.
 
-    :param data: as of :func:`problems`
-    :returns: where it begins, its size, and its sequence number; None if
-        there is none
+    :param data: as in :func:`problems`
+    :returns: offset, size (bytes), sequence number; None if both are damaged
     """
     first, second = _both(data)
     found = [(copy.sequence, -begin, copy.size) for begin, copy in (
@@ -51,16 +51,17 @@ def newest(data: bytes) -> tuple[int, int, int] | None:
 
 
 def problems(data: bytes) -> list[str]:
-    """What is wrong with the copies of a header; nothing, if it is whole.
+    """Return the faults of the copies of a header, in words.
 
-    :param data: what a device begins with, :data:`READ_BYTES` of it
+    :param data: the first :data:`READ_BYTES` of a device
+    :returns: no text if both copies are undamaged
     """
     first, second = _both(data)
     found = ['the %s copy of its header is damaged' % which
              for which, copy in (('first', first), ('second', second))
              if copy is None]
     if first and second and first != second:
-        found.append('the copies of its header are of different times')
+        found.append('the copies of its header differ')
     return found
 
 
@@ -72,7 +73,7 @@ def _both(data: bytes) -> tuple[Copy | None, Copy | None]:
 
 
 def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
-    """The copy that begins somewhere, if it is whole."""
+    """Return the copy at an offset, if it is undamaged."""
     if len(data) < begin + CHECKSUM.stop:
         return None
     found, version, size, sequence = _BEGIN.unpack_from(data, begin)
@@ -90,7 +91,7 @@ def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
 
 
 def algorithm(copy: bytes | bytearray) -> str:
-    """What a copy's checksum is made with."""
+    """Return the hash algorithm of a copy's checksum."""
     return _text(copy[_ALGORITHM])
 
 

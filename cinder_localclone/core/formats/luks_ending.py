@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a re-encryption that was cut short in its very end. Pure.
+"""The completion of a re-encryption killed in its last step. Pure.
 
-When all is encrypted anew, cryptsetup removes the slots of the old key, each
-by a write of its own; then it writes that the re-encryption is over, and that
-takes as long as wiping what has kept it safe (``reencrypt_teardown_ok`` in
-its lib/luks2/luks2_reencrypt.c, 2.6 to 2.8). Whoever is killed in between
-leaves a header that no key opens: it says that there are two keys, and
-cryptsetup wants both. It has nothing that would help.
+When all data is re-encrypted, cryptsetup removes the key slots of the old key,
+each by a separate write. Then it writes the end of the re-encryption, which
+takes as long as wiping the resilience data (``reencrypt_teardown_ok`` in its
+lib/luks2/luks2_reencrypt.c, 2.6 to 2.8). If it is killed in between, no key
+opens the header: the header names two volume keys, and cryptsetup demands
+both. It has no command to repair this.
 
-All that is missing is what it would have written last. The format is that of
-the LUKS2 On-Disk Format Specification.
+Only cryptsetup's last write is missing; this module builds it. The format is
+defined in the LUKS2 On-Disk Format Specification.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ import typing
 
 from cinder_localclone.core.formats import luks_binary
 
-#: Bytes of the binary header; JSON follows.
+#: Bytes of the binary header; the JSON area is next.
 BINARY = 4096
-#: Bytes of random data in each copy, another one each time.
+#: Bytes of random data in each copy, renewed by each write.
 SALT = 64
 _SEQUENCE, _SALT = slice(16, 24), slice(104, 104 + SALT)
 _OFFSET = slice(256, 264)
-#: What a header asks for as long as it is not over; flags of segments.
+#: The requirement in a header during a re-encryption; flags of segments.
 MARK = 'online-reencrypt'
 OLD, FINAL = 'backup-previous', 'backup-final'
 
@@ -36,9 +36,9 @@ _Json: typing.TypeAlias = dict[str, typing.Any]
 
 
 def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
-    """Whether all data is encrypted anew though it is not over.
+    """Return whether all data is re-encrypted, without the last step.
 
-    :param metadata: what a header says
+    :param metadata: the JSON of a header
     """
     segments = metadata['segments']
     data = [number for number, each in segments.items()
@@ -47,7 +47,7 @@ def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
              if flags(each) == [FINAL]]
     old = [number for number, each in segments.items()
            if flags(each) == [OLD]]
-    # Nothing else: no part that is in between, nothing that is moved.
+    # No other segments: no part in progress, no moved data.
     if not len(data) == len(final) == len(old) == 1 or len(segments) != 3:
         return False
     return bool(
@@ -57,9 +57,10 @@ def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
 
 
 def text(head: bytes) -> str:
-    """What the newest whole copy of a header says.
+    """Return the JSON of the newest undamaged copy of a header.
 
-    :raises ValueError: if there is none
+    :param head: as in :func:`end`
+    :raises ValueError: if both copies are damaged
     """
     begin, size, _sequence = _newest(head)
     return head[begin + BINARY:begin + size].split(b'\0')[0].decode()
@@ -68,22 +69,22 @@ def text(head: bytes) -> str:
 def _newest(head: bytes) -> tuple[int, int, int]:
     found = luks_binary.newest(head)
     if found is None:
-        raise ValueError('it has no whole copy')
+        raise ValueError('both copies are damaged')
     return found
 
 
 def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
-    """What both copies of a header are to become.
+    """Return the new content of both copies of a header.
 
-    Whoever was to write that may have come to one of them only: then the
-    other, which says that it is not over, is still to be written.
+    An earlier attempt may have written only the first of them. Then the other
+    copy, still without the last step, is returned again.
 
-    :param head: what a device begins with, at least both copies
-    :param salts: a new one for each, of :data:`SALT` bytes
-    :returns: where, in bytes, and what; the first of them first, as the
-        other is the one that all this was read from; nothing if it is over,
-        and both say so
-    :raises ValueError: if it is not only the end that is missing
+    :param head: the beginning of a device with at least both copies
+    :param salts: a new salt for each copy, :data:`SALT` bytes
+    :returns: (offset in bytes, content) of each copy; the copy read by this
+        function comes last, so that a valid copy exists at each moment. Empty
+        if both copies have the last step already
+    :raises ValueError: if more than the last step is missing
     """
     begin, size, sequence = _newest(head)
     try:
@@ -93,13 +94,13 @@ def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
         elif not luks_binary.problems(head):
             return []
     except (KeyError, TypeError, AttributeError) as exc:
-        raise ValueError('it can\'t be understood: %s %s' % (
+        raise ValueError('it can\'t be parsed: %s %s' % (
             type(exc).__name__, exc))
     body = json.dumps(metadata, separators=(',', ':'),
                       ensure_ascii=False).encode()
     room = size - BINARY
     if len(body) >= room:
-        raise ValueError('%d bytes in room for %d' % (len(body), room))
+        raise ValueError('%d bytes do not fit into %d' % (len(body), room))
     binary = head[begin:begin + BINARY]
     found = [(at, _copy(binary, magic, at, sequence + 1, salt,
                         body.ljust(room, b'\0')))
@@ -124,24 +125,27 @@ def _copy(binary: bytes, magic: bytes, at: int, sequence: int, salt: bytes,
 
 
 def _is_over(metadata: _Json) -> bool:
-    """Whether it asks for nothing, and has nothing of before."""
+    """Return whether a header has no requirement and no old segments."""
     return not (
         metadata['config'].get('requirements', {}).get('mandatory')
         or any(flags(each) for each in metadata['segments'].values()))
 
 
 def _end(metadata: _Json) -> None:
-    """Have a header say that it is over."""
+    """Change the JSON of a header to the state after the last step.
+
+    :raises ValueError: if more than the last step is missing
+    """
     marks = metadata['config']['requirements']['mandatory']
     if not (len(marks) == 1 and marks[0].startswith(MARK)):
-        raise ValueError('it asks for %s' % ', '.join(marks))
+        raise ValueError('it has the requirements %s' % ', '.join(marks))
     if not is_complete(metadata):
-        raise ValueError('not all is encrypted anew')
+        raise ValueError('not all data is re-encrypted')
     slots, segments = metadata['keyslots'], metadata['segments']
     how = [number for number, each in slots.items()
            if each['type'] == 'reencrypt']
     if len(how) != 1 or slots[how[0]]['mode'] != 'reencrypt':
-        raise ValueError('it does not say how it is re-encrypted')
+        raise ValueError('it has no parameters of a re-encryption')
     gone = {*how, *metadata['digests'][_digest(metadata, next(
         number for number, each in segments.items()
         if OLD in flags(each)))]['keyslots']}
@@ -165,14 +169,14 @@ def _kept(found: _Json, which: Callable[[_Json], bool]) -> _Json:
 
 
 def _digest(metadata: Mapping[str, typing.Any], segment: str) -> str:
-    """The id of the digest of a segment's key."""
+    """Return the id of the digest of a segment's key."""
     found, = (number for number, each in metadata['digests'].items()
               if segment in each['segments'])
     return str(found)
 
 
 def flags(segment: Mapping[str, typing.Any]) -> list[str]:
-    """Those of a segment."""
+    """Return the flags of a segment."""
     return list(segment.get('flags', ()))
 
 

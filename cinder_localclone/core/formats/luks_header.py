@@ -2,14 +2,15 @@
 """LUKS2 headers, the driver's tokens in them, and the formats of keys. Pure.
 
 ``cryptsetup luksDump --dump-json-metadata`` prints a header. The header is the
-truth about cipher and keys, and about a re-encryption: it has two ciphers
-until that is complete.
+authority for cipher, keys and the state of a re-encryption: it has two ciphers
+until the re-encryption is complete.
 
-A token (cryptsetup-token(8)) names the secret in the key manager whose key
-opens the volume. It travels with the volume, and never contains a key.
+A token (cryptsetup-token(8)) names a secret in the key manager; the secret
+holds the key of the volume. It travels with the volume, and never contains a
+key.
 
-cryptsetup reads a key on standard input as it is (``--key-file -``): a line
-feed is a byte like any other.
+cryptsetup reads a key from standard input without changes (``--key-file -``):
+a line feed is a byte like any other.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.core.volume_types import KeyFormat
 
-#: A part of the header, as JSON has it.
+#: A part of the header's JSON.
 Part: typing.TypeAlias = Mapping[str, typing.Any]
 
 _RUNNING = 'in-reencryption'
@@ -34,29 +35,31 @@ _BACKUP = 'backup-'
 #: Hexadecimal digits of a fingerprint: 96 bits.
 _FINGERPRINT = 24
 
-#: ("luks2-..." is reserved for cryptsetup's own.)
+#: Type of the driver's tokens ("luks2-..." is reserved for cryptsetup).
 TOKEN_TYPE = 'localclone'
 
-#: Bytes of a new secret: more than any cipher's key has.
+#: Bytes of a new secret: longer than the key of any cipher.
 NEW_KEY_BYTES = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Reencryption:
-    """A re-encryption that has begun and is not complete.
+    """A re-encryption in progress.
 
-    :param done: bytes that are encrypted anew
-    :param resilience: how it outlives a power cut: "checksum", "journal";
-        "none" does not
-    :param interrupted: whether a part of the volume is between both: it is
-        running, or was killed and has to be recovered by opening the volume,
-        which writes to it, with or without locks. Most of the time one that
-        runs is not: the header does not tell whether it does
-    :param cipher: the new one
-    :param key_bits: of the new key
-    :param complete: whether all is encrypted anew: only its end is missing.
-        It is about to write that, or was killed; then no key may open it
-    :param digest: :func:`fingerprint` of the digest of the new key
+    :param done: re-encrypted bytes
+    :param resilience: how it survives a power cut: "checksum", "journal"; it
+        does not with "none"
+    :param interrupted: whether a part of the volume is in transition between
+        both keys: the process is running, or was killed. Then opening the
+        volume recovers it, with writes to the volume, with or without locks. A
+        running process has no part in transition most of the time, so the
+        header does not show whether it runs
+    :param cipher: the new cipher
+    :param key_bits: length of the new volume key
+    :param complete: whether all data is re-encrypted, and only the last step
+        is missing. cryptsetup is about to write it, or was killed; then
+        possibly no key opens the header
+    :param digest: :func:`fingerprint` of the digest of the new volume key
     """
 
     done: int
@@ -69,27 +72,26 @@ class Reencryption:
 
 
 class Role(str, enum.Enum):
-    """What a key is for."""
+    """The purpose of a key."""
 
-    #: Whoever attaches the volume opens it with this.
+    #: Opens the volume when it is attached.
     VOLUME = 'volume'
-    #: For the day on which that one is lost.
+    #: Opens the volume if its main key is lost.
     RECOVERY = 'recovery'
 
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """One of the driver's tokens.
+    """A token of the driver.
 
-    :param key: reference of the secret; '' of a recovery key that only a
-        person has
+    :param key: reference of the secret; '' for a recovery key kept by a person
     :param shared: whether other volumes have the same secret
-    :param keyslots: ids of what it opens; cryptsetup adds those that a
-        re-encryption makes
-    :param number: its own id in the header; None before it is there
-    :param slot: which slot its key is about to get: written down first, so
-        that a slot which is found later is known; '' once it has that
-    :param replaces: reference of the secret that its own takes the place of
+    :param keyslots: ids of the key slots opened by the key; cryptsetup adds
+        the key slots of a re-encryption
+    :param number: id of the token in the header; None before it is written
+    :param slot: the key slot about to receive the key, recorded before the key
+        is added, so that the owner of the slot is known; '' afterwards
+    :param replaces: reference of the secret replaced by this one
     """
 
     key: str
@@ -102,7 +104,7 @@ class Token:
     replaces: str = ''
 
     def __str__(self) -> str:
-        """As ``cryptsetup token import`` reads it."""
+        """Return the JSON for ``cryptsetup token import``."""
         return json.dumps({'type': TOKEN_TYPE, 'keyslots': list(self.keyslots),
                            'key': self.key, 'format': self.key_format.value,
                            'shared': self.shared, 'role': self.role.value,
@@ -113,23 +115,24 @@ class Token:
 class Header:
     """A LUKS2 header.
 
-    :param cipher: that of the data, before a re-encryption that has begun
-        and has not come to all of it
-    :param key_bits: of the key of the data, before the same
+    :param cipher: of the data; in a re-encryption the old cipher
+    :param key_bits: length of the data's volume key; in a re-encryption of the
+        old key
+    :param sector_size: bytes
     :param data_offset: bytes before the data
-    :param integrity: as the kernel calls it; '' if there is none
-    :param grows: whether the data takes all that is behind the header; not
-        so from when a part of it is encrypted anew until all of it is
-    :param keyslots: ids of those that open the data, or a part of it
-    :param tokens: the driver's own
-    :param requirements: what whoever opens it has to know
-    :param all_keyslots: ids of all that there are, whatever they open
-    :param all_tokens: ids of all that there are, whoever's they are
-    :param digest: :func:`fingerprint` of the digest of the key of the data,
-        by which one header is known to be of the same data as another
-    :param slot_ciphers: by which the key slots keep the keys
-    :param odd: why no cryptsetup of this driver has written it; '' if
-        nothing says so
+    :param integrity: as the kernel names it; '' if there is none
+    :param grows: whether the data extends to the end of the device; not so
+        while a re-encryption has covered a part of it
+    :param keyslots: ids of the key slots of the data, or of a part of it
+    :param tokens: the driver's tokens
+    :param requirements: features needed to open the header
+    :param all_keyslots: ids of all key slots, whatever their purpose
+    :param all_tokens: ids of all tokens, of any owner
+    :param digest: :func:`fingerprint` of the digest of the data's volume key.
+        Headers of the same data have the same fingerprint
+    :param slot_ciphers: ciphers of the key slots
+    :param odd: why the driver's cryptsetup can't have written the header; ''
+        if there is no sign of this
     """
 
     cipher: str
@@ -150,13 +153,13 @@ class Header:
 
     @property
     def pin(self) -> pins.Pin:
-        """The pin of the data as it is; in a re-encryption, as it was."""
+        """The pin of the data; in a re-encryption, the old pin."""
         return pins.Pin(self.cipher, self.key_bits, self.sector_size,
                         self.integrity, self.data_offset, self.digest)
 
     @property
     def becoming(self) -> pins.Pin | None:
-        """The pin of the data once a re-encryption has ended."""
+        """The pin of the data after the present re-encryption, or None."""
         found = self.reencryption
         return None if found is None else dataclasses.replace(
             self.pin, cipher=found.cipher, key_bits=found.key_bits,
@@ -164,15 +167,16 @@ class Header:
 
     @property
     def foreign_requirements(self) -> tuple[str, ...]:
-        """Those that this driver does not know: hands off.
+        """Requirements unknown to this driver; such a volume is left alone.
 
-        A re-encryption is known, if it is one of a volume in use.
+        The requirement of a re-encryption of an open volume is known.
         """
         return tuple(each for each in self.requirements
                      if not each.startswith(luks_ending.MARK))
 
     def opened_by(self, role: Role) -> tuple[Token, ...]:
-        """The tokens of keys that open it, those of older slots first."""
+        """Return the tokens of working keys with a role, older tokens first.
+        """
         usable = set(self.keyslots)
         return tuple(sorted(
             (each for each in self.tokens
@@ -180,29 +184,29 @@ class Header:
             key=lambda token: int(token.number or 0)))
 
     def keys(self) -> frozenset[str]:
-        """References of all secrets that it names."""
+        """Return the references of all secrets in the tokens."""
         return frozenset(each.key for each in self.tokens if each.key)
 
     @property
     def keyslots_without_token(self) -> tuple[str, ...]:
-        """Slots that open it, and of which nobody knows whose they are."""
+        """Key slots of the data with no token, so of unknown owners."""
         known = {slot for each in self.tokens
                  for slot in (*each.keyslots, each.slot)}
         return tuple(slot for slot in self.keyslots if slot not in known)
 
 
 def parse(text: str) -> Header:
-    """Read what cryptsetup has printed.
+    """Parse a header printed by cryptsetup.
 
-    :raises ValueError: if it is nothing that this driver can work with
+    :raises ValueError: if the driver can't work with the header
     """
     try:
         metadata = json.loads(text)
         if not isinstance(metadata, dict):
-            raise ValueError('it is no JSON object')
+            raise ValueError('it is not a JSON object')
         return _parse(metadata)
     except (KeyError, TypeError, AttributeError) as exc:
-        raise ValueError('the LUKS2 header can\'t be understood: %s %s' % (
+        raise ValueError('the LUKS2 header can\'t be parsed: %s %s' % (
             type(exc).__name__, exc))
 
 
@@ -215,7 +219,7 @@ def _parse(metadata: Part) -> Header:
             if number not in backups}
     if not data or any(each['type'] != 'crypt' for each in data.values()):
         raise ValueError('the LUKS2 header has no encrypted data')
-    # Until all is encrypted anew, what is there has both ciphers.
+    # Data in transition has both ciphers until the end of a re-encryption.
     old = _flagged(segments, luks_ending.OLD)
     new = _flagged(segments, luks_ending.FINAL)
     complete = bool(new) and luks_ending.is_complete(metadata)
@@ -248,9 +252,9 @@ def _parse(metadata: Part) -> Header:
 
 
 def fingerprint(digest: Part) -> str:
-    """Return a short text that no digest of another key has.
+    """Return a short hash of a digest, to identify its key.
 
-    All of the digest counts: how it is derived, too.
+    The derivation of the digest is included.
     """
     return hashlib.sha256(json.dumps(
         {name: each for name, each in digest.items()
@@ -260,11 +264,11 @@ def fingerprint(digest: Part) -> str:
 
 def _odd(metadata: Part, data: Mapping[str, Part], known: Iterable[str]
          ) -> str:
-    """Say why some part of the data is not as the header says of all.
+    """Return why the segments disagree with the header; '' if they agree.
 
-    :param data: the segments of the data
-    :param known: ids of the segments that say how the data is encrypted, or
-        was, or is going to be
+    :param data: the segments of the data, by id
+    :param known: ids of the segments with the present, the old, and the new
+        encryption
     """
     segments, digests = metadata['segments'], metadata['digests']
     hows = [_how(segments[each]) for each in known]
@@ -278,11 +282,12 @@ def _odd(metadata: Part, data: Mapping[str, Part], known: Iterable[str]
         if not named <= keys or len(named) != (len(keys) if running else 1):
             return 'segment %s has other keys' % number
         if _how(each) not in hows:
-            return 'segment %s is encrypted in another way' % number
+            return ('segment %s has another cipher, sector size or '
+                    'integrity' % number)
         if int(each['iv_tweak']) * state.SECTOR != _offset(each) - begin:
-            return 'segment %s counts its sectors in another way' % number
+            return 'segment %s numbers its sectors differently' % number
     if len(data) > 1 and not _flagged(segments, luks_ending.FINAL):
-        return 'its data has %d parts' % len(data)
+        return 'its data has %d segments' % len(data)
     return ''
 
 
@@ -298,8 +303,8 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
     area = next((each['area'] for each in slots.values()
                  if each['type'] == 'reencrypt'), None)
     if area is None:
-        raise ValueError('the LUKS2 header does not say how it is '
-                         're-encrypted')
+        raise ValueError('the LUKS2 header has no parameters of its '
+                         're-encryption')
     running = [each for each in data.values()
                if _RUNNING in luks_ending.flags(each)]
     return Reencryption(
@@ -324,7 +329,10 @@ def _tokens(found: Mapping[str, Part]) -> Iterable[Token]:
 
 
 def _digest(metadata: Part, segment: str) -> Part:
-    """The digest of the key that a segment is encrypted with."""
+    """Return the digest of a segment's volume key.
+
+    :raises ValueError: if the segment has none
+    """
     for digest in metadata['digests'].values():
         if segment in digest['segments']:
             found: Part = digest
@@ -342,9 +350,9 @@ def _offset(segment: Part) -> int:
 
 
 def parse_token(number: str, token: Mapping[str, typing.Any]) -> Token | None:
-    """One token of a header; None if it is not one of the driver's.
+    """Return a token of a header; None for a token of another program.
 
-    :raises ValueError: if it is, and can't be read
+    :raises ValueError: if it is a token of the driver and can't be parsed
     """
     if token.get('type') != TOKEN_TYPE:
         return None
@@ -361,22 +369,23 @@ def parse_token(number: str, token: Mapping[str, typing.Any]) -> Token | None:
 
 
 def check_own_key(secret: bytes, key_format: KeyFormat) -> None:
-    """Check the length of a secret that the driver has stored itself.
+    """Check the length of a secret stored by the driver.
 
-    :raises ValueError: if a part of it is missing, or if it is another one
+    :raises ValueError: if the length is wrong: the secret is cut off, or has
+        been replaced
     """
     length = NEW_KEY_BYTES
     if key_format is KeyFormat.PASSPHRASE:
         length *= 2  # hexadecimal digits
     if len(secret) != length:
-        raise ValueError('it has %d bytes, but the driver has stored %d' % (
+        raise ValueError('it has %d bytes; the driver stored %d' % (
             len(secret), length))
 
 
 def opening_key(secret: bytes, key_format: KeyFormat) -> bytes:
-    """The key by the bytes of a secret.
+    """Return the key in the bytes of a secret.
 
-    :raises ValueError: if it is empty: that would open what anybody can open
+    :raises ValueError: if the secret is empty: an empty key protects nothing
     """
     if not secret:
         raise ValueError('the secret is empty')

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much room the tags of an authenticated volume take. Pure.
+"""The space for the tags of an authenticated volume. Pure.
 
-Below what decrypts such a volume is another device, of dm-integrity: that
-keeps a tag of each sector beside the data, in a journal first. How it lays
-that out is in the kernel's drivers/md/dm-integrity.c (calculate_journal_\
-section_size, initialize_superblock, get_provided_data_sectors), and how long
-tags are in cryptsetup's INTEGRITY_tag_size. A volume is to have its GiB
-exactly. So the body is so much longer that just these are left of it: what
-whole MiB would give beyond that is before the data.
+Below the crypt device of an authenticated volume is a dm-integrity device. It
+keeps a tag of each sector beside the data, and writes them to a journal first.
+Its layout is defined in the kernel's drivers/md/dm-integrity.c
+(calculate_journal_section_size, initialize_superblock,
+get_provided_data_sectors), the length of a tag in cryptsetup's
+INTEGRITY_tag_size. A volume must have exactly its GiB. So the backing device
+is longer by the layout's overhead, rounded up to whole MiB; the surplus lies
+before the data.
 
-All lengths are in 512-byte sectors, unless they say bytes.
+All lengths are in 512-byte sectors, unless they are named as bytes.
 """
 
 import dataclasses
@@ -20,28 +21,30 @@ from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
 _MIB = units.Mi // state.SECTOR
-#: Where data may begin: at whole blocks of 4096 bytes (cryptsetup).
+#: Alignment of the data: blocks of 4096 bytes (cryptsetup).
 _ALIGNED = 8
 _SUPERBLOCK = 8
-#: Of a journal: at most so much, or such a part of the device.
+#: Greatest length of a journal, and its greatest part of the device.
 _LONGEST_JOURNAL, _JOURNAL_SHIFT = 131072, 7
-#: In a journal: a section begins with so many sectors of entries, of which
-#: each sector has room for so many bytes.
+#: A section of the journal begins with sectors of entries; bytes for entries
+#: in each of these sectors.
 _ENTRY_SECTORS, _ENTRY_ROOM = 8, 504
-#: After so many sectors of data their tags follow; those are padded.
+#: Sectors of data between two areas of tags; padding of such an area.
 _INTERLEAVE_SHIFT, _PADDING = 15, 4096
-#: Bytes that authenticate a sector.
+#: Bytes of a sector's authentication tag.
 _MACS = {'hmac-sha256': 32, 'hmac-sha512': 64, 'aead': 16, 'poly1305': 16}
-#: Bytes of what a sector is encrypted with besides, if that is random.
+#: Bytes of a sector's random nonce.
 _NONCES = {'aes-gcm-random': 12, 'aegis128-random': 16, 'chacha20-random': 12}
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where everything of a volume is.
+    """The layout of a volume on its backing device.
 
-    :param extra_bytes: by how much its body is longer than the volume
-    :param offset_bytes: what comes before data and tags, the header first
+    :param extra_bytes: by how much the backing device is longer than the
+        volume
+    :param offset_bytes: length of the part before data and tags, with the
+        header
     """
 
     extra_bytes: int
@@ -50,7 +53,7 @@ class Layout:
 
 def layout(encryption: volume_types.Encryption, size_bytes: int
            ) -> Layout:
-    """How a volume is laid out that has exactly so many bytes.
+    """Return the layout for a volume of an exact size.
 
     :param size_bytes: whole MiB
     """
@@ -60,7 +63,7 @@ def layout(encryption: volume_types.Encryption, size_bytes: int
     tag, block = _tag_bytes(encryption), _block(encryption)
     header = volume_types.HEADER_BYTES // state.SECTOR
     size = size_bytes // state.SECTOR
-    # A longer device has a longer journal.
+    # The length of the journal grows with the device.
     body = header + size
     while True:
         needed = header + _needed(size, tag, block, body)
@@ -73,10 +76,10 @@ def layout(encryption: volume_types.Encryption, size_bytes: int
 
 def provided(encryption: volume_types.Encryption, body: int, offset: int
              ) -> int:
-    """How many sectors dm-integrity provides, as the kernel finds it.
+    """Return the data sectors provided by dm-integrity, as in the kernel.
 
-    :param body: all sectors of the device
-    :param offset: from which on they are dm-integrity's
+    :param body: sectors of the whole device
+    :param offset: the first sector of dm-integrity
     """
     tag, block = _tag_bytes(encryption), _block(encryption)
     found = 0
@@ -96,10 +99,11 @@ def _block(encryption: volume_types.Encryption) -> int:
 
 
 def _needed(size: int, tag: int, block: int, body: int) -> int:
-    """What so many sectors take, with their tags and the journal.
+    """Return the sectors needed for data, with its tags and the journal.
 
-    :param tag: bytes of one
-    :param block: sectors that have one tag
+    :param size: sectors of the data
+    :param tag: bytes of a tag
+    :param block: sectors with a common tag
     :param body: sectors of the whole device
     """
     entry = -(-(8 + 8 * block + tag) // 8) * 8
@@ -110,5 +114,5 @@ def _needed(size: int, tag: int, block: int, body: int) -> int:
     tags = -(-tags_bytes // _PADDING) * _PADDING // state.SECTOR
     last = size - 1
     area = last >> _INTERLEAVE_SHIFT
-    # The data of an area come after its tags.
+    # The data of an area comes after its tags.
     return _SUPERBLOCK + section * sections + (area + 1) * tags + last + 1

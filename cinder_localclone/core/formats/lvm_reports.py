@@ -2,8 +2,7 @@
 """Logical volumes, volume groups and free space as values. Pure.
 
 Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
---nosuffix``, as :mod:`.lvm` asks. All sizes are
-bytes.
+--nosuffix``, as :mod:`.lvm` requests them. All sizes are in bytes.
 """
 
 from collections.abc import Iterable
@@ -19,8 +18,8 @@ from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 
-#: Percent of a thin pool's data, and of metadata however large they are, from
-#: which on it takes no more.
+#: Percent of a thin pool's data and metadata in use at which the pool counts
+#: as full. See also :func:`metadata_limit`.
 FULL_DATA, FULL_METADATA = 95.0, 90.0
 
 
@@ -29,22 +28,22 @@ class LogicalVolume:
     """A logical volume as LVM reports it.
 
     :param size: bytes
-    :param number: ``major:minor`` while active, else ''
-    :param thin: whether it is a thin volume (not whether it is a pool)
-    :param zeroes: whether a thin pool zeroes blocks it hands out
-    :param allocated: bytes that a thin volume, or thin pool, uses
-    :param suspended: whether its device is: nobody can read or write it
-    :param uuid: LVM's own id of it
-    :param plain: whether it is neither thin nor a part or container of others
+    :param number: ``major:minor`` while active, otherwise ''
+    :param thin: whether it is a thin volume (not a pool)
+    :param zeroes: whether a thin pool zeroes new blocks
+    :param allocated: bytes in use by a thin volume, or in a thin pool
+    :param suspended: whether its device is suspended: I/O waits
+    :param uuid: LVM's own id of the LV
+    :param plain: whether it is neither thin nor part or container of other LVs
     :param pool: the thin pool of a thin volume
-    :param origin: what a thin volume is a snapshot of, while that exists
-    :param opened: whether anything has its device open
+    :param origin: the origin of a thin snapshot, while this exists
+    :param opened: whether its device is in use
     :param metadata_size: bytes of a thin pool's own metadata
-    :param metadata_used: bytes of these that are in use
-    :param group_size: bytes of its group
-    :param group_free: bytes of that which no LV has
-    :param group_changes: how often the group was changed, as LVM counts it
-    :param group_lacks: how many disks of the group are missing
+    :param metadata_used: bytes in use of this metadata
+    :param group_size: bytes of its volume group
+    :param group_free: free bytes of the group
+    :param group_changes: LVM's sequence number of the group
+    :param group_lacks: number of the group's missing disks
     """
 
     group: str
@@ -71,46 +70,46 @@ class LogicalVolume:
 
     @property
     def extra(self) -> int:
-        """By how much the body of its volume is longer than the volume."""
+        """By how many bytes the LV is longer than its volume."""
         return self._number('extra', 0)
 
     @property
     def zeroed(self) -> int:
-        """Bytes, from the beginning, that have no deleted data of others.
+        """Bytes from the beginning without deleted data of other volumes.
 
-        Less than all while a thick LV is created or extended.
+        Less than the size while a thick LV is created or extended.
         """
         return self._number('shown', self.size)
 
     @property
     def shown(self) -> int:
-        """Bytes, from the beginning, that users of the volume may see.
+        """Bytes from the beginning visible to users of the volume.
 
-        Less than all while the LV is extended, and after an extension that
-        has failed.
+        Less than the size during an extension, and after a failed extension.
         """
         return min(self.size, self.zeroed, self.given)
 
     @property
     def backing(self) -> int:
-        """Bytes of its volume's body that users may see: whole GiB and extra.
+        """Visible bytes of its volume's backing device: whole GiB and extra.
 
-        An LV is as long as whole extents are, of each stripe. What is above
-        the handle of an encrypted volume would show its user all of that.
+        LVM rounds an LV up to whole extents of each stripe. The device above
+        the handle of an encrypted volume would show its user all of it.
         """
         gib = self.shown - self.extra >> 30
         return state.backing_bytes(gib, self.extra) if gib > 0 else self.shown
 
     @property
     def given(self) -> int:
-        """Bytes that users have seen; see :func:`.names.given`."""
+        """Bytes seen by users so far; see :func:`.names.given`."""
         return self._number('given', self.size)
 
     def _number(self, fact: lvm_tags.Fact, default: int) -> int:
-        """A fact in the tags that is a number of bytes.
+        """Return the number of bytes in a tag.
 
-        :raises UnreadableTag: if it is none, or there are two: whoever can
-            write the disk, or calls lvchange, can have set it
+        :raises UnreadableTag: if the tag has no number, or there are two tags:
+            an attacker with access to the disk, or a user of lvchange, can
+            have set it
         """
         found = names.with_fact(self.tags, fact)
         if not found:
@@ -124,9 +123,9 @@ class LogicalVolume:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The size of a volume group and what is free of it, in bytes.
+    """The size of a volume group and its free space, in bytes.
 
-    :param lacks: how many of its disks are missing
+    :param lacks: number of its missing disks
     """
 
     size: int
@@ -136,11 +135,11 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class FreeSpace:
-    """What a node can take in.
+    """The free space of a node.
 
-    :param volumes: bytes that volumes may yet fill
+    :param volumes: bytes for volumes
     :param metadata: bytes for move metadata
-    :param shared: whether both come out of the same free extents
+    :param shared: whether both come from the same free extents
     """
 
     volumes: int
@@ -148,7 +147,7 @@ class FreeSpace:
     shared: bool
 
     def lacks(self, size: int, metadata: int) -> str:
-        """Why a volume does not fit, in words; '' if it does.
+        """Return why a volume does not fit, in words; '' if it does.
 
         :param size: bytes of the volume
         :param metadata: bytes of its move metadata
@@ -166,13 +165,13 @@ class FreeSpace:
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """What the scheduler is told of a backend.
+    """The capacity of a backend, for the scheduler.
 
     :param total: bytes in all
-    :param free: bytes that nothing is written to yet, nor will be by what is
-        on its way; 0 also if it takes no more
+    :param free: bytes neither written to yet nor needed by copies in progress;
+        0 also if the pool counts as full
     :param provisioned: bytes promised to volumes and snapshots
-    :param volumes: how many volumes there are
+    :param volumes: number of volumes
     """
 
     total: int
@@ -182,11 +181,10 @@ class Capacity:
 
 
 def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
-    """Bytes that volumes on their way into a thin pool may yet fill.
+    """Return the bytes still to be written to a thin pool by known work.
 
-    The LV of a volume that arrives is what reserves its room. In a thin pool
-    that is taken only as the copy comes, up to all that is copied. So does
-    a re-encryption, up to all of the LV.
+    In a thin pool the LV of a moving volume reserves nothing: it fills as the
+    copy proceeds, up to the copied length. A re-encryption fills the whole LV.
     """
     arriving = {move_id: lv for lv in lvs.values()
                 if (move_id := names.move_of_metadata(lv.name))}
@@ -195,15 +193,15 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
         metadata = (None if names.move_of_metadata(lv.name)
                     else names.find_by_id(arriving, lv.name))
         if lv.thin and metadata:
-            # What it was extended by meanwhile is not copied.
+            # The part added by an extension is not copied.
             found += max(0, _copied(lv, metadata) - lv.allocated)
         elif lv.thin and names.REENCRYPTED in lv.tags:
-            found += max(0, lv.size - lv.allocated)  # all of it is written
+            found += max(0, lv.size - lv.allocated)  # all is written
     return found
 
 
 def _copied(lv: LogicalVolume, metadata: LogicalVolume) -> int:
-    """Bytes that are copied into an LV; all of it if no tag says that."""
+    """Return the bytes to copy into an LV; its size if no tag names them."""
     copied = names.facts(metadata.tags).get('copied', '')
     try:
         return min(lv.size, state.backing_bytes(int(copied), metadata.extra))
@@ -212,28 +210,31 @@ def _copied(lv: LogicalVolume, metadata: LogicalVolume) -> int:
 
 
 def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
-    """Bytes that a thin pool may take in besides what is on its way."""
+    """Return the free bytes of a thin pool, less the needs of known work."""
     if pool_usage(lvs, pool).is_full:
         return 0
     return lvs[pool].size - lvs[pool].allocated - unfilled(lvs)
 
 
 def free_for_stripes(free: Iterable[int], stripes: int) -> int:
-    """Bytes that LVs may take in that have each stripe on another disk.
+    """Return the free bytes for LVs with each stripe on another disk.
 
-    :param free: of each disk, in bytes
+    :param free: bytes of each disk
     """
     disks = sorted(free, reverse=True)
-    # The largest ones can't give more than the others have beside them.
+    # A large disk is usable only as far as the other disks have space beside
+    # it.
     return stripes * min(sum(disks[largest:]) // (stripes - largest)
                          for largest in range(stripes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """How full a thin pool is, in percent.
+    """The usage of a thin pool, in percent.
 
-    :param limit: of its metadata, from which on it takes no more
+    :param data: of its data
+    :param metadata: of its metadata
+    :param limit: of the metadata, at which the pool counts as full
     """
 
     data: float = 0.0
@@ -242,20 +243,20 @@ class Usage:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes nothing more: no volume, snapshot or move.
+        """Whether the pool takes no new volume, snapshot or move.
 
-        What its volumes still write needs the rest.
+        The rest is needed for writes of the present volumes.
         """
         return self.data >= FULL_DATA or self.metadata >= self.limit
 
     def __str__(self) -> str:
         return ('%.0f %% of its data and %.0f %% of its metadata are in use; '
-                'from %.0f and %.0f %% on it takes no more' % (
+                'the driver treats it as full at %.0f and %.0f %%' % (
                     self.data, self.metadata, FULL_DATA, self.limit))
 
 
 def pool_usage(lvs: Mapping[str, LogicalVolume], pool: str | None) -> Usage:
-    """How full a thin pool is; there may be none."""
+    """Return the usage of a thin pool; 0 percent if there is none."""
     lv = lvs.get(pool or '')
     if lv is None:
         return Usage()
@@ -265,12 +266,12 @@ def pool_usage(lvs: Mapping[str, LogicalVolume], pool: str | None) -> Usage:
 
 
 def metadata_limit(size: int) -> float:
-    """Percent of a thin pool's metadata from which on it takes no more.
+    """Return the percent of metadata in use at which a thin pool is full.
 
-    LVM itself creates no thin LV when less than a quarter, or 4 MiB if that
-    is less, is free (pool_metadata_min_threshold in thin_manip.c).
+    LVM itself creates no thin LV if less than a quarter, or 4 MiB if this is
+    less, is free (pool_metadata_min_threshold in thin_manip.c).
 
-    :param size: of the pool's metadata LV, in bytes
+    :param size: bytes of the pool's metadata LV
     """
     reserve = min(25.0, 100.0 * 4 * units.Mi / size) if size else 25.0
     return min(FULL_METADATA, 100.0 - reserve)
@@ -281,15 +282,15 @@ def _percentage(used: int, size: int) -> float:
 
 
 def zeroes(lvs: Mapping[str, LogicalVolume], pool: str) -> bool:
-    """Whether a thin pool zeroes blocks before it hands them out."""
+    """Return whether a thin pool zeroes new blocks."""
     return pool in lvs and lvs[pool].zeroes
 
 
 def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
              pool: str | None) -> Capacity:
-    """What the scheduler is told of a backend.
+    """Return the capacity of a backend, for the scheduler.
 
-    :param name: of the volume group with its volumes
+    :param name: its volume group
     :param pool: its thin pool; None for thick volumes
     """
     volumes = [lv for lv in lvs.values() if lv.group == name
@@ -303,7 +304,7 @@ def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
 
 
 def parse_volumes(text: str) -> dict[str, LogicalVolume]:
-    """Read what ``lvm.volumes`` reports: LVs by name."""
+    """Parse the report of ``lvm.volumes``; return the LVs by name."""
     return {row['lv_name']: LogicalVolume(
         group=row['vg_name'], name=row['lv_name'], size=int(row['lv_size']),
         number='' if int(row['lv_kernel_major']) < 0 else '%s:%s' % (
@@ -326,13 +327,13 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
 
 
 def groups(lvs: Iterable[LogicalVolume]) -> dict[str, Group]:
-    """The groups that LVs are in, by name, as they were listed."""
+    """Return the volume groups of some LVs, by name."""
     return {lv.group: Group(lv.group_size, lv.group_free, lv.group_lacks)
             for lv in lvs if lv.group_size}
 
 
 def parse_groups(text: str) -> dict[str, Group]:
-    """Read what ``lvm.free`` reports: volume groups by name."""
+    """Parse the report of ``lvm.free``; return the volume groups by name."""
     return {row['vg_name']: Group(
         int(row['vg_size']), int(row['vg_free']),
         int(row['vg_missing_pv_count'])) for row in _rows(text, 'vg')}
@@ -344,4 +345,4 @@ def _rows(text: str, kind: str) -> list[dict[str, str]]:
 
 
 def _percent(text: str) -> float:
-    return float(text or 0)  # '' where it does not apply
+    return float(text or 0)  # '' if not applicable

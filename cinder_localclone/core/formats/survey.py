@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LVM and device-mapper show on a node, put together. Pure."""
+"""The state of LVM and device-mapper on a node, combined. Pure."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -13,50 +13,51 @@ from cinder_localclone.core import state
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What LVM and device-mapper show on this node at one moment.
+    """The state of LVM and device-mapper on this node at one moment.
 
-    :param lvs: by name, those of the backend's volume groups
-    :param devices: by name, the driver's own, those of other backends too
+    :param lvs: LVs of the backend's volume groups, by name
+    :param devices: the driver's devices, of other backends too, by name
     """
 
     lvs: Mapping[str, lvm_reports.LogicalVolume]
     devices: dict[str, dm_tables.Device]
 
     def handle(self, volume_id: str) -> dm_tables.Device | None:
-        """A volume's handle, if it has one here."""
+        """Return a volume's handle; None if this node has none."""
         return self.devices.get(names.handle(volume_id))
 
     def guard(self, volume_id: str) -> dm_tables.Device | None:
-        """What keeps a volume's header as it is, if that is here."""
+        """Return a volume's header guard; None if this node has none."""
         return self.devices.get(names.guard(volume_id))
 
     def crypt(self, volume_id: str) -> dm_tables.Device | None:
-        """What decrypts a volume, if that is here."""
+        """Return a volume's crypt device; None if this node has none."""
         return self.devices.get(names.crypt(volume_id))
 
     def integrity(self, volume_id: str) -> dm_tables.Device | None:
-        """What has the tags of an authenticated volume, if it is open."""
+        """Return the integrity device of an authenticated volume, or None."""
         return self.devices.get(names.integrity(volume_id))
 
     def upper_devices(self, volume_id: str) -> list[dm_tables.Device]:
-        """What stands above a volume's handle, for others to open.
+        """Return a volume's upper devices, for use by a guest.
 
-        Or is left of it: of an authenticated volume that was not opened, or
-        not closed, to the end.
+        An integrity device without a crypt device counts as well: it is left
+        by an interrupted open or close of an authenticated volume.
         """
         found = self.guard(volume_id), (
             self.crypt(volume_id) or self.integrity(volume_id))
         return [device for device in found if device]
 
     def export_device(self, volume_id: str) -> dm_tables.Device | None:
-        """What other nodes are served of a volume with a top."""
+        """Return the export device of a volume with an upper device, or None.
+        """
         return self.devices.get(names.export_device(volume_id))
 
     def users(self, volume_id: str) -> int:
-        """How many have a volume open, by its handle or what is above it.
+        """Return how often a volume is open, by its handle or an upper device.
 
-        A device of the driver's own is none of them: it has the handle open
-        for as long as it is there, whoever uses it.
+        The driver's own devices do not count: they hold the handle open for as
+        long as they exist.
         """
         handle = self.handle(volume_id)
         if handle is None:
@@ -69,9 +70,9 @@ class Survey:
             + ([export_device] if export_device else []))
 
     def header_guarded(self, volume_id: str) -> int:
-        """The sectors of the header that a volume's guard keeps as it is.
+        """Return the length of a header under its guard, in sectors.
 
-        0 if there is no usable guard above all of its handle.
+        :returns: 0 if there is no usable guard above the whole handle
         """
         handle, device = self.handle(volume_id), self.guard(volume_id)
         guard = dm_tables.parse_guard(device) if device else None
@@ -81,49 +82,49 @@ class Survey:
                 handle.number, handle.sectors)) else 0
 
     def has(self, volume_id: str, lv: str) -> bool:
-        """Whether there is anything of a volume: its LV, or a handle."""
+        """Return whether a volume's LV or handle exists on this node."""
         return lv in self.lvs or self.handle(volume_id) is not None
 
     def clone(self, move_id: str) -> dm_tables.Device | None:
-        """The clone of a move, if it is here."""
+        """Return the clone of a move; None if this node has none."""
         return self.devices.get(names.clone(move_id))
 
     def source(self, move_id: str) -> dm_tables.Device | None:
-        """The source device of a move, if it is here."""
+        """Return the source device of a move; None if this node has none."""
         return self.devices.get(names.source(move_id))
 
     def sources(self) -> list[str]:
-        """The moves, by shadow id, that have a source device here."""
+        """Return the ids of moves with a source device on this node."""
         found = map(names.move_of_source, sorted(self.devices))
         return [move_id for move_id in found if move_id]
 
     def sources_above(self, lv: str) -> list[str]:
-        """Those of them that serve this very LV."""
+        """Return the ids of moves with a source device on an LV."""
         backing = self.lvs.get(lv)
         return [move_id for move_id in self.sources() if backing and
                 backing.number in self.devices[names.source(move_id)].uses()]
 
     def metadata(self, move_id: str) -> lvm_reports.LogicalVolume | None:
-        """The metadata LV of a move, if it is here."""
+        """Return the metadata LV of a move; None if this node has none."""
         return self.lvs.get(names.metadata_lv(move_id))
 
     def move_into(self, lv: str) -> lvm_reports.LogicalVolume | None:
-        """Return the metadata LV of the move that copies into an LV."""
-        # A destination LV is named after the shadow (see records.py).
+        """Return the metadata LV of the move into an LV, or None."""
+        # The name of a destination LV has the move id (see records.py).
         return next(filter(None, map(self.metadata, names.ids_in(lv))), None)
 
     def destination_lvs(self, move_id: str) -> list[str]:
-        """Return the names of the LVs that a move copies into."""
-        # A destination LV is named after the shadow (see records.py).
+        """Return the names of the destination LVs of a move."""
+        # The name of a destination LV has the move id (see records.py).
         metadata = names.metadata_lv(move_id)
         return [name for name in self.lvs
                 if move_id in name and name != metadata
                 and not names.is_to_wipe(name)]
 
     def stray_metadata(self) -> dict[str, lvm_reports.LogicalVolume]:
-        """Return the metadata LVs without a destination LV, by shadow id.
+        """Return the metadata LVs without a destination LV, by move id.
 
-        LVM may have created one late, after its move was given up.
+        LVM may have created such an LV late, after the end of its move.
         """
         found = {names.move_of_metadata(lv.name): lv
                  for lv in self.lvs.values()}
@@ -132,7 +133,7 @@ class Survey:
                 and not self.destination_lvs(move_id)}
 
     def snapshots(self, group: str) -> dict[str, lvm_reports.LogicalVolume]:
-        """The LVs of snapshots in a group, by the snapshots' ids."""
+        """Return the LVs of snapshots in a volume group, by snapshot id."""
         found = {names.facts(lv.tags).get('snapshot', ''): lv
                  for lv in self.lvs.values() if lv.group == group}
         return {key: lv for key, lv in found.items()
@@ -140,7 +141,7 @@ class Survey:
 
     def uncommitted_lvs(self, group: str
                         ) -> list[tuple[str, lvm_reports.LogicalVolume]]:
-        """The LVs in a group that nobody was given yet, with volume ids."""
+        """Return the uncommitted LVs of a volume group, with volume ids."""
         return [(names.facts(lv.tags).get('volume', ''), lv)
                 for lv in self.lvs.values()
                 if lv.group == group and names.UNCOMMITTED in lv.tags
@@ -148,7 +149,7 @@ class Survey:
 
     def left_of(self, volume_id: str, group: str
                 ) -> list[lvm_reports.LogicalVolume]:
-        """The LVs in a group that say they are a volume, all of it."""
+        """Return the complete LVs of a volume in a volume group, by tags."""
         return [lv for lv in self.lvs.values()
                 if lv.group == group
                 and names.facts(lv.tags).get('volume') == volume_id
@@ -158,22 +159,26 @@ class Survey:
 
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:
-        """Whether a volume's handle is usable and maps to this very LV.
+        """Return whether a volume's handle is usable and maps to an LV.
 
-        :param size: bytes that it must have at least
+        :param size: the least length of the handle, bytes
         """
         return self.is_on_lv(names.handle(volume_id), lv, size)
 
     def is_on_lv(self, name: str, lv: str, size: int = 0) -> bool:
-        """The same for a device of this name."""
+        """Return whether a device is usable and maps to an LV.
+
+        :param name: name of the device
+        :param size: the least length of the device, bytes
+        """
         backing = self.lvs.get(lv)
         return is_on(self.devices.get(name), backing.number if backing else '',
                      size)
 
     def handle_is_on_clone(self, move: state.Move) -> bool:
-        """Whether a volume's handle is usable and maps to a move's clone.
+        """Return whether a volume's handle is usable and maps to a clone.
 
-        What the volume was extended by meanwhile is on the LV.
+        The part added by an extension meanwhile maps to the LV.
         """
         clone, handle = self.clone(move.move_id), self.handle(move.volume_id)
         return bool(clone and handle
@@ -181,10 +186,10 @@ class Survey:
                     and _is_usable(handle, move.volume_bytes))
 
     def is_handle_foreign(self, volume_id: str) -> bool:
-        """Whether a volume's handle is on a disk of another node.
+        """Return whether a volume's handle is on a disk of another node.
 
-        That may be gone. It is no device of device-mapper, as are the LVs of
-        other backends, too.
+        The disk may be gone. A device-mapper device is never such a disk; LVs
+        of other backends are device-mapper devices, too.
         """
         handle = self.handle(volume_id)
         if handle is None or not handle.uses():
@@ -201,19 +206,21 @@ class Survey:
                 for each in found.values()}
 
     def foreign_handles(self) -> set[str]:
-        """The volumes whose handles are on disks of other nodes."""
+        """Return the ids of volumes with a handle on another node's disk."""
         return {volume_id for name in self.devices
                 if (volume_id := names.volume_of_handle(name))
                 and self.is_handle_foreign(volume_id)}
 
     def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
-        """The volumes whose handles are above a group's LVs, or one of them.
+        """Return the ids of volumes with a handle above LVs of a group.
 
-        Handles of other backends on this node are none of them.
+        Handles of other backends on this node do not count.
+
+        :param lv: only above this LV; None: any LV of the group
         """
         numbers = {each.number for each in self.lvs.values()
                    if each.group == group and lv in (None, each.name)}
-        # And above a clone that is above one.
+        # Also above a clone on such an LV.
         numbers |= {device.number for device in self.devices.values()
                     if numbers.intersection(device.uses())}
         above = {names.volume_of_handle(name)
@@ -223,14 +230,15 @@ class Survey:
 
 
 def names_of(volume_id: str, move_id: str = '') -> list[str]:
-    """The devices by which a survey tells of one volume, and of one move.
+    """Return the names of the devices of a volume, and of a move.
 
-    The kernel takes half a millisecond for each that it is asked for: whoever
-    looks at one volume asks for these, however many there are on the node.
-    Of all volumes together such a survey tells nothing.
+    The kernel takes half a millisecond for each device. A caller with a single
+    volume asks for these names only, however many devices the node has. A
+    survey of them has no information about other volumes.
 
-    :param volume_id: what stands above its handle, too: all that has that
-        open without being a user
+    :param volume_id: its upper devices are included, since they hold the
+        handle open
+    :param move_id: '': no move
     """
     found = [names.handle(volume_id), names.guard(volume_id),
              names.crypt(volume_id), names.integrity(volume_id),
@@ -241,10 +249,10 @@ def names_of(volume_id: str, move_id: str = '') -> list[str]:
 
 
 def is_on(device: dm_tables.Device | None, number: str, size: int = 0) -> bool:
-    """Whether a device is usable and maps to this very one.
+    """Return whether a device is usable and maps to another device.
 
-    :param number: the other's; '' if there is none
-    :param size: bytes that it must have at least
+    :param number: ``major:minor`` of the other device; '' if there is none
+    :param size: the least length, bytes
     """
     return bool(number and device and device.uses() == (number,)
                 and _is_usable(device, size))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a thin volume nothing was ever written to. Pure.
+"""Holes of a thin volume: ranges never written. Pure.
 
-Read from what thin_dump(8) prints (XML): the mapped blocks of one thin
-device, in ascending order. What lies between them reads as zeros. Whatever
-is not as expected there means that nothing is known: a region that is taken
-for a hole though it has data would be lost.
+They are read from the output of thin_dump(8) (XML): the mapped blocks of a
+thin device, in ascending order. Unmapped blocks read as zeros. Any unexpected
+output makes the whole map unusable: data in a region wrongly treated as a hole
+would be lost.
 
-Holes are ``[first region, regions]``, ascending, as they travel on the
-message bus.
+Holes are ``[first region, regions]``, ascending; they are sent like this over
+the message bus.
 """
 
 from collections.abc import Iterable
@@ -21,30 +21,29 @@ from cinder_localclone.core import state
 
 Holes: typing.TypeAlias = Sequence[Sequence[int]]
 
-#: Holes of one volume, at most. A discard takes the kernel 16 us, and one
-#: more hole is 15 bytes on the bus.
+#: Greatest number of holes of a volume. A discard takes the kernel 16 us, and
+#: each hole takes 15 bytes on the bus.
 MOST = 16384
-#: Regions in all of them, at most: 4 TiB in regions of 64 KiB. The kernel
-#: marks 16 million in 0.1 to 0.4 s, and 67 million in 6 s.
+#: Greatest number of regions in all holes: 4 TiB in regions of 64 KiB. The
+#: kernel marks 16 million in 0.1 to 0.4 s, and 67 million in 6 s.
 MOST_REGIONS = 1 << 26
-#: Holes of one volume that are kept where none may be left out.
+#: Greatest number of holes kept if all of them are needed.
 ALL = 1 << 20
 
 
 class OddMap(ValueError):
-    """A map of a thin device that cannot be relied upon."""
+    """A map of a thin device that can't be parsed reliably."""
 
 
 class Dump:
-    """What thin_dump prints of one device, piece by piece.
+    """The output of thin_dump for a device, parsed in pieces.
 
-    Only the largest holes are kept, so what it takes does not grow with the
-    volume.
+    Only the largest holes are kept, so memory does not grow with the volume.
 
-    :param most: how many are kept
     :param device: the device's id in its pool
     :param size: bytes of the volume, from the device's beginning
     :param region: bytes of a region
+    :param most: greatest number of holes to keep
     """
 
     def __init__(self, device: int, size: int, region: int,
@@ -53,35 +52,36 @@ class Dump:
         self._most = most
         self._regions = size // region
         self._region = region
-        #: Bytes of a block; how many blocks the device is said to have
-        #: mapped. 0 and None: that was not said yet.
+        #: Bytes of a block, and the announced number of mapped blocks; 0 and
+        #: None before they are read.
         self._block = 0
         self._promised: int | None = None
-        #: Where the last mapped block ended; how many there were.
+        #: End of the last mapped block; number of mapped blocks so far.
         self._end = self._mapped = 0
         self._largest: list[tuple[int, int]] = []
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._element
 
     def feed(self, piece: bytes) -> None:
-        """The next piece of the text.
+        """Parse the next piece of the output.
 
-        :raises OddMap: if that is not as expected
+        :raises OddMap: if it is not as expected
         """
         self._parse(piece, False)
 
     def holes(self) -> Holes:
-        """The largest holes, when all of the text has been fed.
+        """Return the largest holes, after the last piece.
 
-        :raises OddMap: if it was not complete
+        :raises OddMap: if the output is incomplete
         """
         self._end_of_text()
         return bounded((start, count) for count, start in self._largest)
 
     def all_holes(self) -> Holes:
-        """All holes, ascending.
+        """Return all holes, ascending, after the last piece.
 
-        :raises OddMap: the same; or if there were more than are kept
+        :raises OddMap: if the output is incomplete, or has more holes than are
+            kept
         """
         self._end_of_text()
         if len(self._largest) == self._most:
@@ -122,9 +122,11 @@ class Dump:
         self._mapped += count
 
     def _hole(self, end: int | None) -> None:
-        """Between the last mapped block and a block, or the volume's end.
+        """Add the hole between the last mapped block and a later block.
 
-        A region that is mapped in part is no hole.
+        A partly mapped region is not a hole.
+
+        :param end: the later block; None: the end of the volume
         """
         start = -(-self._end * self._block // self._region)
         if end is None or end * self._block > self._regions * self._region:
@@ -138,7 +140,7 @@ class Dump:
 
 
 def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
-    """The largest holes, as many as may be; the last may be cut."""
+    """Return the largest holes within the limits; the last may be cut."""
     kept, room = [], MOST_REGIONS
     for start, count in heapq.nlargest(MOST, holes, lambda hole: hole[1]):
         if room:
@@ -148,7 +150,7 @@ def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
 
 
 def common(holes: Holes, others: Holes) -> Holes:
-    """What is a hole in both of two maps."""
+    """Return the intersection of two maps."""
     found, rest = [], list(reversed(others))
     for start, count in holes:
         end = start + count
@@ -164,7 +166,7 @@ def common(holes: Holes, others: Holes) -> Holes:
 
 
 def without(holes: Holes, others: Holes) -> Holes:
-    """What is a hole in the first of two maps alone."""
+    """Return the holes of a map without the holes of another map."""
     found, rest = [], list(reversed(others))
     for start, count in holes:
         at, end = start, start + count
@@ -182,7 +184,7 @@ def without(holes: Holes, others: Holes) -> Holes:
 
 
 def union(holes: Holes, others: Holes) -> Holes:
-    """What is a hole in any of two maps."""
+    """Return the union of two maps."""
     found: list[list[int]] = []
     for start, count in sorted([*each] for each in (*holes, *others)):
         if found and start <= sum(found[-1]):
@@ -193,12 +195,18 @@ def union(holes: Holes, others: Holes) -> Holes:
 
 
 def scaled(holes: Holes, factor: int) -> Holes:
-    """The same in smaller regions, of which a region has so many."""
+    """Return the holes in units of smaller regions.
+
+    :param factor: number of smaller regions in a region
+    """
     return [[start * factor, count * factor] for start, count in holes]
 
 
 def covering(holes: Holes, factor: int) -> Holes:
-    """The larger regions that have any of these."""
+    """Return the larger regions with a part in any of the holes.
+
+    :param factor: number of regions in a larger region
+    """
     found: list[list[int]] = []
     for start, count in holes:
         first, last = start // factor, -(-(start + count) // factor)
@@ -210,7 +218,10 @@ def covering(holes: Holes, factor: int) -> Holes:
 
 
 def pieces(holes: Holes, most: int) -> list[tuple[int, int]]:
-    """The same in pieces of so many regions at most: (first, how many)."""
+    """Return holes split into pieces: (first region, regions).
+
+    :param most: greatest number of regions in a piece
+    """
     return [(place, min(most, start + count - place))
             for start, count in holes
             for place in range(start, start + count, most)]
@@ -218,10 +229,10 @@ def pieces(holes: Holes, most: int) -> list[tuple[int, int]]:
 
 def in_bytes(holes: Holes, geometry: state.Geometry, size_bytes: int
              ) -> list[tuple[int, int]]:
-    """Holes that a peer has named: (first byte, bytes).
+    """Return holes sent by a peer as (first byte, bytes).
 
     :param size_bytes: of the clone
-    :raises OddMap: if they are none
+    :raises OddMap: if they are not valid holes of the clone
     """
     region, end, found = geometry.region_sectors * state.SECTOR, 0, []
     for start, count in holes:

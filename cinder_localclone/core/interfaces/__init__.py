@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node's storage, database, peers and keys can do.
+"""Contracts of a node's storage, database, peers and keys.
 
-Packages below ``storage`` and ``db`` act on a node through these protocols
-alone. :class:`.node.Node` hands them over. Each contract is documented here.
+Packages below ``storage`` and ``db`` act on a node only through these
+protocols; :class:`.node.Node` holds an object of each. The contract of an
+operation is documented here and nowhere else.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contracts of what encrypts volumes on a node.
+"""The contracts of encryption on a node: headers, crypt devices and keys.
 
-As in :mod:`.interfaces.storage`: the real and the simulated classes subclass
-them.
+The real classes subclass :class:`Crypt` and :class:`Runner`. A method of an
+implementation has a docstring only for what is special there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,194 +15,286 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import objects
 from cinder_localclone.core import volume_types
 
-#: Seconds that a re-encryption gets to pause: those who wait for that have an
-#: answer to give before localclone_peer_timeout.
+#: Seconds for a re-encryption to pause. The caller waits for the pause and has
+#: to answer its peer within localclone_peer_timeout.
 STOPPING = 20
 
 
 class Keys(typing.Protocol):
-    """The key manager; see :mod:`cinder_localclone.service.key_manager`."""
+    """The secrets of volumes in the key manager.
+
+    Implemented by :class:`cinder_localclone.service.key_manager.Keys`. A
+    reference is the URL or id by which the key manager knows a secret. Each
+    method except :meth:`owners_key` raises KeyUnavailable if the key manager
+    does not answer in time, and KeyRefused if it denies the request.
+    """
 
     def create(self, volume_id: str, key_format: volume_types.KeyFormat =
                volume_types.KeyFormat.HEX) -> str:
-        """Store a new secret; its reference."""
+        """Store a new random secret, named after a volume.
+
+        :returns: the reference of the secret
+        :raises KeyUnavailable: if there is no answer. The key manager may have
+            stored the secret; then :meth:`find` lists it
+        :raises KeyRefused: if the key manager does not store the secret, or
+            its reference can't be recorded
+        """
 
     def get(self, key: str, key_format: volume_types.KeyFormat,
             volume_id: str = '', or_shared: bool = False) -> bytes:
-        """Return the bytes that open a volume."""
+        """Return the bytes of the key of a volume.
+
+        :param key: the reference of the secret
+        :param key_format: how the secret holds the key
+        :param volume_id: the volume after which the secret must be named; ''
+            if a row names the secret, which may belong to a volume type
+        :param or_shared: accept also a secret named after no volume, or a
+            secret shared by the volume and its source
+        :raises KeyRefused: if the secret does not exist, can't be read by this
+            service, or has another name
+        """
 
     def get_again(self, key: str, key_format: volume_types.KeyFormat,
                   volume_id: str = '') -> bytes:
-        """Return the same over a new login."""
+        """Log in again, and return the bytes of the key of a volume.
+
+        This proves that the key manager has a secret, before the driver
+        removes another secret of the volume. An answer from the first login
+        would not be an independent proof.
+
+        :param key: as in :meth:`get`
+        :param key_format: as in :meth:`get`
+        :param volume_id: as in :meth:`get`
+        :raises KeyRefused: as :meth:`get`
+        """
 
     def check_shared(self, key: str) -> None:
-        """Check that a secret may be that of all volumes of a type."""
+        """Check that all volumes of a type may share a secret.
+
+        :raises KeyRefused: if the secret is named after a volume, and is
+            deleted with this volume
+        """
 
     def remove(self, key: str, volume_id: str = '') -> None:
-        """Delete a secret that no row names."""
+        """Delete a secret; a missing secret is no error.
+
+        A secret named after no volume is left alone: volumes of a type share
+        it. The caller has checked the rows: none names the secret.
+
+        :param key: the reference of the secret
+        :param volume_id: the volume after which the secret must be named; ''
+            if a row named the secret
+        :raises KeyRefused: if the secret is in use, or is named after another
+            volume
+        """
 
     def find(self, volume_id: str) -> list[str]:
-        """The secrets that are named after a volume."""
+        """Return the references of the secrets named after a volume.
+
+        Secrets without a row are included.
+        """
 
     def consume(self, key: str, kind: str, resource_id: str) -> None:
-        """Keep others from deleting a secret."""
+        """Register a consumer of a secret; other users then can't delete it.
+
+        Nothing is done if the key manager does not record consumers.
+
+        :param kind: 'volumes' or 'snapshots'
+        :param resource_id: the id of the volume or snapshot
+        """
 
     def release(self, key: str, kind: str, resource_id: str) -> None:
-        """Undo that."""
+        """Remove a consumer of a secret; a missing secret is no error.
+
+        :param kind: as in :meth:`consume`
+        :param resource_id: as in :meth:`consume`
+        """
 
     def owners_key(self, context: objects.Context, key: str) -> bytes:
-        """What opens a volume that Nova encrypts."""
+        """Return the key of a volume that Nova encrypts, as Nova reads it.
+
+        :param context: the request of the owner, with its token
+        :param key: the id of the secret
+        :raises KeyUnavailable: if the key manager does not answer
+        :raises KeyUnreadable: if the owner may not read the secret
+        """
 
 
 class Crypt(typing.Protocol):
-    """LUKS headers, crypt devices, backups of headers and kept keys.
+    """LUKS headers, crypt devices, header backups and sealed keys.
 
-    Implemented by :class:`.cryptsetup.Cryptsetup`. A volume has its handle on
-    this node wherever a method reads or writes its header. Each method may
-    raise CommandFailed, CommandTimeout, and the errors of
+    Implemented by :class:`.cryptsetup.Cryptsetup`. The volume must have its
+    handle on this node before a method reads or writes its header. Each method
+    may raise CommandFailed, CommandTimeout, and the errors of
     :mod:`.encryption_exceptions`.
     """
 
     # -- headers
 
     def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
-        """Return what the header of a volume says.
+        """Read the header of a volume.
 
-        :param mend: repair a damaged copy by the other: only where no other
-            node may have it open
-        :raises HeaderDamaged: if it can't be read, or not be understood
+        :param mend: repair a damaged copy of the header from the other copy.
+            Allowed only if no other node can have the volume open
+        :raises HeaderDamaged: if the header can't be read or parsed
         """
 
     def uuid(self, volume_id: str) -> str:
         """Return the LUKS UUID of a volume."""
 
     def set_uuid(self, volume_id: str, uuid: str) -> None:
-        """Give a volume another LUKS UUID."""
+        """Write another LUKS UUID into the header of a volume."""
 
     def damaged_copies(self, volume_id: str) -> list[str]:
-        """Return the faults of the copies of a volume's header, in words."""
+        """Return a text for each damaged copy of a volume's header."""
 
     def format(self, volume_id: str, wanted: cryptsetup_cli.NewHeader,
                key: bytes) -> None:
-        """Make the header of a volume whose LV was created just now.
+        """Write a LUKS2 header to a volume whose LV was just created.
 
-        :raises NotBlank: if it was not
+        :param wanted: the parameters of the header
+        :param key: the key of the first key slot
+        :raises NotBlank: if the LV already has data
         """
 
     def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
                      key: bytes) -> None:
-        """Make the header of a volume that Nova encrypts, in the same way.
+        """Write a LUKS1 header to a new volume, to be encrypted by Nova.
 
-        :raises NotBlank: if its LV was not created just now
+        :param cipher: as cryptsetup names it, such as ``aes-xts-plain64``
+        :param key_bits: the length of the volume key
+        :param key: the key of the first key slot
+        :raises NotBlank: if the LV already has data
         """
 
     def write_token(self, volume_id: str, number: str, token: str,
                     replace: bool = False) -> None:
-        """Write a token into a header."""
+        """Write a token into a header.
+
+        :param number: the number of the token
+        :param token: its JSON text
+        :param replace: overwrite a token with the same number
+        """
 
     def remove_token(self, volume_id: str, number: str) -> None:
-        """Remove a token from a header."""
+        """Remove a token from a header.
+
+        :param number: the number of the token
+        """
 
     def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
                 derivation: cryptsetup_cli.Derivation) -> None:
-        """Let another key open a volume.
+        """Add a key to a volume.
 
-        :param key: one that opens it
-        :param slot: a free one
-        :param derivation: how long each guess of the new key takes
-        :raises WrongKey: if ``key`` does not open it
+        :param key: a key of the volume
+        :param new_key: the key to add
+        :param slot: an empty key slot
+        :param derivation: the cost of each guess of the new key
+        :raises WrongKey: if ``key`` does not open the volume
         """
 
     def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
-        """Drop a key slot.
+        """Empty a key slot.
 
-        :param key: of another slot, which stays
-        :raises LastKey: if no other slot of the driver's opens the volume
+        :param slot: the number of the key slot
+        :param key: the key of another slot, which stays
+        :raises LastKey: if no other slot with a key of the driver opens the
+            volume
         """
 
     def test(self, volume_id: str, key: bytes, slot: str | None = None
              ) -> None:
-        """Prove that a key opens a volume.
+        """Check that a key opens a volume.
 
-        :param slot: the slot that it has to open; None: any
-        :raises WrongKey: if it does not
+        :param slot: the key slot that the key must open; None: any slot
+        :raises WrongKey: if the key does not open it
         """
 
     def erase(self, volume_id: str) -> None:
-        """Empty all key slots of a volume: no key opens it any more."""
+        """Empty all key slots of a volume; no key opens the volume any more.
+        """
 
     # -- backups of headers
 
     def back_up(self, volume_id: str, what: str = '1') -> None:
         """Copy a volume's header to the directory of header backups.
 
-        A failure is only logged: a volume without a backup works as well.
+        A failure is only logged: a volume works without a backup. Nothing is
+        done if this node keeps no backups.
 
-        :param what: part of its name, beside others of the same volume
+        :param what: part of the file name, to tell several backups apart
         """
 
     def renew_backup(self, volume_id: str, header: luks_header.Header,
                      key: bytes) -> None:
-        """Copy a volume's header; remove the older copies once it is proven.
+        """Back up a volume's header again, and remove the older backups.
 
-        The older ones would be opened by keys that open the volume no more,
-        or show what it was before it was re-encrypted as noise. But an enemy
-        who can write to the disk may change the header at any moment, and
-        its key slots without a trace: the new copy itself is checked.
+        Older backups can be opened by removed keys, or describe the data
+        before a re-encryption. An attacker who can write to the disk may
+        change the header at any moment, and its key slots without a trace. So
+        the new copy is compared and tested before the older backups are
+        removed; after an error they are kept. Nothing is done if this node
+        keeps no backups.
 
-        :param header: what the volume's header must say
-        :param key: the key that opens it; b'' if older copies are of no use
-            in any case
-        :raises ForeignHeader: if it says something else
-        :raises WrongKey: if the key does not open it
-        :raises LocalCloneError: if no copy was made. The older ones stay, as
-            after the other errors
+        :param header: the expected content of the header
+        :param key: the key that opens the header; b'' to skip the test, if the
+            older copies are useless in any case
+        :raises ForeignHeader: if the header has other content
+        :raises WrongKey: if the key does not open the copy
+        :raises NoBackup: if the copy can't be written
         """
 
     def backup_names(self, volume_id: str) -> list[str]:
-        """Return the backups of a volume's header, the oldest first."""
+        """Return the names of a volume's header backups, oldest first."""
 
     def backed_up(self, volume_id: str, name: str) -> luks_header.Header:
-        """Return what a backup of a volume's header says.
+        """Read the header in a backup.
 
-        :raises HeaderDamaged: if it can't be read, or not be understood
+        :param name: as in :meth:`backup_names`
+        :raises HeaderDamaged: if the header can't be read or parsed
         """
 
     def test_backup(self, volume_id: str, name: str, key: bytes,
                     slot: str | None = None) -> None:
-        """Prove that a key opens the header in a backup.
+        """Check that a key opens the header in a backup.
 
-        :param slot: the slot that it has to open; None: any
-        :raises WrongKey: if it does not
+        :param name: as in :meth:`backup_names`
+        :param slot: the key slot that the key must open; None: any slot
+        :raises WrongKey: if the key does not open it
         """
 
     def save(self, volume_id: str) -> None:
         """Copy the beginning of a volume, header or not, into a file.
 
-        :raises NoBackup: if it can't be written
+        The file is as long as a header and lies beside the header backups.
+
+        :raises NoBackup: if the file can't be written
         """
 
     def restore(self, volume_id: str, name: str, drop: Sequence[str]
                 ) -> None:
         """Write a backup over a volume's header.
 
-        :param drop: key slots of the backup that the header must not have.
-            Its LUKS UUID is the volume's id, whatever the backup's is
+        The LUKS UUID of the restored header is the volume's id, not the UUID
+        in the backup.
+
+        :param name: as in :meth:`backup_names`
+        :param drop: numbers of key slots to empty before the header is written
         """
 
     def keeps_backups(self) -> bool:
-        """Return whether this node keeps backups of headers at all."""
+        """Return whether this node keeps header backups."""
 
     def backup_space(self) -> tuple[int, int] | None:
         """Return device and inode of the directory of header backups.
 
-        It is another one when a disk is mounted there, or not any more.
+        They change when a disk is mounted on the directory, or unmounted.
 
-        :returns: None if there is no such directory
+        :returns: None if the directory does not exist
         """
 
     def backed_up_volumes(self) -> list[str]:
-        """Return the ids of the volumes that have header backups here."""
+        """Return the ids of the volumes with header backups on this node."""
 
     def drop_backups(self, volume_id: str) -> None:
         """Remove all header backups of a volume from this node."""
@@ -212,7 +304,7 @@ class Crypt(typing.Protocol):
     def check_reencrypts(self, volume_id: str) -> None:
         """Check that this node's cryptsetup can re-encrypt a volume.
 
-        :raises CannotReencrypt: if it can't
+        :raises CannotReencrypt: if it is too old
         """
 
     def begin_reencryption(self, volume_id: str, slot: str,
@@ -220,27 +312,32 @@ class Crypt(typing.Protocol):
                            ) -> None:
         """Begin the re-encryption of an open volume, in its header only.
 
-        :param slot: the slot that its key opens; the others go in the end
+        :param slot: the key slot of ``key``; the end of the re-encryption
+            removes all other slots
+        :param wanted: the new cipher and volume key
+        :param key: a key of the volume
         """
 
     def end_reencryption(self, volume_id: str, key: bytes) -> None:
-        """Write into a header that its re-encryption, complete, is over.
+        """Write the end of a completed re-encryption into the header.
 
-        :raises HeaderInUse: if others write to it
-        :raises WrongKey: if the key would not open it then
-        :raises NotEnded: if more than that is missing
+        :param key: the key that must open the volume afterwards
+        :raises HeaderInUse: if another process writes to the header
+        :raises WrongKey: if the key would not open the volume afterwards
+        :raises NotEnded: if more than this last step is missing
         """
 
     def test_ended(self, volume_id: str, key: bytes) -> None:
-        """Prove that a key would open a volume then.
+        """Check that a key will open a volume after :meth:`end_reencryption`.
 
-        :raises WrongKey: if it would not
+        :raises WrongKey: if it will not
         :raises NotEnded: as :meth:`end_reencryption`
         """
 
     def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
-        """Do as :meth:`end_reencryption`, with the key that is kept.
+        """Do the same as :meth:`end_reencryption`, with the sealed key.
 
+        :param recorded: the reference of the volume's secret
         :raises NotSealed: as :meth:`open_sealed`
         """
 
@@ -248,76 +345,96 @@ class Crypt(typing.Protocol):
 
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,
              discards: bool = False, readonly: bool = False) -> None:
-        """Make the crypt device of a volume.
+        """Create the crypt device of a volume.
 
-        :param keep_header: write nothing to its header, not even to repair it
-        :param discards: whether the disk may know what was deleted
-        :raises WrongKey: if the key does not open it
-        :raises HeaderDamaged: if its header can't be read
+        :param keep_header: write nothing to the header, not even a repair
+        :param discards: let discards of the guest reach the disk
+        :param readonly: create a read-only device
+        :raises WrongKey: if the key does not open the volume
+        :raises HeaderDamaged: if the header can't be read
         """
 
     def opened(self, volume_id: str) -> dm_tables.Device | None:
-        """Return the crypt device of a volume, as the kernel has it.
+        """Return the crypt device of a volume, as the kernel lists it.
 
         :returns: None if the volume is not open
         """
 
     def drop_half(self, volume_id: str) -> None:
-        """Remove leftovers of an authenticated volume that is not open."""
+        """Remove the integrity device of a volume that is not open.
+
+        An interrupted :meth:`open` of an authenticated volume leaves it. A
+        device in use is left alone.
+        """
 
     def size(self, volume_id: str) -> int:
-        """Return how long the crypt device of a volume is, in bytes."""
+        """Return the size of a volume's crypt device in bytes."""
 
     def close(self, volume_id: str) -> bool:
         """Remove the crypt device of a volume.
 
-        :returns: False if there was none
-        :raises CommandFailed: if something has it open
+        :returns: whether it existed
+        :raises CommandFailed: if the device is in use
         """
 
     def resize(self, volume_id: str, key: bytes) -> None:
-        """Make the crypt device of a volume as long as its handle allows."""
+        """Grow the crypt device of a volume to the length of its handle.
+
+        :param key: a key of the volume
+        """
 
     def zero(self, lv: str, volume_id: str, slow: bool = False) -> None:
-        """Write zeros all over the crypt device of an uncommitted volume.
+        """Write zeros to the whole crypt device of an uncommitted volume.
 
-        :param slow: whether all is written twice, with a tag for each sector
+        :param lv: the name of the volume's LV
+        :param slow: write in smaller steps: each sector of an authenticated
+            volume is written twice, with its tag
         """
 
     # -- keys that this node keeps
 
     def seal(self, volume_id: str, recorded: str, key: bytes) -> None:
-        """Keep the key of a volume on this node, sealed, if it keeps any.
+        """Store the key of a volume on this node, sealed.
 
-        A failure is only logged: the key manager has the key.
+        A failure is only logged: the key manager has the key. If this node
+        keeps no keys (localclone_key_cache), a stored key is removed.
 
-        :param recorded: reference of its secret
+        :param recorded: the reference of the volume's secret
         """
 
     def open_sealed(self, volume_id: str, recorded: str,
                     keep_header: bool = False, discards: bool = False,
                     readonly: bool = False) -> None:
-        """Make the crypt device of a volume with the key that is kept.
+        """Create the crypt device of a volume with the sealed key.
 
-        :param recorded: reference of its secret; the others as :meth:`open`
-        :raises NotSealed: if there is no key that could be used
-        :raises WrongKey: if it does not open the volume
+        :param recorded: the reference of the volume's secret
+        :param keep_header: as in :meth:`open`
+        :param discards: as in :meth:`open`
+        :param readonly: as in :meth:`open`
+        :raises NotSealed: if no usable key is stored on this node
+        :raises WrongKey: if the key does not open the volume
         """
 
     def resize_sealed(self, volume_id: str, recorded: str) -> None:
-        """Do as :meth:`resize`, with the key that is kept of the volume.
+        """Do the same as :meth:`resize`, with the sealed key.
 
-        :raises NotSealed: as :meth:`open_sealed`; WrongKey, too
+        :param recorded: the reference of the volume's secret
+        :raises NotSealed: as :meth:`open_sealed`
+        :raises WrongKey: if the key does not open the volume
         """
 
     def forget_sealed(self, volume_id: str) -> None:
-        """Remove the key that is kept of a volume, now or formerly.
+        """Remove the sealed key of a volume from this node.
 
-        :raises CommandFailed: if it can't be removed
+        A key in the former directory is removed as well.
+
+        :raises CommandFailed: if the file can't be removed
         """
 
     def sealed_volumes(self) -> set[str]:
-        """Return the ids of the volumes whose keys this node keeps or kept.
+        """Return the ids of the volumes with a sealed key on this node.
+
+        If this node keeps no keys now, the former directory is read.
 
         :raises CommandFailed: if the directory can't be read
         """
@@ -327,67 +444,72 @@ class Crypt(typing.Protocol):
     def remotes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                 | None = None
                 ) -> dict[str, tuple[str, str]]:
-        """Return the notes on headers of volumes that are attached remotely.
+        """Return the notes about headers of remotely attached volumes.
 
-        :param lvs: as they were listed not long ago: LVM is not asked again
-            if the group was then as when it was last asked
-        :returns: their UUIDs, and references of the secrets, by volume id
+        :param lvs: a recent list of the LVs. LVM is asked for the tags only if
+            the volume group has changed since the last call
+        :returns: (LUKS UUID, reference of the secret) by volume id
         """
 
     def note_remote(self, volume_id: str, luks: str, key: str) -> None:
-        """Note the header of a volume on the volume group: it has no LV here.
+        """Tag the volume group with a remotely attached volume's header.
 
-        :param luks: its UUID
-        :param key: reference of its secret
+        The volume has no LV on this node to hold the tag.
+
+        :param luks: the LUKS UUID
+        :param key: the reference of the secret
         """
 
     def forget_remote(self, volume_id: str) -> None:
-        """Remove that note."""
+        """Remove the tag of :meth:`note_remote`."""
 
     def note_directories(self) -> list[str]:
-        """Note on the volume group where this node keeps backups and keys.
+        """Tag the volume group with the directories of backups and keys.
 
         :returns: as :meth:`former_directories`
         """
 
     def former_directories(self) -> list[str]:
-        """Return where this node has kept backups of headers, or keys, before.
+        """Return this node's earlier directories of header backups or keys.
 
-        Nothing there follows what becomes of the volumes: keys that were
-        removed since still open the backups. A directory that does not exist
-        any more is left out.
+        Files there are no longer updated: removed keys still open the backups.
+        Directories that do not exist any more are left out.
         """
 
     # -- notes on an LV
 
     def note(self, lv: str, outdated: Iterable[str] = (), **facts: str
              ) -> None:
-        """Tag an LV with facts of its volume's header.
+        """Tag an LV with facts about its volume's header.
 
-        :param outdated: tags to take off
-        :param facts: their values, by name
+        :param outdated: the tags to remove
+        :param facts: value of each fact by its name
         """
 
     def mark(self, lv: str, tag: str) -> None:
-        """Tag an LV."""
+        """Add a tag to an LV."""
 
     def unmark(self, lv: str, tag: str) -> None:
-        """Take a tag off an LV."""
+        """Remove a tag from an LV."""
 
 
 class Runner(typing.Protocol):
-    """Processes that re-encrypt volumes; see :class:`.cryptsetup.Runner`."""
+    """Processes that re-encrypt volumes, at most one for each volume.
+
+    Implemented by :class:`.cryptsetup.Runner`.
+    """
 
     def obstacle(self) -> str:
-        """Return why nothing can be re-encrypted on this node; '' if it can.
-        """
+        """Return the reason why this node can't re-encrypt volumes, or ''."""
 
     def start(self, volume_id: str) -> None:
-        """Start the re-encryption of a volume; its header says how.
+        """Start or continue a re-encryption; the header holds its parameters.
 
-        Not while the service ends: its next start goes on.
+        Nothing is done after :meth:`end`: the next start of the service
+        continues the re-encryption.
 
-        :raises CannotReencrypt: if the end of the service would kill it
+        :raises CannotReencrypt: if the process would be killed with the
+            service
         """
 
     def end(self) -> None:
@@ -397,11 +519,11 @@ class Runner(typing.Protocol):
     def stop(self, volume_id: str) -> bool:
         """Pause the re-encryption of a volume.
 
-        :returns: whether it has paused within :data:`STOPPING` seconds
+        :returns: whether it paused within :data:`STOPPING` seconds
         """
 
     def is_running(self, volume_id: str) -> bool:
-        """Return whether a volume is being re-encrypted, or about to be."""
+        """Return whether a re-encryption is running or starting."""
 
     def progress(self, volume_id: str) -> cryptsetup_cli.Progress | None:
-        """Return the last report of how far a re-encryption is."""
+        """Return the last progress report of a re-encryption; None if none."""

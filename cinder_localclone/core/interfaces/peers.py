@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node asks of another node, and a package above the caller does.
+"""Calls to another node that a package above the caller answers.
 
 All other calls between nodes name the function that acts; see :mod:`.rpc`.
 """
@@ -12,16 +12,16 @@ from cinder_localclone.core import rpc
 
 @rpc.declared('describe', prompt=True)
 def describe(node: typing.Any) -> dict[str, typing.Any]:
-    """Return what a node is and can take.
+    """Return the capabilities and the condition of a node.
 
-    Done by :meth:`cinder_localclone.service.assembly.Service.describe`.
+    Answered by :meth:`cinder_localclone.service.assembly.Service.describe`.
 
-    :returns: host (with pool), addresses, iSCSI initiator name, room
-        (fields of :class:`.lvm_reports.FreeSpace`, bytes), problems (texts;
-        none: the node is ready), doomed (bytes of LVs that are still
-        overwritten; None: not known), time (seconds since the epoch, by that
-        node's clock), sparse (whether it can leave out holes), block (bytes
-        of a sector of its disks)
+    :returns: host (with pool), addresses, initiator (iSCSI name), room (fields
+        of :class:`.lvm_reports.FreeSpace`, bytes), problems (texts; none: the
+        node is ready), to_wipe (bytes of LVs to be wiped; None: not known),
+        block (logical block size of its disks, bytes), time (seconds since the
+        epoch, by the clock of the node), sparse (whether it can leave out
+        holes)
     """
     raise NotImplementedError
 
@@ -29,10 +29,11 @@ def describe(node: typing.Any) -> dict[str, typing.Any]:
 @rpc.declared('reconcile', prompt=True, casts=True,
               expected=(exceptions.Busy,))
 def reconcile(node: typing.Any, volume_id: str) -> None:
-    """Take a node's next steps for a volume.
+    """Have a node take the next steps for a volume.
 
-    Done by :meth:`cinder_localclone.volumes.reconcile.Reconciler.reconcile`.
-    That node goes on by itself after the time limit.
+    Answered by
+    :meth:`cinder_localclone.volumes.reconcile.Reconciler.reconcile`. The node
+    continues by itself after the caller's time limit.
 
     :raises Busy: if other work on the volume takes too long
     """

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's database, as the work on a volume uses it.
+"""Contracts of Cinder's database, for the work on volumes.
 
-One class a subject, side by side. ``cinder_localclone.db`` has the real ones,
-``tests.world.records`` those of the simulated world; ``tests/contracts`` holds
-both to what is written here. A writer is one transaction: it compares the rows
-with what its caller read, and changes nothing if they differ.
+There is a class for each subject. ``cinder_localclone.db`` has the real
+classes, ``tests.world.records`` those of the simulated world;
+``tests/contracts`` checks both against these contracts. A writer is a single
+transaction: it compares the rows with the values its caller has read, and
+changes nothing if they differ.
 """
 
 import abc
@@ -27,49 +28,54 @@ from cinder_localclone.core import volume_types
 class Moves(abc.ABC):
     """Move records: hidden volume rows, see :mod:`.move_record`.
 
-    Until the commit a record's row is the copy that is built on the
-    destination, afterwards the source that is drained: the commit swaps names
-    and hosts of the two rows in one transaction. The swap leaves the token
-    alone; only compare-and-swap changes it.
+    Until the commit the row of a move record describes the copy on the
+    destination, afterwards the source: the commit swaps names and hosts of the
+    two rows in one transaction. The token stays with the record; only a
+    compare-and-swap changes it.
     """
 
     @abc.abstractmethod
     def move_of(self, volume_id: str) -> state.Move | None:
-        """Return the move of a volume that is not over: there is one at most.
+        """Return the move of a volume that is not over; None if there is none.
 
-        :raises InvalidToken: if a record of the volume cannot be read
+        A volume has at most one such move.
+
+        :raises InvalidToken: if a move record of the volume can't be read
         """
 
     @abc.abstractmethod
     def pending_cleanups(self, volume_id: str) -> list[state.Move]:
-        """Return the moves of a volume that are over but for a clean-up.
+        """Return the moves of a volume that are over but for their clean-up.
 
-        The volume may be at rest, moving again, or deleted.
+        The volume may be at rest, in another move, or deleted.
 
-        :raises InvalidToken: if a record of the volume cannot be read
+        :raises InvalidToken: if a move record of the volume can't be read
         """
 
     @abc.abstractmethod
     def get_move(self, move_id: str) -> state.Move | None:
-        """Return the move with this record.
+        """Return the move with this record; None if there is no record.
 
-        :raises InvalidToken: if the record cannot be read
+        :raises InvalidToken: if the record can't be read
         """
 
     @abc.abstractmethod
     def is_move(self, move_id: str) -> bool:
-        """Return whether there is such a record, readable or not."""
+        """Return whether a move record with this id exists, readable or not.
+        """
 
     @abc.abstractmethod
     def readable(self) -> list[state.Move]:
-        """Return all moves whose records can be read; log the others."""
+        """Return all moves with a readable record; log the other records."""
 
     @abc.abstractmethod
     def moves_of(self, host: str) -> list[state.Move]:
-        """Return all moves from or to a service host, also those of clean-ups.
+        """Return all moves from or to a node, with pending cleanups.
 
-        A clean-up counts at the node that does it, and at the one where its
-        volume is now. Records that can't be read are logged.
+        A pending cleanup counts at the node that has to clean up, and at the
+        present home of the volume. Records that can't be read are logged.
+
+        :param host: service host of the node
         """
 
     @abc.abstractmethod
@@ -77,36 +83,41 @@ class Moves(abc.ABC):
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
-        """Record the intent to move a volume: create its move record.
+        """Begin a move of a volume: create its move record.
 
-        :param volume: as it was read
+        :param volume: the volume as it was read
         :param host: the destination with its pool
-        :param event: which kind of move begins
-        :param locate: gives the export's provider_location for a record's id
-        :param auth: the export's one-time credentials (provider_auth)
-        :param initiator: the one that may log in to the export
-        :param asked_by: unless by an attach, the move holds the row
+        :param event: the kind of move that begins
+        :param geometry: of the clone
+        :param locate: ``locate(move_id)`` returns the provider_location of the
+            export
+        :param auth: one-time credentials of the export (provider_auth)
+        :param initiator: the iSCSI name of the initiator that may log in
+        :param asked_by: the cause of the move. Except for an attach, the move
+            holds the volume's row
+        :returns: the move in its first phase
         :raises InvalidTransition: if no move begins with this event
-        :raises StaleMove: if the volume is not at the home it was read
-            with any more, has a move that is not over, or
-            :func:`.rows.may_move` says no
-        :raises InvalidToken: if a record of the volume cannot be read
+        :raises StaleMove: if the volume's home has changed since it was read,
+            it has a move that is not over, or :func:`.rows.may_move` rejects
+            the move
+        :raises InvalidToken: if a move record of the volume can't be read
         """
 
     @abc.abstractmethod
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
-        """Enter the phase that follows an event, by compare-and-swap.
+        """Enter the next phase after an event, by compare-and-swap.
 
-        :raises InvalidTransition: if there is none
-        :raises StaleMove: if another service was first
+        :returns: the move in its new phase
+        :raises InvalidTransition: if the phase does not allow this event
+        :raises StaleMove: if another service has changed the record before
         """
 
     @abc.abstractmethod
     def relocate(self, move: state.Move, location: str) -> None:
-        """Record where the source of a move is exported by now.
+        """Record the present location of the export of a move's source.
 
         :param location: a provider_location
-        :raises StaleMove: if another service was first
+        :raises StaleMove: if another service has changed the record before
         """
 
     @abc.abstractmethod
@@ -114,27 +125,29 @@ class Moves(abc.ABC):
         """Swap the identities of volume and record in one transaction.
 
         :returns: the committed move
-        :raises StaleMove: if either row is not as the move says
+        :raises StaleMove: if either row differs from the move
         """
 
     @abc.abstractmethod
     def roll_back(self, move: state.Move) -> state.Move:
-        """Swap the identities back and enter ``rolling-back``, in one.
+        """Swap the identities back and enter ``rolling-back``, in one step.
 
-        :raises InvalidTransition: if the move's phase allows no way back
-        :raises StaleMove: if either row is not as the move says
+        :returns: the move in its new phase
+        :raises InvalidTransition: if the move's phase does not allow a
+            rollback
+        :raises StaleMove: if either row differs from the move
         """
 
     @abc.abstractmethod
     def finish(self, move: state.Move, event: state.Event) -> None:
-        """Forget a move: delete its record.
+        """End a move: delete its record.
 
         In the same transaction the volume's migration status becomes
-        ``success``, unless the move was rolled back, or Cinder itself
-        migrates the volume by now.
+        ``success``, unless the move was rolled back, the volume was deleted,
+        or Cinder itself migrates the volume at the moment.
 
         :raises InvalidTransition: if the move does not end with this event
-        :raises StaleMove: if another service was first
+        :raises StaleMove: if another service has changed the record before
         """
 
 
@@ -147,50 +160,54 @@ class Volumes(abc.ABC):
 
     @abc.abstractmethod
     def volumes_of(self, host: str) -> list[objects.Volume]:
-        """Return all visible volumes whose home is a service host."""
+        """Return all visible volumes at home on a service host."""
 
     @abc.abstractmethod
     def last_known(self, volume_id: str) -> rows.Uncommitted | None:
-        """Return what a volume's row says, deleted or not; None: no row."""
+        """Return the last state of a volume's row, deleted or not.
+
+        :returns: None if there is no row
+        """
 
     @abc.abstractmethod
     def lv_name(self, name_id: str) -> str:
         """Return the name of an LV of a volume (``volume_name_template``).
 
-        :param name_id: the volume's id, or another that its row names
+        :param name_id: the volume's id, or the other id in its row
         """
 
     @abc.abstractmethod
     def set_home(self, volume_id: str, old: str, new: str) -> None:
         """Give another home to a volume that is being created.
 
-        :param old: the home with its pool that it must still have
-        :param new: the one that it gets
-        :raises TooLate: if it is not being created (any more), moves, or is
-            not there
-        :raises InvalidToken: if a record of the volume cannot be read
+        :param old: the expected present home, with its pool
+        :param new: the new home, with its pool
+        :raises TooLate: if the volume is not being created (any more), has
+            another home, has a move, or is gone
         """
 
     @abc.abstractmethod
     def wanted_encryption(self, volume: objects.Volume, new: bool = False
                           ) -> volume_types.Encryption | None:
-        """Return how this driver has to encrypt a volume, by its type.
+        """Return the encryption by this driver that a volume's type asks for.
 
         :param new: see :func:`.volume_types.parse`
-        :returns: None: not at all
-        :raises InvalidType: if the type asks for what can't be
+        :returns: None if the type asks for none
+        :raises InvalidType: if the type asks for an impossible encryption
         """
 
     @abc.abstractmethod
     def set_encryption(self, volume: objects.Volume,
                        encryption: volume_types.Recorded | None
                        ) -> objects.Volume:
-        """Record how a volume that is being created is encrypted.
+        """Record the encryption of a volume that is being created.
 
-        :param volume: as it was read
-        :returns: the volume as it is then
-        :raises TooLate: if it is not being created (any more); or if another
-            node is to create it by now, or has recorded it meanwhile
+        :param volume: the volume as it was read
+        :param encryption: None: not encrypted by this driver
+        :returns: the volume afterwards
+        :raises TooLate: if the volume is not being created (any more), or
+            another node has taken over its creation or recorded an encryption
+            meanwhile
         """
 
     @abc.abstractmethod
@@ -199,66 +216,69 @@ class Volumes(abc.ABC):
                         ) -> objects.Volume:
         """Give another LV, and home, to a volume that is being reverted.
 
-        :param volume: as it was read
-        :param new: the id in the LV's name
-        :param host: service host of the node that has the LV
-        :param encryption: of the data in the LV
-        :returns: the volume as it is then
-        :raises StaleMove: if the row is not as it was read, or moves
-        :raises InvalidToken: if a record of the volume cannot be read
+        :param volume: the volume as it was read
+        :param new: the id in the name of the new LV
+        :param host: service host of the node with the new LV
+        :param encryption: of the data in the new LV
+        :returns: the volume afterwards
+        :raises StaleMove: if the row has changed since it was read, or has a
+            move
         """
 
     @abc.abstractmethod
     def keep(self, volume_id: str, name_id: str) -> None:
-        """Make a volume that was not reverted available again.
+        """Make a volume available again after a revert without effect.
 
-        :param name_id: of its LV; the row is left alone if it names another
+        :param name_id: the id in the name of its LV; a row with another LV is
+            left alone
         """
 
     @abc.abstractmethod
     def misplaced(self, host: str) -> list[str]:
         """Return the volumes of a service whose rows name another host.
 
-        Volumes that are being created are left out: Cinder's manager notes
-        the service that was asked, wherever the volume is then.
+        Volumes in creation or in migration are left out: Cinder's manager
+        writes its own service into the row, wherever the volume is then.
 
         :param host: its service host
-        :returns: ids
+        :returns: ids of the volumes
         """
 
     @abc.abstractmethod
     def correct_home(self, volume: objects.Volume, host: str) -> bool:
-        """Have a volume's row name the host of the service that it names.
+        """Correct the host in a volume's row to the host of its service.
 
-        :param volume: as it was read
-        :param host: service host of that service
-        :returns: whether the row was as it was read; else nothing is changed
+        :param volume: the volume as it was read
+        :param host: service host of the service named in the row
+        :returns: False if the row has changed since it was read; nothing is
+            changed then
         """
 
     @abc.abstractmethod
     def service_of(self, volume_id: str) -> str | None:
-        """Return the service host of the service that a volume's row names.
+        """Return the service host of the service named in a volume's row.
 
-        :returns: None if there is no such service, or the volume is gone
+        :returns: None if the service does not exist, or the volume is gone
         """
 
     @abc.abstractmethod
     def correct_services(self, host: str, lvs: Container[str]) -> None:
-        """Have the volumes of a service host name that host's service.
+        """Correct the service in the rows of volumes at home on a host.
 
-        Cinder's manager notes the service that was asked to create one,
-        wherever it is then.
+        Cinder's manager writes its own service into a new volume's row,
+        wherever the volume is then.
 
-        :param lvs: names of the LVs there; a volume without its LV is left
-            alone, since the service that its row names may have it
+        :param host: the service host
+        :param lvs: names of the LVs on this host. A volume without its LV is
+            left alone: the service named in its row may have the LV
         """
 
 
 class Snapshots(abc.ABC):
     """Rows of snapshots.
 
-    The node that has a snapshot is in its row's ``provider_location``, and
-    nowhere else: its volume may be at another home by then.
+    Only the ``provider_location`` of its row names the node that has a
+    snapshot: the volume may have another home by then.
     """
 
     @abc.abstractmethod
@@ -267,135 +287,147 @@ class Snapshots(abc.ABC):
 
     @abc.abstractmethod
     def snapshots(self, ids: Iterable[str]) -> dict[str, rows.Snapshot]:
-        """Return the snapshots with these ids that have a row, by id."""
+        """Return the snapshots with these ids, by id.
+
+        Deleted ones are included; an id without a row is left out.
+        """
 
     @abc.abstractmethod
     def snapshots_of(self, volume_id: str) -> list[rows.Snapshot]:
-        """Return the snapshots of a volume that are not deleted."""
+        """Return the snapshots of a volume, without deleted ones."""
 
     @abc.abstractmethod
     def locate(self, snapshot_id: str, host: str,
                encryption: volume_types.Recorded | None = None) -> None:
-        """Record which node is about to make a snapshot, and of what.
+        """Record node and encryption of a snapshot about to be created.
 
-        :param host: its service host
+        :param host: service host of the node
         :param encryption: of the volume at this moment
-        :raises TooLate: if it is not being created (any more)
+        :raises TooLate: if the snapshot is not being created (any more)
         """
 
     @abc.abstractmethod
     def relocate_snapshot(self, snapshot_id: str, before: str, host: str
                           ) -> None:
-        """Record that the node that has a snapshot has another host.
+        """Record a new service host of the node that has a snapshot.
 
-        :param before: the service host that its row names, else nothing is
-            done
+        :param before: the expected present host; with another one nothing is
+            changed
+        :param host: the new host
         """
 
     @abc.abstractmethod
     def is_being_read(self, snapshot_id: str) -> bool:
-        """Return whether a backup is being made of a snapshot.
+        """Return whether a backup of a snapshot is in progress.
 
-        Cinder knows of no other connections of snapshots.
+        Cinder records no other connections of snapshots.
         """
 
 
 class Attachments(abc.ABC):
-    """Attachments, and the connections that are recorded with them."""
+    """Attachments of volumes, with their connectors and connections."""
 
     @abc.abstractmethod
     def remote_to(self, host: str) -> list[objects.Volume]:
-        """Return the volumes that are attached remotely at a node.
+        """Return the volumes with a remote attachment at a node.
 
-        :param host: its service host
+        :param host: service host of the node
         """
 
     @abc.abstractmethod
     def any_newer(self, ids: Collection[str], seconds: float) -> bool:
-        """Return whether an attachment was made or changed recently.
+        """Return whether an attachment was created or changed recently.
 
-        By the clock of the database: a node's own may be wrong. The host of
-        Cinder's API has stamped when it was made, its home when it was
-        changed: one of the two clocks may be behind.
+        The age counts by the clock of the database: a node's own clock may be
+        wrong. Cinder's API host stamps the creation, the volume's home each
+        change, so either stamp may be off as well.
 
-        :param ids: of the attachments; one that is gone does not count
-        :param seconds: for less than that
+        :param ids: of the attachments; a missing attachment does not count
+        :param seconds: the greatest age
         """
 
     @abc.abstractmethod
     def end_remote_attachments(self, volume_id: str, host: str) -> None:
-        """Record that a node ends its remote attachment of a volume."""
+        """Record the end of a node's remote attachment of a volume.
+
+        :param host: service host of the node
+        """
 
     @abc.abstractmethod
     def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
-        """Record where a volume is exported by now under an iSCSI name.
+        """Record the present portal of a volume's export.
 
+        :param iqn: the iSCSI name of the export
         :param portal: address and port
         """
 
     @abc.abstractmethod
     def drop_attachment(self, volume_id: str, attachment_id: str) -> None:
-        """Remove an attachment whose connection was refused.
+        """Remove an attachment after its connection was refused.
 
-        Nova asks for that of a live migration in one call with the connector.
-        When that fails, Nova never learns the attachment's id, and Cinder
-        would keep it (api/v3/attachments.py), reserved for good: the volume
-        could not become available any more. An attachment that has gone on
-        since stays. As in Cinder (``_get_statuses_from_attachments`` in
-        cinder/db/api.py), attachments that have failed do not keep a volume
-        reserved.
+        For a live migration Nova creates the attachment together with its
+        connector, in one call. If this fails, Nova never learns the
+        attachment's id, and Cinder would keep the attachment reserved for good
+        (api/v3/attachments.py): the volume could not become available any
+        more. An attachment that is connected by now stays. As in Cinder
+        (``_get_statuses_from_attachments`` in cinder/db/api.py), failed
+        attachments do not keep a volume reserved.
         """
 
 
 class Secrets(abc.ABC):
-    """Which rows name a secret of the key manager.
+    """Secrets of the key manager named by rows.
 
-    A secret that a row names is in use: it is the key of that volume, or of
-    a snapshot, whose header is of its own time.
+    A secret named by a row is in use: it is the key of the volume, or of a
+    snapshot, whose header is as old as the snapshot.
     """
 
     @abc.abstractmethod
     def secrets_in_use(self, without: Iterable[str] = (), host: str = ''
                        ) -> set[str]:
-        """Return the references of all secrets that a row names.
+        """Return the references of all secrets named by a row.
 
         Rows of all backends count: Cinder's own migration copies the column,
-        so a row that is about to go may name the secret of a volume
-        elsewhere.
+        so the row of a volume about to be deleted may name the secret of a
+        volume on another backend.
 
-        :param without: ids of volumes that are about to go. The move record
-            of a volume names nothing by itself, and may outlive it
-        :param host: a service host of the only backend that counts
+        :param without: ids of volumes about to be deleted. Their move records
+            name no secret of their own
+        :param host: a service host; only rows of its backend count. '': all
         """
 
     @abc.abstractmethod
     def record(self, volume_id: str, recorded: volume_types.Recorded,
                before: volume_types.Recorded | None = None) -> None:
-        """Record by which secret a volume is encrypted from now on.
+        """Record another secret as the key of a volume.
 
-        :param before: what its row has said
-        :raises TooLate: if that is gone, or says something else: another
-            node makes the volume, with a secret of its own
+        :param recorded: the new encryption, with the reference of the secret
+        :param before: the expected present encryption in the row
+        :raises TooLate: if the volume is gone, or its row has another
+            encryption: another node creates the volume, with a secret of its
+            own
         """
 
 
 class SecretOwners(abc.ABC):
-    """Who may own a secret that is about to be deleted."""
+    """Possible owners of a secret about to be deleted."""
 
     @abc.abstractmethod
     def secrets_of_all(self) -> set[str]:
-        """Return the references that any row names, of whatever backend.
+        """Return the references of the secrets named by any row.
 
-        A secret that is about to be deleted must be nobody's, also if a
-        volume was migrated to another backend, or its node was renamed.
+        Rows of all backends count: a secret must not be deleted if its volume
+        was migrated to another backend, or its node was renamed.
         """
 
     @abc.abstractmethod
     def volumes_known(self, volume_ids: Collection[str]
                       ) -> tuple[set[str], set[str]]:
-        """Return which of some volumes are there, and which were deleted.
+        """Return the existing and the deleted volumes among some ids.
 
-        A row stays, as a deleted one, until an operator purges the database.
+        A deleted row stays in the database until an operator purges it.
+
+        :returns: (ids of existing volumes, ids of deleted volumes)
         """
 
 
@@ -404,8 +436,7 @@ class Services(abc.ABC):
 
     @abc.abstractmethod
     def by_host(self) -> dict[str, bool]:
-        """Return all volume services: service host, and whether it is alive.
-        """
+        """Return whether each volume service is alive, by service host."""
 
     @abc.abstractmethod
     def zone_of(self, host: str) -> str | None:
@@ -421,32 +452,36 @@ class Queue(abc.ABC):
 
     @abc.abstractmethod
     def copies(self, host: str) -> list[copies.Entry]:
-        """Return all copies between nodes of the backend of a service host.
+        """Return all copies between nodes of a backend.
 
-        The number of queries does not depend on that of the copies.
+        The number of queries does not depend on the number of copies.
+
+        :param host: a service host of the backend
         """
 
     @abc.abstractmethod
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
-        """Record since when a copy makes no progress; or that it does.
+        """Record the time at which a copy stalled, or remove this time.
 
-        :raises StaleMove: if the record is not as the move says
+        :param stalled: whether the copy makes no progress now
+        :raises StaleMove: if the record differs from the move
         """
 
 
 class Interrupted(abc.ABC):
-    """Work of Cinder's volume manager that its service did not end."""
+    """Work of Cinder's volume manager interrupted by its service's death."""
 
     @abc.abstractmethod
     def end_interrupted(self, host: str) -> dict[str, str]:
-        """End the migrations that a service was at work on when it died.
+        """End the migrations interrupted by the death of a service.
 
-        One whose move is committed has succeeded. Any other has failed: the
-        volume is where it was. An attached volume is left alone: Nova copies
-        it, and reports to whichever service runs then.
+        A migration with a committed move has succeeded. Any other has failed:
+        the volume is at its old home. An attached volume is left alone: Nova
+        copies it, and reports to the service that runs then.
 
-        :param host: service host; it exports nothing yet, or never again
-        :returns: how each of these has ended, by volume id
+        :param host: service host; its service exports nothing yet, or never
+            again
+        :returns: migration status of each ended migration, by volume id
         """
 
     @abc.abstractmethod
@@ -456,23 +491,23 @@ class Interrupted(abc.ABC):
     @abc.abstractmethod
     def older(self, host: str, moment: datetime.datetime,
               of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
-        """Return the volumes at a service host that have old statuses of work.
+        """Return the volumes of a service host with an old status of work.
 
-        :param moment: since before then
-        :param of: the statuses of that work
-        :returns: ids
+        :param moment: the row was last changed before this time (UTC)
+        :param of: the statuses to search for
+        :returns: ids of the volumes
         """
 
     @abc.abstractmethod
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
                  ) -> str | None:
-        """End what a service was at work on when it died.
+        """End a volume's work interrupted by the death of a service.
 
-        Only where the volume's LV, and which it is, shows how that ended.
+        Nothing is changed unless the volume's LV shows how the work has ended.
 
-        :param host: service host of its home
-        :param sizes: how much may be seen of each of its LVs (bytes)
-        :returns: the volume's status now; None if it is as it was
+        :param host: service host of the volume's home
+        :param sizes: visible length (bytes) of each LV there, by name
+        :returns: the volume's new status; None if it was not changed
         :raises NotPossible: if the row can't be understood
         """
 
@@ -480,15 +515,16 @@ class Interrupted(abc.ABC):
     def lost_deletes(self, host: str, seconds: float) -> list[objects.Volume]:
         """Return the volumes of a service host that no service will delete.
 
-        Cinder notes which service is at work on one: another one than its
-        home's has refused it, or does not come to it.
+        Cinder records the service at work on a volume. Here it is not the
+        service of the volume's home: it has refused the request, or does not
+        get to it.
 
-        :param seconds: for how long, at least
+        :param seconds: the least age of the request
         """
 
 
 class Decommission(abc.ABC):
-    """What a node leaves behind that is drained, or lost.
+    """Rows left behind by a node that is drained or lost.
 
     For the operator's command.
     """
@@ -497,44 +533,47 @@ class Decommission(abc.ABC):
     def snapshots_on(self, host: str) -> dict[str, str]:
         """Return the snapshots on a node, wherever their volumes are.
 
-        :returns: for each snapshot the volume that it is of
+        :param host: service host of the node
+        :returns: volume ids by snapshot id
         """
 
     @abc.abstractmethod
     def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
-        """Set a snapshot that is lost with its node to ``error``.
+        """Set a snapshot lost with its node to ``error``.
 
-        Its owner can delete it, unless that has begun.
+        The owner can then delete it. A snapshot in deletion is left alone.
+
+        :param host: service host of the lost node
         """
 
     @abc.abstractmethod
     def give_up(self, volume: objects.Volume, new_home: str) -> None:
         """Give another home to a volume whose data is lost with its node.
 
-        Its status is ``error`` from then on; its owner can delete it there.
-        Attachments are left to Nova.
+        The volume gets the status ``error``; its owner can delete it at the
+        new home. Attachments are left to Nova.
 
+        :param volume: the volume as it was read
         :param new_home: with its pool
-        :raises StaleMove: if the volume is not where it was read any more, or
-            moves away from there
-        :raises InvalidToken: if a record of the volume cannot be read
+        :raises StaleMove: if the row has changed since it was read, or the
+            volume has an uncommitted move
         """
 
     @abc.abstractmethod
     def forget_service(self, host: str) -> bool:
         """Remove a volume service, until it starts again.
 
-        As ``cinder-manage service remove`` does.
+        ``cinder-manage service remove`` does the same.
 
-        :returns: whether there was one
+        :returns: whether the service existed
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Database:
-    """Cinder's database: one value of each subject.
+    """Cinder's database: an object of each subject.
 
-    Attachments are not here: they need to know the nodes' addresses.
+    Attachments are not included: they need the addresses of the nodes.
     """
 
     moves: Moves

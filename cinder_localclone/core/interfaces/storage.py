@@ -7,14 +7,14 @@
     Clones     dm-clone device, only during a move (metadata LV | LV | source)
     Lvm        LV, thin by default
 
-:mod:`.interfaces.iscsi` has its iSCSI target and initiator.
-The classes of :mod:`.storage` implement them, and so does the simulated world
-of the tests; both subclass them, and mypy holds both to the signatures. A
-method of an implementation has a docstring only for what is special there.
+:mod:`.interfaces.iscsi` has the contracts of iSCSI target and initiator. The
+    classes of :mod:`.storage` implement these contracts; so does the simulated
+    world of the tests. Both subclass them, and mypy checks their signatures. A
+    method of an implementation has a docstring only for what is special there.
 
-Sizes are bytes; device-mapper lengths are 512-byte sectors. An effect does
-what is missing, so it may be repeated; where it returns a bool, that says
-whether it did anything. Each method may raise CommandFailed or
+Sizes are in bytes, device-mapper lengths in sectors of 512 bytes. An effect
+does what is missing, so it can be repeated. Where an effect returns a bool, it
+is True if the effect changed anything. Each method may raise CommandFailed or
 CommandTimeout.
 """
 
@@ -33,66 +33,68 @@ from cinder_localclone.core import state
 
 
 class Lvm(typing.Protocol):
-    """The logical volumes, the thin pool and the free space of one backend."""
+    """The logical volumes, the thin pool and the free space of a backend."""
 
     #: The volume group of the volumes.
     group: str
-    #: Its thin pool; None for thick volumes.
+    #: The thin pool in this group; None for thick volumes.
     pool: str | None = None
 
     # -- reads
 
     def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
-        """Return all LVs of the backend's groups, by name."""
+        """Return all LVs of the backend's volume groups, by name."""
 
     def number_of(self, name: str) -> str:
-        """Return the ``major:minor`` of an LV, '' unless it is active.
+        """Return the ``major:minor`` of an LV; '' if it is not active.
 
-        The kernel answers at once; LVM is not asked.
+        The kernel answers this at once, without LVM.
         """
 
     def free_space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                    | None = None) -> lvm_reports.FreeSpace:
-        """Return how many bytes this node can take in.
+        """Return the free space of this node for volumes and move metadata.
 
-        :param lvs: if they have just been listed; None: list them here
+        :param lvs: a fresh list of the LVs; None: list them here
         """
 
     def pool_usage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                    | None = None) -> lvm_reports.Usage:
-        """Return how full the thin pool is; there may be none.
+        """Return the usage of the thin pool; 0 percent for thick volumes.
 
-        :param lvs: if they have just been listed; None: list them here
+        :param lvs: a fresh list of the LVs; None: list them here
         """
 
     def own_block(self) -> int:
-        """Return the logical block size of this node's disks, in bytes.
+        """Return the logical block size of this node's disks in bytes.
 
-        LVs, thin ones too, and devices above them have that of the disks
-        below. LVM refuses a group whose disks have several.
+        LVs, thin LVs and the devices above them have the block size of the
+        disks. LVM refuses a volume group with mixed block sizes.
 
-        :raises OddDisks: if no disk tells its block size
+        :raises OddDisks: if no disk reports its block size
         """
 
     def logical_block(self, path: str) -> int:
-        """Return the logical block size of a device, in bytes.
+        """Return the logical block size of a device in bytes.
 
         :returns: 0 if there is no such device
         """
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
               patient: bool = False) -> thin_map.Holes:
-        """Return the regions of an idle LV to which nothing was ever written.
+        """Return the holes of an LV that nothing writes to.
 
         :param size_bytes: of the volume on the LV
-        :param geometry: of the clone that copies it
-        :param patient: allow it as long as any command
-        :returns: regions; none if the LV is not thin
-        :raises OddMap: if the pool does not report its map clearly
+        :param geometry: of the clone for the copy
+        :param patient: wait as long as for any command; otherwise only briefly
+        :returns: ranges of regions; none if the LV is not thin
+        :raises OddMap: if the pool does not report its mappings clearly
         """
 
     def reads_zeros(self, name: str) -> bool:
-        """Return whether unwritten blocks of a new LV read as zeros for good.
+        """Return whether unwritten blocks of a new LV always read as zeros.
+
+        True for a thin LV in a pool with zeroing.
         """
 
     # -- creation and removal
@@ -103,195 +105,203 @@ class Lvm(typing.Protocol):
                   uncommitted: bool = False) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
-        It is tagged with the volume's id, for the restore at boot. Once this
-        returns, the LV is active; it and all that was created before it
-        outlive a power cut.
+        The LV is tagged with the volume's id, for the restore at boot. After
+        the return the LV is active. The LV, and every LV created before it,
+        survives a power cut.
 
-        :param covered: nobody reads what was not written to it before. Else
-            it reads as zeros: a thick one is overwritten, and tagged until
-            that is done; a later call completes an interrupted one. The
-            rest of the last extent is overwritten in any case
-        :param extra_bytes: by how much it is longer than the volume
-        :param lvs: if they have just been listed; None: list them here
-        :param newborn: tag it as uncommitted: Cinder has not taken it yet
-        :raises PoolDoesNotZero: if it would show data of deleted volumes
-        :raises TooFewDisks: if it can't be striped as configured
+        :param size_bytes: of the LV
+        :param covered: all data is written before it is read, so a thick LV is
+            not overwritten with zeros. Otherwise it is, and has a tag until
+            then; a later call completes an interrupted one. The rest of the
+            last extent is overwritten in any case
+        :param extra_bytes: by how much the LV is longer than the volume
+        :param lvs: a fresh list of the LVs; None: list them here
+        :param uncommitted: tag the LV as uncommitted, until :meth:`accept`
+        :returns: whether the LV was created, or an interrupted call completed
+        :raises PoolDoesNotZero: if the LV would show data of deleted volumes
+        :raises TooFewDisks: if the LV can't be striped as configured
         """
 
     def create_snapshot(self, snapshot_id: str, origin: str,
                         volume_id: str) -> None:
-        """Take a snapshot of a volume's LV, at this moment.
+        """Take a snapshot of a volume's LV.
 
-        The snapshot is read-only, and inactive until its first reader.
+        The snapshot is read-only, and stays inactive until its first reader.
+
+        :param origin: the name of the volume's LV
         """
 
     def create_copy(self, name: str, image: str, image_bytes: int,
                     size_bytes: int, volume_id: str,
                     extra_bytes: int = 0) -> None:
-        """Create the LV of a volume with the data of another LV.
+        """Create the LV of a volume as a thin snapshot of another LV.
 
         The new LV is tagged as uncommitted.
 
-        :param image: the LV to copy
-        :param image_bytes: how much of it to copy: that LV is longer after
-            an extension that failed, and no user sees the rest. The new LV
-            has zeros beyond, also when it is extended later
+        :param image: the name of the LV to copy
+        :param image_bytes: how much of it to copy. After a failed extension
+            that LV is longer than its users have seen. The new LV has zeros
+            beyond, also after a later extension
         :param size_bytes: of the new LV
-        :param extra_bytes: by how much the LV is longer than the volume
-        :raises PoolDoesNotZero: if it would show data of deleted volumes
+        :param extra_bytes: by how much the new LV is longer than the volume
+        :raises PoolDoesNotZero: if the new LV would show data of deleted
+            volumes
         """
 
     def remove_lv(self, name: str) -> bool:
-        """Remove an LV, so that it does not come back after a power cut."""
+        """Remove an LV; it does not come back after a power cut."""
 
     # -- tags
 
     def mark_uncommitted(self, name: str) -> None:
-        """Tag an LV as uncommitted again: unless a row names it, it goes."""
+        """Tag an LV as uncommitted; it is removed unless a row names it."""
 
     def accept(self, name: str) -> None:
-        """Take the tag of an uncommitted LV off: Cinder has taken it."""
+        """Remove the tag of an uncommitted LV: a row of Cinder names the LV.
+        """
 
     def mark(self, name: str, tag: str) -> None:
-        """Tag an LV with a tag of :mod:`.names` that needs no other."""
+        """Add one of the plain tags of :mod:`.names` to an LV."""
 
     def unmark(self, name: str, tag: str) -> None:
-        """Take such a tag off an LV."""
+        """Remove a tag added by :meth:`mark`."""
 
     # -- LVs of others
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
-        """Make the driver's own an LV that another tool has created.
-
-        Its data stay as they are.
+        """Take over an LV created by another tool, with its data.
 
         :param own_name: its name afterwards
-        :param tags: by which the driver finds it before it has that name
-        :raises PoolDoesNotZero: if it could show data of deleted volumes
+        :param tags: tags by which the driver finds the LV before the rename
+        :raises PoolDoesNotZero: if the LV could show data of deleted volumes
         """
 
     def disown(self, name: str, new_name: str) -> bool:
-        """Leave an LV, with all its data, to other tools.
+        """Leave an LV, with its data, to other tools.
 
-        :param new_name: its name afterwards, unless another LV has that
-        :returns: False if there is no such LV, or it is not the driver's
+        :param new_name: its name afterwards, unless another LV has this name
+        :returns: False if the LV does not exist, or is not the driver's
         """
 
     def protect(self, name: str) -> None:
-        """Make an LV read-only and inactive, as a snapshot is.
+        """Make an LV read-only and inactive, as a snapshot.
 
         :raises MissingData: if there is no such LV
-        """
+                """
 
     # -- activation
 
     def activate(self, name: str, lvs: Mapping[
             str, lvm_reports.LogicalVolume] | None = None) -> bool:
-        """Activate an LV, so that it has a device.
+        """Activate an LV, to give it a device.
 
-        :param lvs: if they have just been listed; None: list them here,
-            unless the kernel has the LV
-        :returns: False also if there is no such LV
+        :param lvs: a fresh list of the LVs; None: list them here, unless the
+            kernel already has the LV
+        :returns: False if the LV was active, or does not exist
         """
 
     def deactivate(self, name: str) -> None:
         """Deactivate an LV.
 
-        :raises CommandFailed: if something has it open
+        :raises CommandFailed: if it is in use
         """
 
     def resume(self, name: str) -> bool:
-        """Resume an LV that an interrupted LVM command has left suspended."""
+        """Resume an LV left suspended by an interrupted LVM command."""
 
     # -- length and contents
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Make the LV of a volume longer; users see nothing more of it yet.
+        """Extend the LV of a volume; its users do not see the new part yet.
 
-        :meth:`zero_part` and :meth:`show_lv` come next, in this order.
+        :meth:`zero_part` and then :meth:`show_lv` complete the extension.
 
-        :param size_bytes: the length that it has at least afterwards
-        :returns: whether it was shorter
-        :raises CommandFailed: if there is no such LV, or no free extents
+        :param size_bytes: the least length of the LV afterwards
+        :returns: whether the LV was shorter
+        :raises CommandFailed: if the LV does not exist, or the group has too
+            few free extents
         """
 
     def zero_part(self, name: str, start: int = 0, seconds: float = 0
                   ) -> int:
-        """Overwrite a part of the deleted data that an LV may still have.
+        """Overwrite a part of the deleted data in an LV.
 
-        LVM lists the LV once; each command looks at its tag again.
+        LVM lists the LV once for each call. A caller repeats the call until it
+        returns 0.
 
-        :param start: where the last call has ended, in bytes
-        :param seconds: after which this call ends, with the command that is
-            running then
-        :returns: where this call has ended, in bytes: the next one goes on
-            there; 0 once nothing is left, also after a power cut
+        :param start: the return value of the previous call (bytes), 0 at first
+        :param seconds: time limit of the call; a running command is completed
+        :returns: where this call has ended, in bytes from the beginning of the
+            LV; 0 once no deleted data is left, also after a power cut
+        :raises CommandFailed: if the LV can't be written
+        :raises WrongDevice: if the LV's path does not lead to the LV, or the
+            LV does not exist
         :raises WrongDevice: if there is no such LV
         :raises CommandFailed: if it can't be written
         """
 
     def note_zeroed(self, name: str, end: int) -> None:
-        """Record on disk where :meth:`zero_part` has ended.
+        """Record on disk how far :meth:`zero_part` has come.
 
         After a power cut the next :meth:`zero_part` begins there.
 
-        :param end: bytes from the LV's beginning, all zeroed by now
+        :param end: bytes from the beginning of the LV, all of them zeroed
         :raises CommandFailed: if there is no such LV
         """
 
     def show_lv(self, name: str, size_bytes: int) -> None:
-        """Let users see an LV up to a length that is zeroed.
+        """Let users see an LV up to a zeroed length.
 
-        Once this returns, a boot gives out that much.
+        After the return, a boot restores the handle at this length.
 
         :param size_bytes: of the volume's data
+        :raises NotPossible: if the LV is not zeroed that far
         :raises MissingData: if there is no such LV
         :raises NotPossible: if it is not zeroed so far
         """
 
     def flush_lv(self, lv: str) -> None:
-        """Put on stable storage everything written to an LV so far."""
+        """Flush all data written to an LV to stable storage."""
 
 
 class Handles(typing.Protocol):
     """Handles of volumes, with the devices beside and above them.
 
-    A handle is dm-linear, at one constant path. Above it may be a crypt
-    device or a header guard (its upper device); beside it the device that is
-    exported to peers meanwhile, and the source device of a move.
+    A handle is dm-linear, at a constant path. Above it can be its upper
+    device: a crypt device or a header guard. Beside it are the device exported
+    to peers meanwhile, and the source device of a move.
     """
 
     # -- reads
 
     def survey(self) -> surveys.Survey:
-        """Return what LVM and device-mapper show at this moment.
+        """Return all LVs and all device-mapper devices of the backend.
 
-        All LVs of the backend's groups and all of the driver's devices. Ask
-        once for many volumes: this runs a command of each.
+        This runs a command of LVM and another of device-mapper. Call it once
+        for many volumes.
         """
 
     def devices(self, only: Collection[str] | None = None
                 ) -> dict[str, dm_tables.Device]:
-        """Return the driver's own device-mapper devices, by name.
+        """Return the driver's device-mapper devices, by name.
 
-        :param only: those of these names, as far as they exist; see
-            :func:`.survey.names_of`
+        :param only: the names to look up; None: all. Missing devices are left
+            out. See :func:`.survey.names_of`
         """
 
     def shown_bytes(self, volume_id: str, name: str, size_bytes: int) -> int:
-        """Return how much of a volume its users may have seen, in bytes.
+        """Return the length that a volume's users may have seen, in bytes.
 
-        The handle tells, and its LV: a handle that nothing has open may have
-        been made again since, and a boot makes it by the LV.
+        It is the length of the handle, or of the visible part of the LV if
+        this is longer: a closed handle may have been created again since, and
+        a boot creates it by the LV.
 
         :param name: of the volume's LV on this node
-        :param size_bytes: as its row says
+        :param size_bytes: the size in the volume's row
         """
 
     def written(self, volume_id: str) -> int:
-        """Return how much was written to a handle since it was made.
-
-        :returns: sectors
+        """Return how many sectors were written to a handle since its creation.
         """
 
     # -- the handle
@@ -302,40 +312,42 @@ class Handles(typing.Protocol):
             swaps: bool = True) -> bool:
         """Map the handle of a volume to an LV, from its first byte on.
 
-        A handle that maps to another device is swapped over while in use. A
-        new one has all that users have seen, as after a boot: the home of a
-        guest elsewhere may have lost its power, after an extension that
-        failed had been shown.
+        A handle on another device is swapped over while in use. A new handle
+        has the length that the users have seen, as after a boot: the home of a
+        remote guest may have lost power after a failed extension had become
+        visible.
 
-        :param size_bytes: the length that it has at least: it never gets
+        :param size_bytes: the least length of the handle; it never gets
             shorter while it is open
-        :param lvs: if they have just been listed; None: list them here
-        :param swaps: False for a caller without the volume's lock: a handle
-            that maps to another device is left alone
-        :raises MissingData: if there is no such LV; it is never created here
-        :raises NotPossible: if users would see data of deleted volumes; or a
-            handle would have to be swapped, and ``swaps`` is False
+        :param lvs: a fresh list of the LVs; None: list them here
+        :param swaps: False for a caller without the volume's lock: a handle on
+            another device is left alone
+        :raises MissingData: if the LV does not exist; it is never created here
+        :raises NotPossible: if users would see data of deleted volumes, or if
+            a swap is needed and ``swaps`` is False
         """
 
     def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
                                ) -> bool:
         """Map the handle of a volume to the clone of its move.
 
-        What the volume was extended by since the move began maps to the LV.
-        A handle that maps to another device is swapped over while in use.
+        The part added by an extension since the move began maps to the LV. A
+        handle on another device is swapped over while in use.
 
-        :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
+        :param swaps: as in :meth:`ensure_handle_on_lv`
+        :raises NotPossible: as :meth:`ensure_handle_on_lv`
         """
 
     def ensure_handle_on_disk(self, volume_id: str, disk: str,
                               swaps: bool = True) -> bool:
-        """Map the handle of a volume to a disk that its home exports.
+        """Map the handle of a volume to the disk of a remote attachment.
 
-        The handle is as long as that disk, once this node sees its length.
+        The handle is as long as the disk, once this node sees its length.
 
-        :param disk: its path
-        :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
-        :raises WrongDevice: if there is no such disk (any more), or it is not
+        :param disk: path of the disk
+        :param swaps: as in :meth:`ensure_handle_on_lv`
+        :raises NotPossible: as :meth:`ensure_handle_on_lv`
+        :raises WrongDevice: if the disk does not exist (any more), or is not
             the volume's
         """
 
@@ -343,45 +355,46 @@ class Handles(typing.Protocol):
                                   size_bytes: int) -> bool:
         """Map the read-only handle of a snapshot to its LV.
 
-        :raises MissingData: if there is no LV
+        :param size_bytes: of the snapshot
+        :raises MissingData: if the LV does not exist
         """
 
     def switch_to_clone(self, move: state.Move, source: str) -> None:
         """Swap a handle in use from the home's disk to a pristine clone.
 
-        What the guest has written is stable at the source before anything
-        is written to the clone: a flush reaches only this node afterwards.
+        The guest's writes are flushed at the source before the first write to
+        the clone. After the swap a flush reaches only this node.
 
-        :param source: path of the disk that the clone reads; '' if there is
-            none any more
+        :param source: path of the disk that the clone reads; '' if the disk is
+            gone
         :raises MissingData: if the volume has no handle
         :raises WrongDevice: if the clone reads another disk
         """
 
     def remove_handle(self, volume_id: str) -> bool:
-        """Remove the handle of a volume or snapshot, and all that is above.
+        """Remove the handle of a volume or snapshot, and all devices above it.
 
-        Its data stay.
+        The data stays.
 
-        :raises CommandFailed: if something has one of the devices open
+        :raises CommandFailed: if one of the devices is in use
         """
 
     def read_head(self, volume_id: str) -> None:
-        """Prove that a handle can be read, in a child with a time limit.
+        """Check that a handle can be read, in a child with a time limit.
 
-        Nova formats a LUKS volume whose header it can't read.
+        Nova formats a LUKS volume if it can't read the header.
         """
 
     def flush_handle(self, volume_id: str) -> None:
-        """Put on stable storage everything written to a volume so far.
+        """Flush all data written to a volume to stable storage.
 
-        Its upper device is flushed first: that has a page cache of its own.
+        Its upper device is flushed first: it has a page cache of its own.
         """
 
     def forget_read(self, volume_id: str) -> None:
-        """Drop cached pages of a handle and its upper device.
+        """Drop the cached pages of a handle and its upper device.
 
-        Whoever has read them reads them from the disk again.
+        The next read reads from the disk.
         """
 
     # -- the upper device
@@ -390,41 +403,40 @@ class Handles(typing.Protocol):
         """Return whether the kernel has the target of header guards."""
 
     def header_sectors(self, volume_id: str) -> int:
-        """Return how long the LUKS1 header at the beginning of a volume is.
+        """Return the length of a volume's LUKS1 header in sectors.
 
         It is read in a child with a time limit.
 
-        :returns: sectors
-        :raises HeaderDamaged: if it can't be read, or there is none that a
-            guard can keep: a guest may have written anything to a volume
-            that Nova does not encrypt
+        :raises HeaderDamaged: if the header can't be read, or its length is
+            impossible: a guest can write anything to a volume that Nova does
+            not encrypt
         """
 
     def ensure_guard(self, volume_id: str, header: int) -> bool:
-        """Put the header guard of a volume above all of its handle.
+        """Create the header guard of a volume, above its whole handle.
 
-        A guard that exists gets another table while it is in use. The table
-        has the handle by its number, so the handle's own table may change.
+        An existing guard gets a new table while it is in use. The table names
+        the handle by its number, so the handle's own table may change.
 
-        :param header: sectors of the volume's header
+        :param header: length of the volume's header, sectors
         :raises MissingData: if the volume has no handle
         """
 
     def read_guarded(self, volume_id: str, header: int) -> None:
-        """Prove that the header of a volume can be read above its guard.
+        """Check that the header of a volume can be read through its guard.
 
-        :param header: its length, sectors
+        :param header: length of the header, sectors
         """
 
     def links(self) -> dict[str, str]:
-        """Return where the paths lead of volumes that Nova encrypts.
+        """Return the targets of the paths of volumes encrypted by Nova.
 
         :returns: names of devices by volume id; '' if the device is gone, or
-            none of the driver's
+            is not the driver's
         """
 
     def ensure_link(self, volume_id: str, device: str) -> bool:
-        """Lead the path of a volume to its guard, or to its handle.
+        """Point the path of a volume at its header guard, or at its handle.
 
         :param device: name of the guard or the handle
         """
@@ -433,41 +445,41 @@ class Handles(typing.Protocol):
         """Remove the path of a volume."""
 
     def close_upper(self, volume_id: str) -> bool:
-        """Remove the upper device of a volume, and the path that leads to it.
+        """Remove the upper device of a volume, and the path to it.
 
-        :raises CommandFailed: if something has it open; then nothing is done
+        :raises CommandFailed: if the device is in use; then nothing is changed
         """
 
     # -- devices beside the handle
 
     def ensure_export_device(self, volume_id: str) -> bool:
-        """Make the device to export of a volume that has an upper device.
+        """Create the export device of a volume with an upper device.
 
-        The kernel gives a device to the one above it or to its iSCSI target,
-        not to both. It gives it to a second device above the handle.
+        The kernel gives a device to one exclusive user: the device above it,
+        or its iSCSI target. The target gets a second device above the handle.
 
         :raises MissingData: if the volume has no handle
         """
 
     def remove_export_device(self, volume_id: str) -> bool:
-        """Remove that device, unless it is still exported.
+        """Remove the export device of a volume, unless it is still exported.
 
-        :returns: whether it was there, and is gone
+        :returns: whether it was removed
         """
 
     def ensure_source(self, move: state.Move) -> bool:
-        """Make the read-only source device of a move above its LV.
+        """Create the read-only source device of a move, on its LV.
 
-        It has as much of the LV as is copied. The handle's name is free on
-        this node once the volume is elsewhere.
+        The device is as long as the copy. The handle's name stays free on this
+        node, after the volume has another home.
 
-        :raises MissingData: if there is no such LV; it is never created here
+        :raises MissingData: if the LV does not exist; it is never created here
         """
 
     def remove_source(self, move_id: str) -> bool:
         """Remove the source device of a move; its LV stays.
 
-        :raises CommandFailed: if it is exported
+        :raises CommandFailed: if the device is exported
         """
 
 
@@ -478,68 +490,69 @@ class Clones(typing.Protocol):
 
     def create_metadata(self, move: state.Move,
                         lvs: Mapping[str, lvm_reports.LogicalVolume]) -> bool:
-        """Create the metadata LV of a move; zero its head before first use.
+        """Create the metadata LV of a move, and zero its head.
 
-        dm-clone trusts what it finds there, so the head is zeroed once and
-        never again: it has been zeroed once the volume's LV exists, which is
-        created afterwards.
+        dm-clone trusts the content of the LV, so the head is zeroed exactly
+        once. The volume's LV is created afterwards: if it exists, the head has
+        been zeroed.
 
-        Its tags have what a restore at boot must know of the move. It
-        outlives a power cut once :meth:`Lvm.create_lv` has returned.
+        The tags of the LV have all facts that a restore at boot needs. The
+        metadata LV survives a power cut once :meth:`Lvm.create_lv` of the
+        volume's LV has returned.
 
-        :param lvs: as they have just been listed
-        :raises MissingData: if it has gone since: a new one would seem to be
-            zeroed before it is
+        :param lvs: a fresh list of the LVs
+        :raises MissingData: if the volume's LV exists without the metadata LV
         """
 
     def is_unmapped(self, move: state.Move) -> bool:
-        """Return whether the holes of a move were not looked for yet."""
+        """Return whether the search for holes of a move is still to do."""
 
     def note_mapped(self, move: state.Move) -> None:
-        """Record that the holes of a move are looked for, for the only time.
+        """Record that the holes of a move have been searched; done once only.
         """
 
     def begin_swap(self, move: state.Move) -> bool:
         """Record that the handle of a committed move may be on the clone.
 
-        A boot gives out the clone from now on.
+        From now on a boot maps the handle to the clone.
 
-        :returns: whether there is anything to swap; see :meth:`end_swap`
+        :returns: whether the handle has to be swapped; see :meth:`end_swap`
         """
 
     def end_swap(self, move: state.Move) -> None:
-        """Record that the handle is on the clone, and the swap is over."""
+        """Record that the handle is on the clone, and the swap is complete."""
 
     # -- the clone
 
     def ensure_clone(self, move: state.Move, source: str,
                      holes: thin_map.Holes = ()) -> bool:
-        """Make the clone over LV, metadata LV and the source's disk.
+        """Create the clone of LV, metadata LV and the source's disk.
 
-        A clone that exists is left alone while it reads from this very
-        disk. If the disk has come back under another number, the clone is
-        suspended before its table is loaded again: the kernel copies the
-        bitmap at load, and one that is live goes stale.
+        An existing clone is left alone while it reads from this very disk. If
+        the disk has come back under another number, the clone is suspended
+        before its table is loaded again: the kernel copies the bitmap at load,
+        and the copy of a live clone goes stale.
 
-        A clone whose metadata failed is loaded again only while nothing has
-        the handle open: a guest's writes that it has completed, but could not
-        record, would vanish under the guest.
+        A clone with failed metadata is loaded again only while nothing has the
+        handle open. Otherwise a running guest would lose completed writes that
+        the metadata could not record.
 
         :param source: path of the source's disk
-        :param holes: regions that need not be copied, of a clone that this
-            call creates: source and LV both read as zeros there
-        :raises WrongDevice: if there is no device, or it is not the volume's
-            any more; no clone is touched
-        :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
-            the kernel
-        :raises MetadataLost: if the metadata of a committed move are blank
+        :param holes: regions that a new clone need not copy: source and LV
+            both read as zeros there
+        :raises WrongDevice: if the disk does not exist, or is not the volume's
+            any more; no clone is changed
+        :raises MetadataTooSmall: if the metadata LV is too short. A clone
+            whose metadata runs full panics the kernel
+        :raises MetadataLost: if the metadata of a committed move is blank
         """
 
     def ensure_clone_alone(self, move: state.Move) -> bool:
-        """Make the clone over LV and metadata LV, if there is none.
+        """Create the clone of LV and metadata LV, if there is none.
 
-        For a source that can't be reached: regions that are not local can't
-        be read. Once it can, :meth:`ensure_clone` loads the clone again.
+        For a source that can't be reached: reads of regions that are not local
+        fail. Once the source is back, :meth:`ensure_clone` loads the clone
+        again.
 
         :raises MetadataTooSmall: as :meth:`ensure_clone`
         :raises MetadataLost: as :meth:`ensure_clone`
@@ -548,117 +561,125 @@ class Clones(typing.Protocol):
     def remove_clone(self, move_id: str) -> bool:
         """Remove the clone of a move; its LVs stay.
 
-        :raises CommandFailed: if something uses it
+        :raises CommandFailed: if it is in use
         """
 
     def clone_status(self, move_id: str) -> dm_tables.CloneStatus:
-        """Return the state of a move's clone, without committing its metadata.
+        """Return the status of a move's clone; do not commit its metadata.
 
-        :raises CommandFailed: if there is no such device
-        :raises ValueError: if it is no clone
+        :raises CommandFailed: if the device does not exist
+        :raises ValueError: if it is not a clone
         """
 
     def read_clone(self, move_id: str) -> None:
-        """Prove that a clone can be read, in a child with a time limit.
+        """Check that a clone can be read, in a child with a time limit.
 
-        No region becomes local by that.
+        This makes no region local.
         """
 
     def flush_disk(self, move: state.Move, disk: str) -> None:
-        """Put on stable storage everything written at the source of a move.
+        """Flush all data written to the source of a move, at the source.
 
-        :param disk: path of the disk that the source is on this node
-        :raises WrongDevice: if the clone reads another one
+        :param disk: path of the source's disk on this node
+        :raises WrongDevice: if the clone reads another disk
         """
 
     # -- hydration
 
     def set_hydration(self, move_id: str, enabled: bool) -> bool:
-        """Have the kernel copy a move's regions in the background, or not.
+        """Start or stop the background copy of a move's regions.
 
         Writes to regions that are not local copy them in either case.
         """
 
     def wake_hydration(self, steps: Mapping[str, copies.Step]) -> list[str]:
-        """Make the kernel check whether clones can go on copying.
+        """Set batch and threshold of clones, so that hydration continues.
 
-        It does so when it is told the threshold, so that comes last.
+        The kernel checks for more work when it receives the threshold, so the
+        threshold is sent last.
 
-        :param steps: how, by shadow id
-        :returns: the shadow ids of clones that are gone
+        :param steps: batch and threshold by move id
+        :returns: the move ids of clones that no longer exist
         """
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
-        """Have the kernel take holes for copied, under a guest.
+        """Mark holes as copied in a clone, under a running guest.
 
-        What the guest has written is left alone. The guest's I/O is held up
-        for moments; holes that take longer in all are copied.
+        Data written by the guest is left alone. The guest's I/O is held up for
+        moments only; holes that would take longer in all are copied.
 
-        :param move: whose clone does not hydrate, and whose handle is on it
-        :param holes: where source and LV read as zeros, unless written since
+        :param move: its clone does not hydrate, and its handle is on the clone
+        :param holes: regions where source and LV read as zeros, unless written
+            since
+        :raises OddMap: if the holes can't be left out
+        :raises CommandTimeout: if the command hangs; the clone must not
+            hydrate then
         :raises MissingData: if there is no clone
         :raises OddMap: if they can't be left out
         :raises CommandTimeout: if that hangs: it must not hydrate then
         """
 
     def counters(self, move: state.Move) -> tuple[str, str]:
-        """Return the device numbers of a volume's handle and of its LV.
+        """Return the device numbers of a volume's handle and LV.
 
-        '' for a device that is not there, or whose I/O the kernel does not
-        count.
+        '' stands for a device that does not exist, or whose I/O the kernel
+        does not count.
         """
 
     def seen(self, counters: Mapping[str, tuple[str, str]]
              ) -> dict[str, copies.Seen]:
-        """Return what guests have done so far, and what was copied.
+        """Return the guests' I/O and the copied amount so far, for moves.
 
-        sysfs answers without the disks. A device that has gone, or that
-        reports anything else, is left out.
+        The figures come from sysfs, which answers even if the disks do not. A
+        missing device, or one with other figures, is left out.
 
-        :param counters: :meth:`counters` of moves, by shadow id
-        :returns: by shadow id
+        :param counters: :meth:`counters` of each move, by move id
+        :returns: the figures by move id
         """
 
     def completed_reads(self, disk: str) -> int:
-        """Return how many reads a source's disk has completed or failed."""
+        """Return how many reads a source's disk has completed or failed.
+
+        :param disk: path of the disk
+        """
 
     # -- comparison with the thin pool, and refill
 
     def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
-        """Return which regions the clone of a copy has on record as local.
+        """Return the regions of a copy that the clone's metadata has as local.
 
-        :raises ValueError: if its metadata are not understood
+        :raises ValueError: if the metadata can't be parsed
         """
 
     def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
         """Return the parts of a copy's LV that its pool does not map.
 
-        :param factor: into how many blocks a region is divided
-        :returns: in these blocks; none if the LV is not thin
+        :param factor: number of blocks in a region
+        :returns: ranges of these blocks; none if the LV is not thin
         :raises PoolFails: if the pool can't write its metadata
-        :raises OddMap: if the pool does not report its map clearly
+        :raises OddMap: if the pool does not report its mappings clearly
         """
 
     def check_pool(self, move: state.Move) -> None:
         """Check that the pool of a copy's LV can write its metadata.
 
-        :raises PoolFails: if not
+        :raises PoolFails: if it can't
         """
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
                factor: int) -> Iterator[thin_map.Holes]:
-        """Copy again, beneath the handle, what the LV of a copy lacks.
+        """Copy missing blocks to the LV of a copy again, beneath the handle.
 
-        All that the pool maps at once is copied together: a block that is
-        there only in part can't be told from a whole one. What the guest has
-        written since is left alone. Its I/O is held up for moments.
+        A chunk of the pool is copied as a whole: the pool does not show which
+        part of a chunk is missing. Data written by the guest since is left
+        alone. The guest's I/O is held up for moments.
 
         :param disk: path of the source's disk
-        :param missing: blocks that the source has
-        :param factor: as of :meth:`unmapped`
-        :returns: which of them have been copied, piece by piece; others were
-            written to meanwhile
+        :param missing: ranges of blocks that the source has
+        :param factor: as in :meth:`unmapped`
+        :returns: ranges of blocks, as they are copied; blocks written by the
+            guest meanwhile are left out
         :raises WrongDevice: if the clone reads another disk
-        :raises SourceUnread: if something can't be read at the source
-        :raises TakesLong: if it is not done in time
+        :raises SourceUnread: if the source can't be read somewhere
+        :raises TakesLong: if the time limit ends the call
         """

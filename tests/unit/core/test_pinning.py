@@ -121,18 +121,18 @@ class AllowedTest(testtools.TestCase):
         ('its sectors have 8192 bytes', segment(sector_size=8192)),
         ('its integrity is crc32c', segment(integrity={'type': 'crc32c'})),
         ('begins at byte 33554432', segment(offset='33554432')),
-        ('counts its sectors', segment(iv_tweak='8')),
+        ('numbers its sectors', segment(iv_tweak='8')),
         ('has 128 bits', lambda metadata: metadata['keyslots']['0'].update(
             key_size=16)),
         ('slot is encrypted with cipher_null-ecb', lambda metadata:
          metadata['keyslots']['0']['area'].update(
              encryption='cipher_null-ecb')),
-        ('has 2 parts', lambda metadata: (
+        ('has 2 segments', lambda metadata: (
             metadata['segments'].update({'1': dict(
                 metadata['segments']['0'], offset=str(32 << 20),
                 iv_tweak='32768')}),
             metadata['digests']['0']['segments'].append('1'))),
-        ('encrypted in another way', lambda metadata: (
+        ('another cipher', lambda metadata: (
             metadata['segments'].update({'1': dict(
                 metadata['segments']['0'], offset=str(32 << 20),
                 iv_tweak='32768', encryption='cipher_null-ecb')}),
@@ -159,7 +159,7 @@ class AllowedTest(testtools.TestCase):
     def test_part_with_other_sectors(self, change):
         def other(metadata):
             metadata['segments']['2'].update(change)
-        self.assertIn('in another way', pinning.why_not_ours(parsed(
+        self.assertIn('another cipher', pinning.why_not_ours(parsed(
             luks_headers.KILLED, other)))
 
     @ddt.data({'key_bits': 768},

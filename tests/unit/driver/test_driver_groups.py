@@ -62,7 +62,7 @@ class GroupDriverTest(driver_case.Case):
     def test_refusal_is_one_that_cinder_expects(self):
         self.assertTrue(issubclass(driver.NotConsistent,
                                    exception.CinderException))
-        self.assertIn('Group g is of a type', str(
+        self.assertIn('The type of group g has', str(
             driver.NotConsistent(group='g')))
 
     def create_snapshot(self):

@@ -88,7 +88,7 @@ class OutlookTest(testtools.TestCase):
     def test_encrypted_volumes_are_used_on_nodes_only(self):
         found = outlook(volume(encrypted=True))
         self.assertEqual(
-            'volume v4 is encrypted, and the host is no node of "local"',
+            'volume v4 is encrypted, and the host is not a node of "local"',
             found.refusal('elsewhere'))
         self.assertEqual('', found.refusal('n2'))
 

@@ -652,7 +652,7 @@ class ExtendingTest(testtools.TestCase):
         self.world.pool = 'pool'
         self.a.usage = usage
         error = self.assertRaises(exceptions.NoSpaceToExtend, self.extend)
-        self.assertIn('takes no more', str(error))
+        self.assertIn('treats it as full', str(error))
         self.assertEqual(4, len(self.a.lvs[self.volume.name]))
         # What was extended already only needs its handle.
         self.a.disk.extend(self.volume.name, 2 * GIB)

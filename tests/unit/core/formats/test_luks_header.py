@@ -278,7 +278,7 @@ class ReencryptionTest(testtools.TestCase):
     def test_without_what_says_how(self):
         error = self.assertRaises(ValueError, luks_header.parse, changed(
             luks_headers.STARTED, lambda each: each['keyslots'].pop('2')))
-        self.assertIn('how it is re-encrypted', str(error))
+        self.assertIn('no parameters of its re-encryption', str(error))
 
     def test_a_key_of_the_old_data_only_is_seen(self):
         """Such as a recovery key: it opens nothing once this is complete."""

@@ -122,7 +122,7 @@ class ReportTest(testtools.TestCase):
         usage = lvm_reports.Usage(data, metadata, 80.0)
         self.assertEqual(full, usage.is_full)
         self.assertIn('%.0f %% of its data' % data, str(usage))
-        self.assertIn('from 95 and 80 %', str(usage))
+        self.assertIn('full at 95 and 80 %', str(usage))
 
     @ddt.data((0, 75), (2, 75), (4, 75), (16, 75), (20, 80), (32, 87.5),
               (40, 90), (64, 90), (16384, 90))

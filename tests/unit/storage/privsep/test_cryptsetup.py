@@ -675,7 +675,7 @@ class FilesTest(CaseOfFiles):
         later = pathlib.Path(self.path).read_bytes()
         pathlib.Path(self.path).write_bytes(
             whole[:1 << 14] + later[1 << 14:])
-        self.assertEqual(['the copies of its header are of different times'],
+        self.assertEqual(['the copies of its header differ'],
                          self.damaged())
 
     def test_luks1(self):

@@ -87,8 +87,8 @@ class BlockSizeTest(testtools.TestCase):
         outlook = placement.Outlook(
             (placement.Volume('v', 1, 'a', 'l'),), backends)
         self.assertEqual(
-            'its disks have sectors of 4096 bytes, those of the volume\'s '
-            'home 512', outlook.refusal('b'))
+            'its disks have sectors of 4096 bytes, the volume\'s home has '
+            'sectors of 512 bytes', outlook.refusal('b'))
         for host in 'acd':
             self.assertEqual('', outlook.refusal(host))
         stays = placement.Outlook((dataclasses.replace(
