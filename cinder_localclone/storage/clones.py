@@ -30,17 +30,17 @@ from cinder_localclone.storage.privsep import thin_pool
 
 LOG = logging.getLogger(__name__)
 
-#: How many regions the kernel marks in one call, and for how many seconds
-#: in all: somebody waits for the volume.
+#: Maximum regions for the kernel to mark in a single call, and the time limit
+#: of all these calls in seconds: a client waits for the volume meanwhile.
 REGIONS_AT_ONCE = 1 << 20
 DISCARDING = 10
 
 
 class Clones(storage.Clones):
-    """Clones of one backend.
+    """Clones of a backend.
 
     :param lvm_: LVs of the backend
-    :param handles: its handles
+    :param handles: handles of the backend
     """
 
     def __init__(self, lvm_: logical_volumes.Lvm,
@@ -65,8 +65,9 @@ class Clones(storage.Clones):
                            copied=move.size_gib)
         tags += [names.DEFERRED] * move.is_deferred
         tags += [names.UNMAPPED] * move.is_under_guest
-        # The volume's LV follows: if it outlives a power cut, so does this,
-        # without which it would count as complete.
+        # The LV of the volume is created next. If that LV outlives a power
+        # cut, the metadata LV must too: an LV without metadata counts as
+        # complete.
         if not lvm.create_thick(
                 self.lvm.metadata_group, name,
                 move.geometry.metadata_bytes(move.size_bytes), tags,
@@ -84,8 +85,9 @@ class Clones(storage.Clones):
             raise exceptions.MetadataTooSmall(
                 device=path, volume=move.volume_id, found=size,
                 needed=needed)
-        # The kernel takes zeros for a new clone, of which nothing is local
-        # (dm-clone-metadata.c). It is new only until the move is committed.
+        # The kernel takes a zeroed head for a new clone without any local
+        # region (dm-clone-metadata.c). A clone is new only until its move is
+        # committed.
         if move.committed and block.head_is_zero(path, self.timeout):
             raise exceptions.MetadataLost(
                 device=path, volume=move.volume_id)
@@ -122,7 +124,11 @@ class Clones(storage.Clones):
 
     def _ensure_clone(self, move: state.Move, source: str,
                       holes: thin_map.Holes, serial: str) -> bool:
-        """:param serial: of the source's disk; '' if it is no disk"""
+        """Create or reload the clone of a move.
+
+        :param serial: serial number of the source's disk; '' if the source is
+            no disk
+        """
         name = names.clone(move.move_id)
         present = survey.Survey({}, self.handles.devices(
             survey.names_of(move.volume_id, move.move_id)))
@@ -131,7 +137,8 @@ class Clones(storage.Clones):
         if not number:
             raise exceptions.WrongDevice(path=source, found='nothing')
         if clone and self._may_stay(move, clone, number, present):
-            # Whoever built it may not have come to this.
+            # The process that created the clone may have been killed before
+            # this call.
             self._disable_discards(move)
             return False
         self._check_metadata(move)
@@ -154,19 +161,21 @@ class Clones(storage.Clones):
                   present: survey.Survey) -> bool:
         """Return whether a clone stays as it is.
 
-        :param source: number of the disk that it has to read from
+        :param source: number of the right source disk
         :param present: all devices of volume and move
         """
         handle = present.handle(move.volume_id)
         if (clone.target != 'clone' or clone.suspended
-                # Whatever was done beneath it is over once the clone was.
+                # A suspended handle is a sign of an interrupted operation
+                # beneath it. That operation is over once the clone is loaded
+                # again.
                 or handle and handle.suspended):
             return False
         right = clone.uses()[2] == source
         used = bool(present.users(move.volume_id))
         if right == used:
             return right
-        # One that has failed goes when nothing uses it, and only then.
+        # A failed clone is replaced only while nothing uses it.
         works = self.clone_status(move.move_id).mode == 'rw'
         return works == right
 
@@ -179,15 +188,15 @@ class Clones(storage.Clones):
 
     @staticmethod
     def _disable_discards(move: state.Move) -> None:
-        """Make a clone, and so all that is stacked on it, refuse discards.
+        """Make a clone, and all devices above it, refuse discards.
 
-        A discard of a region that is being copied loses writes that follow
-        it (measured on 6.1).
+        A discard during the copy of a region loses later writes to the region
+        (measured on 6.1).
         """
         block.disable_discards(names.clone_path(move.move_id))
 
     def _say_if_failed(self, move: state.Move) -> None:
-        """Log the failure of a clone: it can't be seen after the reload."""
+        """Log the failure of a clone, because a reload hides it."""
         with contextlib.suppress(exceptions.LocalCloneError):
             mode = self.clone_status(move.move_id).mode
             if mode != 'rw':
@@ -205,7 +214,7 @@ class Clones(storage.Clones):
         if absent not in devices:
             dmsetup.create(absent, names.device_uuid(absent), table,
                            self.timeout)
-        elif devices[absent].target != 'error':  # not made to the end
+        elif devices[absent].target != 'error':  # its creation was interrupted
             dmsetup.swap_table(absent, table, self.timeout)
         return self._ensure_clone(move, '/dev/mapper/' + absent, (), '')
 
@@ -219,7 +228,7 @@ class Clones(storage.Clones):
             names.clone(move_id), self.timeout))
 
     def clone_statuses(self) -> dict[str, dm_tables.CloneStatus]:
-        """Return the states of all clones of this node, by shadow id."""
+        """Return the states of all clones of this node, by move id."""
         found = dmsetup.clone_statuses(self.timeout)
         return {move_id: dm_tables.parse_clone_status(line)
                 for name, line in found.items()
@@ -275,13 +284,14 @@ class Clones(storage.Clones):
                 min(DISCARDING, self.timeout / 2), self.timeout)
 
     def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
-        """Have the kernel take holes for copied.
+        """Make the kernel mark holes as copied.
 
-        Before discards are refused, which can't be undone, and before
-        anything is copied or written. What is not discarded is copied.
+        Call it before discards are refused (they stay refused until the table
+        is loaded again), and before anything is copied or written. Holes
+        without a discard are copied.
 
-        :raises CommandTimeout: if that hangs: whatever it does later, no
-            guest may have the clone by then
+        :raises CommandTimeout: if a discard hangs; no guest may get this
+            clone, because the discard may take effect later
         """
         try:
             parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
@@ -340,7 +350,8 @@ class Clones(storage.Clones):
         ratio = at_once // _block(move, factor)
         todo = thin_map.pieces(thin_map.covering(missing, ratio),
                                max(1, refill.AT_ONCE // at_once))
-        # What is slow does not keep what is behind it from its turn for ever.
+        # In random order: otherwise a slow part would always delay the same
+        # later parts.
         random.shuffle(todo)
         reason: exceptions.LocalCloneError = exceptions.TakesLong(
             seconds=self.timeout)
@@ -353,8 +364,9 @@ class Clones(storage.Clones):
                     move.destination_lv, (disk, number), move.size_bytes,
                     at_once, start, count, self.timeout)
             except exceptions.SourceUnread as exc:
-                # Of many at once, the others may be readable. First all the
-                # rest: a disk may take long to find that it can't.
+                # If a read of several blocks fails, some of them may be
+                # readable: read each block alone, but after all other parts,
+                # because a disk may take long to report an error.
                 reason, failed = exc, failed or count == 1
                 if count > 1:
                     todo[:0] = thin_map.pieces([[start, count]], 1)

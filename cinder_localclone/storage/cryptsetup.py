@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LUKS headers, their backups, and re-encryption processes of one backend.
+"""LUKS headers, their backups, and re-encryption processes of a backend.
 
 :mod:`.activate` knows which key belongs to a volume. The backups are files on
-this node. :mod:`.reencrypt_process` starts one process for each re-encryption.
+this node. :mod:`.reencrypt_process` starts a process for each re-encryption.
 
 Each method may raise CommandFailed, CommandTimeout, and the errors of
 :mod:`.encryption_exceptions`.
@@ -39,7 +39,7 @@ from cinder_localclone.storage.privsep import sealed_keys
 
 LOG = logging.getLogger(__name__)
 
-#: Bytes that one command zeroes: each has the time limit.
+#: Bytes zeroed by a single command. Each command has the time limit.
 ZEROED_AT_ONCE = 1 << 28
 
 
@@ -47,7 +47,7 @@ class HeaderFiles:
     """Files with headers of volumes.
 
     :param timeout: limit of each command, seconds
-    :param backups: directory of them; '' for none
+    :param backups: directory of the backups; '' for none
     :param backend: section of the backend, by which the privileged daemon
         finds the same directory in its own configuration
     """
@@ -65,8 +65,8 @@ class HeaderFiles:
                 names.handle_path(volume_id), self.backend,
                 names.header_backup(volume_id, what), self.timeout)
         except (exceptions.LocalCloneError, OSError) as exc:
-            LOG.error('There is no backup of the header of volume %(volume)s '
-                      'in %(directory)s: %(error)s', {
+            LOG.error('The header of volume %(volume)s was not backed up to '
+                      '%(directory)s: %(error)s', {
                           'volume': volume_id, 'directory': self.backups,
                           'error': exc})
 
@@ -81,11 +81,11 @@ class HeaderFiles:
                 if self.backed_up(volume_id, name) != header:
                     raise encryption_exceptions.ForeignHeader(
                         path=names.handle_path(volume_id),
-                        reason='it was changed after the driver checked it')
+                        reason='it was changed after the driver\'s check')
                 if key:
                     self.test_backup(volume_id, name, key)
             except Exception:
-                # What stays is compared by the next check of the node.
+                # A backup left here is compared by the next check of the node.
                 with contextlib.suppress(exceptions.LocalCloneError, OSError):
                     header_backups.remove(self.backend, volume_id, name)
                 raise
@@ -150,9 +150,10 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
 
     :param group: volume group of the volumes
     :param timeout: limit of each command, seconds
-    :param backups: directory of backups of headers; '' for none
-    :param sealed: directory of keys that are kept, sealed; '' for none
-    :param before: directory of those that may have been kept before
+    :param backups: directory of header backups; '' for none
+    :param sealed: directory of sealed keys; '' if no keys are kept
+    :param before: configured directory of sealed keys, even if no keys are
+        kept now
     :param backend: section of the backend, by which the privileged daemon
         finds the same directories in its own configuration
     """
@@ -163,7 +164,8 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
         self.sealed = sealed
         self.before = before
         self.group = group
-        self._tags: tuple[int, list[str]] = -1, []  # of the group, once asked
+        # of the group; read on demand
+        self._tags: tuple[int, list[str]] = -1, []
 
     # -- headers
 
@@ -218,12 +220,12 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
             names.handle_path(volume_id), key, self.timeout, slot)
 
     def erase(self, volume_id: str) -> None:
-        # Others may have turned the path of its handle to another device.
+        # os-brick may have turned the handle's path to another device.
         dmsetup.ensure_devnode(names.handle(volume_id))
         cryptsetup.erase(names.handle_path(volume_id), self.timeout)
 
     def check_reencrypts(self, volume_id: str) -> None:
-        # An older one begins, and never goes on.
+        # An older cryptsetup begins a re-encryption, but can't resume it.
         found, new_enough = cryptsetup_cli.version(
             cryptsetup.version(self.timeout))
         if not new_enough:
@@ -247,7 +249,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
         cryptsetup_keys.test_ended(
             names.handle_path(volume_id), key, self.timeout)
 
-    # -- what decrypts a volume
+    # -- the crypt device
 
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,
              discards: bool = False, readonly: bool = False) -> None:
@@ -267,7 +269,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
     def size(self, volume_id: str) -> int:
         return block.size(names.crypt_path(volume_id))
 
-    # -- keys that are kept on this node
+    # -- keys kept on this node
 
     def seal(self, volume_id: str, recorded: str, key: bytes) -> None:
         try:
@@ -301,9 +303,9 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
                            self.timeout)
 
     def _keeper(self) -> str:
-        """Return the backend section whose directory has the keys.
+        """Return the backend section whose directory has the sealed keys.
 
-        :raises NotSealed: if none are
+        :raises NotSealed: if no keys are kept
         """
         if not self.sealed:
             raise encryption_exceptions.NotSealed(
@@ -316,7 +318,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
                 sealed_keys.forget(self.backend, volume_id)
             except OSError as exc:
                 raise exceptions.CommandFailed(
-                    command='remove the key that is kept of volume %s'
+                    command='remove the kept key of volume %s'
                     % volume_id, code=exc.errno, stderr=exc) from exc
 
     def sealed_volumes(self) -> set[str]:
@@ -348,7 +350,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
                                           'done': start // units.Mi,
                                           'all': size // units.Mi})
 
-    # -- what is noted on an LV
+    # -- notes in LVM tags
 
     def note(self, lv: str, outdated: Iterable[str] = (), **facts: str
              ) -> None:
@@ -360,7 +362,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
                 ) -> dict[str, tuple[str, str]]:
         changes = {lv.group_changes for lv in (lvs or {}).values()
                    if lv.group == self.group}
-        known = self._tags  # other threads ask, too
+        known = self._tags  # another thread may replace it
         if known[0] not in changes:
             known = self._tags = lvm.group_tags(self.group, self.timeout)
         return header_notes.known_of_remote(known[1])
@@ -407,7 +409,9 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
 
 
 class Runner(crypt.Runner):
-    """:class:`.crypt.Runner`, in processes that outlive this one.
+    """Re-encryption of volumes, in processes which outlive this service.
+
+    See :class:`.crypt.Runner`.
 
     :param backend: section of the backend
     :param timeout: limit of each command, seconds

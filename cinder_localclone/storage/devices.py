@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's own device-mapper devices, of whichever kind."""
+"""The driver's own device-mapper devices, of every kind."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from cinder_localclone.core import names
 from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import dmsetup
 
-#: How much of a new device is read before it is given out, in bytes. Nova
-#: formats a LUKS volume whose header it can't read.
+#: Bytes read from a new device before it is given out. Nova formats a LUKS
+#: volume if it can't read the header.
 HEAD = units.Mi
 
 
@@ -23,7 +23,8 @@ def own(timeout: float, only: Collection[str] | None = None
     """Return the driver's own device-mapper devices, by name.
 
     :param timeout: seconds
-    :param only: those of these names, as far as they are there
+    :param only: names to look up; names without a device are left out. None:
+        all devices
     """
     return dm_tables.own_devices(
         (dm_ioctl.Status(*each) for each in dmsetup.survey(
@@ -33,11 +34,11 @@ def own(timeout: float, only: Collection[str] | None = None
 
 def put(present: Mapping[str, dm_tables.Device], name: str, table: str,
         timeout: float, disk: tuple[str, str] | None = None) -> None:
-    """Give a device a table, whether it exists or not.
+    """Create a device with a table, or give the table to an existing device.
 
-    :param present: the devices that exist, by name
+    :param present: existing devices, by name
     :param timeout: seconds
-    :param disk: in the table, see :func:`.dmsetup.create`
+    :param disk: SCSI disk in the table, see :func:`.dmsetup.create`
     """
     if name in present:
         dmsetup.swap_table(name, table, timeout, *[disk] * bool(disk))
@@ -57,13 +58,14 @@ def create(name: str, table: str, timeout: float,
 
 
 def check_source(clone: dm_tables.Device | None, disk: str) -> str:
-    """Check that a path leads to the disk that the clone of a move reads.
+    """Check the path of a disk against the clone of a move.
 
-    That disk was verified. The clone has it open, so its number stays.
+    The clone has its source disk open, so the disk keeps its number. The disk
+    was verified when the clone was created.
 
     :param clone: None if there is none
     :returns: the disk's number
-    :raises WrongDevice: if the path leads to another one
+    :raises WrongDevice: if the path leads to another disk than the clone's
     """
     number = block.number(disk)
     if not (number and clone and clone.uses()[2:] == (number,)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles of volumes, and the devices beside and above them.
 
-A check costs a command, so an effect checks once, or takes "there already"
-for an answer.
+A check costs a command. So an effect checks once, or accepts "it exists
+already" as an answer of its command.
 """
 
 from collections.abc import Collection
@@ -26,12 +26,13 @@ from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import links
 from cinder_localclone.storage.privsep import refill
 
-#: Sectors that a header has at most: no tool makes one that is longer.
+#: Maximum length of a header in sectors. All known tools create shorter
+#: headers.
 LONGEST = 32 * units.Mi // state.SECTOR
 
 
 class Handles(storage.Handles):
-    """Handles of one backend, as dm-linear devices.
+    """Handles of a backend, as dm-linear devices.
 
     :param lvm: LVs of the backend
     """
@@ -50,14 +51,14 @@ class Handles(storage.Handles):
         return dm_devices.own(self.timeout, only)
 
     def _survey_of(self, volume_id: str) -> surveys.Survey:
-        """Return what device-mapper has of one volume."""
+        """Return the device-mapper devices of a volume."""
         return surveys.Survey({}, self.devices(surveys.names_of(volume_id)))
 
     def _devices_with_handle(self, volume_id: str) -> tuple[
             Mapping[str, dm_tables.Device], dm_tables.Device]:
-        """Return the devices of a volume, and its handle again.
+        """Return the devices of a volume, and its handle.
 
-        :raises MissingData: if it has none
+        :raises MissingData: if the volume has no handle
         """
         devices = self.devices(surveys.names_of(volume_id))
         handle = devices.get(names.handle(volume_id))
@@ -80,8 +81,8 @@ class Handles(storage.Handles):
                    ) -> lvm_reports.LogicalVolume | None:
         """Return an active LV if its volume may be longer than its row says.
 
-        LVM is asked only if the LV is longer by a GiB: less is what LVM
-        rounds up.
+        LVM is asked only if the LV is longer by at least a GiB: a smaller
+        difference comes from rounding by LVM.
         """
         if block.size(names.lv_path(self.lvm.group, name)) - size_bytes < (
                 state.GIB):
@@ -131,7 +132,7 @@ class Handles(storage.Handles):
             return self._ensure_devnode(move.volume_id)
         handle = present.handle(move.volume_id)
         name, lv = move.destination_lv, None
-        if not handle:  # it may be made before there is a path to the LV
+        if not handle:  # no path to the LV may exist yet
             lv = (self._if_longer(name, move.volume_bytes)
                   if self.lvm.number_of(name) else self.lvm.lvs().get(name))
         return self._ensure_handle(
@@ -141,7 +142,7 @@ class Handles(storage.Handles):
     def _on_clone(self, move: state.Move, sectors: int) -> str:
         """Return the table of a handle on the clone of a move.
 
-        :param sectors: of the handle
+        :param sectors: length of the handle
         """
         return dm_tables.on_clone(
             move.size_bytes // state.SECTOR, names.clone_path(move.move_id),
@@ -187,16 +188,19 @@ class Handles(storage.Handles):
         if name in devices and not swaps:
             raise exceptions.NotPossible(
                 'Volume %s was not restored: another process created its '
-                'handle meanwhile. That handle was not changed. The volume '
+                'handle meanwhile. The handle was not changed. The volume '
                 'service checks the handle when it runs.' % volume_id)
         dm_devices.put(devices, name, table, self.timeout, disk)
         if names.export_device(volume_id) in devices:
-            self.ensure_export_device(volume_id)  # as long as it is
+            self.ensure_export_device(volume_id)  # as long as the handle
         return True
 
     @staticmethod
     def _ensure_devnode(volume_id: str) -> bool:
-        """Make the path of a handle lead to the handle."""
+        """Make the path of a handle lead to the handle.
+
+        :returns: False if it did already
+        """
         return dmsetup.ensure_devnode(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
@@ -272,7 +276,7 @@ class Handles(storage.Handles):
             dmsetup.remove(names.guard(volume_id), self.timeout)
         if present.crypt(volume_id):
             cryptsetup.close(names.crypt(volume_id), self.timeout)
-        if present.integrity(volume_id):  # it may be all that there was
+        if present.integrity(volume_id):  # it may exist without a crypt device
             cryptsetup.remove_integrity(
                 names.integrity(volume_id), self.timeout)
         return links.remove(
@@ -286,7 +290,10 @@ class Handles(storage.Handles):
 
     def _ensure_above(self, devices: Mapping[str, dm_tables.Device],
                       handle: dm_tables.Device, name: str) -> bool:
-        """Make a device of this name above all of a handle."""
+        """Create or correct a linear device above a whole handle.
+
+        :param name: name of the device
+        """
         device = devices.get(name)
         if (device and not device.suspended
                 and device.uses() == (handle.number,)
@@ -327,7 +334,7 @@ class Handles(storage.Handles):
                     what='Logical volume %s' % lv, volume=owner,
                     host=self.lvm.host)
             self.lvm.activate(lv, present.lvs)
-        if name in devices:  # on nothing usable
+        if name in devices:  # it maps to another LV
             dmsetup.remove(name, self.timeout)
         dmsetup.create(
             name, names.device_uuid(name), dm_tables.linear(
@@ -338,20 +345,21 @@ class Handles(storage.Handles):
 
 
 def _handle_and_export_device(volume_id: str) -> list[str]:
-    """Return the names of the devices that matter to map a handle."""
+    """Return the names of a volume's handle and export device."""
     return [names.handle(volume_id), names.export_device(volume_id)]
 
 
 def _seen(handle: dm_tables.Device | None, size_bytes: int,
           lv: lvm_reports.LogicalVolume | None = None) -> int:
-    """Return the sectors of a handle: its users keep the length they saw.
+    """Return the length of a handle: its users keep the length they saw.
 
-    A closed handle, left by an extension that failed, may be longer than
-    its new backing device: it gets the volume's size.
+    A closed handle may be longer than its new backing device after a failed
+    extension. It gets the volume's size.
 
-    :param handle: as it is; None if there is none
+    :param handle: the existing handle; None if there is none
     :param size_bytes: the volume's size
-    :param lv: the LV that it is to be on, if all of it is there
+    :param lv: LV to map the handle to, if all of the handle goes there
+    :returns: sectors
     """
     if handle is None:
         longer = (lv.backing if lv else 0) // state.SECTOR

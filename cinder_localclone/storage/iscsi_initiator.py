@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""iSCSI sessions with peers: sources of moves, and what is passed through."""
+"""iSCSI sessions with peers: sources of moves, and remote attachments."""
 
 from collections.abc import Mapping
 import hashlib
@@ -26,11 +26,11 @@ PORTAL_TIMEOUT = 4
 SCAN_TIMEOUT = 5
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
-#: Seconds until one that appeared says which it is.
+#: Seconds for a new disk to report its size and serial number.
 IDENTITY_TIMEOUT = 3
-#: Seconds within which Cinder records what it was told of an attachment.
+#: Seconds within which Cinder records a remote attachment.
 RECORDED = 600
-#: A login that is refused is tried once more.
+#: A refused login is tried once more.
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(exceptions.CommandFailed),
     stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(1),
@@ -38,13 +38,13 @@ _RETRYING = tenacity.Retrying(
 
 
 class Sessions(interfaces.Sessions):
-    """What this node attaches from its peers.
+    """iSCSI disks of peers on this node.
 
     :param command_timeout: limit of a command, seconds
-    :param source_timeout: how long I/O waits for a source that does not
-        answer, seconds
-    :param host: a service host of the backend: what others pass through
-        is none of its business
+    :param source_timeout: how long I/O waits for an unreachable source,
+        seconds
+    :param host: a service host of the backend; remote attachments of other
+        backends are ignored
     """
 
     def __init__(self, command_timeout: float, source_timeout: int,
@@ -52,20 +52,24 @@ class Sessions(interfaces.Sessions):
         self.command_timeout = command_timeout
         self.source_timeout = source_timeout
         self.host = host
-        #: Digests of what was logged in with, by iSCSI name.
+        #: Digests of the CHAP data used at the last login, by iSCSI name.
         self._secrets: dict[str, str] = {}
-        #: CHAP users by which volumes were passed through last.
+        #: CHAP users of the last remote attachments, by volume id.
         self._users: dict[str, str] = {}
-        #: When volumes were attached last, monotonic seconds.
+        #: Times of the last remote attachments, monotonic seconds, by volume
+        #: id.
         self._attached: dict[str, float] = {}
-        #: Portals that were logged in at, by iSCSI name.
+        #: Portals of the last logins, by iSCSI name.
         self._portals: dict[str, str] = {}
-        #: Portals that were waited for in vain: what was the matter, and
-        #: until when (monotonic seconds) nobody waits for them again.
+        #: Portals without an answer, each with its error, and the time until
+        #: which new requests fail at once (monotonic seconds).
         self._silent: dict[str, tuple[OSError, float]] = {}
 
     def initiator(self) -> str:
-        """Read it by itself: os-brick would start a daemon of its own."""
+        """Return the initiator name without os-brick.
+
+        os-brick would start a privileged daemon of its own.
+        """
         return iscsiadm.initiator_name()
 
     def disk(self, move: state.Move) -> str | None:
@@ -83,7 +87,7 @@ class Sessions(interfaces.Sessions):
         self._look_after(path)
         return path
 
-    # -- what is passed through
+    # -- remote attachments
 
     def remotes(self) -> dict[str, str]:
         return {volume_id: (paths or [''])[0]
@@ -107,7 +111,7 @@ class Sessions(interfaces.Sessions):
             path = self._log_in(iqn, properties['target_portal'], auth)
             self._secrets[iqn] = _digest(auth)
         if _identify(volume_id, iqn, path) < size_bytes:
-            iscsiadm.rescan(path, SCAN_TIMEOUT)  # it was extended
+            iscsiadm.rescan(path, SCAN_TIMEOUT)  # the volume was extended
         _verify_remote(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         self._attached[volume_id] = time.monotonic()
@@ -122,11 +126,12 @@ class Sessions(interfaces.Sessions):
         return self._attached.get(volume_id, since) > since
 
     def _has_left(self, iqn: str, portal: str) -> bool:
-        """End a session that is down, if its target is at another portal now.
+        """End a session that is down if its target has another portal now.
 
-        :param portal: where its record says that it is
-        :returns: whether it has ended
-        :raises SourceUnreachable: if nobody answers there, either
+        :param portal: the target's portal in the move record or the connection
+            properties
+        :returns: whether the session was ended
+        :raises SourceUnreachable: if the new portal does not answer, either
         """
         if self._portals.get(iqn) == portal:
             return False
@@ -137,9 +142,9 @@ class Sessions(interfaces.Sessions):
         if not iscsiadm.is_down(iqn):
             return False
         self._check_portal(portal)
-        LOG.warning('The portal of %(iqn)s is %(portal)s now: the session '
-                    'with %(known)s is ended. I/O that waits for that session '
-                    'fails.',
+        LOG.warning('The portal of %(iqn)s has changed to %(portal)s. The '
+                    'session with %(known)s is ended, and I/O waiting for '
+                    'it fails.',
                     {'iqn': iqn, 'portal': portal, 'known': known})
         iscsiadm.end_session(iqn, self.command_timeout)
         return True
@@ -149,7 +154,7 @@ class Sessions(interfaces.Sessions):
             iscsiadm.end_session(other, self.command_timeout)
 
     def _remotes_of(self, volume_id: str) -> set[str]:
-        """The iSCSI names of all sessions and records for a volume."""
+        """Return the iSCSI names of all sessions and records for a volume."""
         return {iqn for iqn in [*json.loads(iscsiadm.disks()),
                                 *iscsiadm.recorded(self.command_timeout)]
                 if iscsi.volume_of_attachment_iqn(iqn, self.host) == volume_id}
@@ -164,10 +169,11 @@ class Sessions(interfaces.Sessions):
             if (volume_id := iscsi.volume_of_attachment_iqn(iqn, self.host))}
 
     def remote_from_records(self, volume_id: str, iqn: str) -> str:
-        """Log in to a volume's home with what the records know.
+        """Log in to a volume's home with this node's own iSCSI records.
 
         :returns: path of the disk
         :raises WrongSource: if it is another disk
+        :raises NotPossible: if the records do not contain the target
         :raises SourceUnreachable: if the home's portal does not answer
         :raises LoginFailed: if no disk appears
         """
@@ -191,11 +197,13 @@ class Sessions(interfaces.Sessions):
     # -- logging in
 
     def _check_portal(self, portal: str) -> None:
-        """A peer that is down costs many volumes one wait, not one each.
+        """Check that a portal accepts connections.
 
-        After a wait in vain nobody waits again for as long as it took.
+        Many volumes share a single wait for an unreachable peer. After a
+        failed attempt all requests fail at once, for as long as the attempt
+        took.
 
-        :raises SourceUnreachable: if it does not accept a connection
+        :raises SourceUnreachable: if the portal does not accept a connection
         """
         host, _colon, port = portal.rpartition(':')
         reason, until = self._silent.get(portal, (None, 0.0))
@@ -219,8 +227,8 @@ class Sessions(interfaces.Sessions):
         try:
             _verify(move, path)
         except exceptions.WrongSource:
-            # Nothing uses it yet. A session that was there before has a
-            # guest above it.
+            # Nothing uses this disk yet. A session from an earlier login may
+            # have a guest above it and is not ended here.
             self.detach(move)
             raise
         return path
@@ -228,12 +236,13 @@ class Sessions(interfaces.Sessions):
     def _log_in(self, iqn: str, portal: str, auth: str) -> str:
         """Log in to a target.
 
-        Not by os-brick, which tries three times: it forgets the record after
-        a login that failed, and iscsid, asked for a target that has been
-        withdrawn, tries two minutes then. Meanwhile os-brick connects nothing
-        else on the node.
+        os-brick is not used: it tries three times, and forgets the record
+        after a failed login. iscsid then retries a withdrawn target for two
+        minutes, and os-brick connects nothing else on the node meanwhile.
 
         :returns: path of its disk
+        :raises SourceUnreachable: if the portal does not answer
+        :raises LoginFailed: if no disk appears
         """
         self._check_portal(portal)
         iscsiadm.record_target(iqn, portal, auth, self.command_timeout)
@@ -258,14 +267,14 @@ class Sessions(interfaces.Sessions):
         iscsiadm.set_recovery_timeout(path, self.source_timeout)
         if iscsiadm.bring_back(path, SCAN_TIMEOUT):
             LOG.warning('The kernel had set %s, the disk of a source, '
-                        'offline; the driver uses it again.', path)
+                        'offline. The driver has set it online again.', path)
 
     def login_from_records(self, move: state.Move) -> str:
-        """Log in with what this node's own iSCSI records know.
+        """Log in to a move's source with this node's own iSCSI records.
 
         :returns: path of the disk
         :raises WrongSource: if it is another disk
-        :raises NotPossible: if the records do not know the source
+        :raises NotPossible: if the records do not contain the source
         :raises SourceUnreachable: if its portal does not answer
         :raises LoginFailed: if no disk appears
         """
@@ -280,7 +289,7 @@ class Sessions(interfaces.Sessions):
         if not portal:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='this node\'s iSCSI records do not '
-                'contain %s; the volume service logs in to it.' % iqn)
+                'contain %s. The volume service logs in when it runs.' % iqn)
         self._check_portal(portal)
         return self._disk_once_logged_in(iqn, portal)
 
@@ -313,10 +322,10 @@ def _await_disk(iqn: str) -> str | None:
 
 
 def _verify(move: state.Move, path: str) -> None:
-    """Compare what a disk says of itself with the move's source.
+    """Check that a disk has the serial number and size of a move's source.
 
     :raises WrongSource: if it is another disk
-    :raises LoginFailed: if it does not say; asked again, it may
+    :raises LoginFailed: if the disk does not report them yet
     """
     size = _identify(move.volume_id, move.source_iqn, path)
     if size != move.size_bytes:
@@ -327,9 +336,11 @@ def _verify(move: state.Move, path: str) -> None:
 
 def _verify_remote(volume_id: str, size_bytes: int, iqn: str, path: str
                    ) -> None:
-    """The same for the disk of a volume that is passed through.
+    """Check the disk of a remote attachment.
 
-    :param size_bytes: which it has at least
+    :param size_bytes: minimum size of the disk
+    :raises WrongSource: if it is another disk, or too small
+    :raises LoginFailed: if the disk does not report its size yet
     """
     size = _identify(volume_id, iqn, path)
     if size < size_bytes:
@@ -339,12 +350,12 @@ def _verify_remote(volume_id: str, size_bytes: int, iqn: str, path: str
 
 
 def _identify(volume_id: str, iqn: str, path: str) -> int:
-    """The size of a disk in bytes, which says that it is a volume.
+    """Check the serial number of a disk, and return its size in bytes.
 
-    :raises WrongSource: if it says that it is another
-    :raises LoginFailed: if it does not say
+    :raises WrongSource: if the disk has another serial number
+    :raises LoginFailed: if the disk reports no size or serial number yet
     """
-    # A disk that has just appeared is asked for both by the kernel first.
+    # The kernel reads both from a new disk before sysfs shows them.
     size: int
     size, serial = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda found: not all(found)),

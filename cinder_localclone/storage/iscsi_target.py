@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node serves, each device to one initiator with CHAP.
+"""iSCSI exports of this node, each for a single initiator with CHAP.
 
-Handles to hosts without the backend, the sources of moves to their
-destinations.
+Handles are exported to hosts without the backend and to nodes with a remote
+attachment, sources of moves to their destinations.
 
-What there is is looked up without the kernel's target, which is only called
-when there is something to change: then it may raise ExportFailed, or
-TargetTimeout if the target hangs.
+Checks read configfs without calling the kernel's target. Only a change calls
+it, and may raise ExportFailed, or TargetTimeout if the target hangs.
 """
 
 from collections.abc import Callable
@@ -32,31 +31,31 @@ from cinder_localclone.storage.privsep import lio_configfs
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds after which a connection that was ended, but is still attached by
-#: Cinder's records, counts as one again.
+#: Seconds for Cinder to delete the attachment of an ended connection. An
+#: attachment that still exists afterwards counts again.
 ENDING = 600
-#: Seconds within which Cinder records what it was offered.
+#: Seconds within which Cinder records an export in an attachment.
 OFFERING = 600
-#: Seconds for a target to show that no change hangs in it.
+#: Seconds for each target to answer a check for hanging changes.
 PROBE_TIMEOUT = 2
 #: The kernel's IPv4 routes (net/ipv4/fib_trie.c), with this node's addresses.
 ROUTES = '/proc/net/fib_trie'
 
 
 class Recent:
-    """What was noted a moment ago, by whichever thread.
+    """Keys noted within the last seconds, by any thread.
 
-    :param seconds: how long that is
+    :param seconds: how long a key counts
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._noted: dict[Hashable, float] = {}
-        # Without eventlet another thread may run in the midst of a line.
+        # Without eventlet, threads switch also in the middle of a statement.
         self._lock = threading.Lock()
 
     def note(self, what: Hashable) -> None:
-        """It is now."""
+        """Note a key at the present time."""
         now = time.monotonic()
         with self._lock:
             self._noted = {each: when for each, when in self._noted.items()
@@ -64,7 +63,7 @@ class Recent:
             self._noted[what] = now
 
     def forget(self, what: Hashable) -> None:
-        """It does not count any more."""
+        """Drop a key."""
         with self._lock:
             self._noted.pop(what, None)
 
@@ -74,34 +73,34 @@ class Recent:
 
 
 class Exports(interfaces.Exports):
-    """What this node serves, through the kernel's own target (LIO).
+    """Exports of this node, through the kernel's own target (LIO).
 
     :param prefix: Cinder's ``target_prefix``
-    :param address: IP address to serve on
-    :param port: TCP port to serve on
+    :param address: IP address of the exports
+    :param port: TCP port of the exports
     :param host: this service's host
-    :param has_address: whether this node has an address
+    :param has_address: function that returns whether this node has an address
     """
 
     def __init__(self, prefix: str, address: str, port: int,
                  host: str = '',
                  has_address: Callable[[str], bool] = lambda _address: False
                  ) -> None:
-        # As the kernel's target has names: without capitals.
+        # The kernel's target has names in lower case.
         self.prefix = prefix.lower()
         self.host = host
         self.address = iscsi.plain(address)
         self.port = port
         self._has_address = has_address
-        #: Where hosts without the backend are served.
+        #: The portal for hosts without the backend.
         self.portal = iscsi.portal(self.address, port)
-        #: iSCSI names of what was offered.
+        #: iSCSI names of recent exports.
         self._exported = Recent(OFFERING)
-        #: Snapshots that were offered.
+        #: Ids of recently exported snapshots.
         self._lent = Recent(OFFERING)
-        #: Backstores that nothing served at the last look.
+        #: Backstores without a target at the last check.
         self._unused: set[str] = set()
-        #: (volume id, initiator or None for all)
+        #: Recently ended connections: (volume id, initiator or None for all).
         self._ended = Recent(ENDING)
 
     def source_location(self, move_id: str) -> str:
@@ -112,7 +111,7 @@ class Exports(interfaces.Exports):
     def portal_for(self, portal: str) -> str:
         return self.portal if (
             not self.has_portal(portal)
-            # Otherwise its network is not up yet.
+            # Without the address, the node's network is not up yet.
             and self._has_address(self.address)) else portal
 
     def has_portal(self, portal: str) -> bool:
@@ -127,8 +126,8 @@ class Exports(interfaces.Exports):
     def export_source(self, move: state.Move) -> bool:
         if not (move.initiator and move.auth):
             raise exceptions.ExportFailed(
-                reason='the record of the move of volume %s names no '
-                'initiator or no CHAP secret' % move.volume_id)
+                reason='the move record of volume %s has no initiator or no '
+                'CHAP secret' % move.volume_id)
         return lio.export(*self._asked_of(move))
 
     def is_source_exported_as_recorded(self, move: state.Move) -> bool:
@@ -168,8 +167,8 @@ class Exports(interfaces.Exports):
         hanging = [*filter(iscsi.is_iqn,
                            lio_configfs.hanging(PROBE_TIMEOUT))]
         return hanging and (
-            'its iSCSI target hangs: a change of %s waits for a device that '
-            'does not answer' % ', '.join(hanging)) or ''
+            'its iSCSI target hangs: a change of %s waits for an '
+            'unresponsive device' % ', '.join(hanging)) or ''
 
     def export_volume(self, volume_id: str, initiator: str, auth: str,
                       readonly: bool = False, remote: bool = False,
@@ -200,8 +199,8 @@ class Exports(interfaces.Exports):
             return False
         if not iscsi.is_remote_to(iqn, volume_id, initiator):
             raise exceptions.NotPossible(
-                volume=volume_id, reason='its attachment names %s, which is '
-                'not the name of its export to %s. Detach the volume on that '
+                volume=volume_id, reason='its attachment names target %s, '
+                'which is not its export to %s. Detach the volume from the '
                 'host and attach it again.' % (iqn, initiator))
         return self._export(
             iqn, device or names.handle_path(volume_id), volume_id, False,
@@ -213,7 +212,7 @@ class Exports(interfaces.Exports):
                    for which in (initiator, None))
 
     def exported(self) -> set[str]:
-        """The names of all targets that this node serves."""
+        """Return the names of all targets of this driver on this node."""
         return set(json.loads(lio_configfs.targets()))
 
     def unfinished(self) -> set[str]:
@@ -245,7 +244,7 @@ class Exports(interfaces.Exports):
         iqns = {iqn for iqn in self.exported() if (
             iscsi.is_remote_to(iqn, volume_id, initiator) if initiator
             else volume_id == iscsi.volume_of_remote_iqn(iqn))}
-        for iqn in iqns:  # if it can't be withdrawn now, the next look does
+        for iqn in iqns:  # if the removal fails now, the next check repeats it
             self._exported.forget(iqn)
         name = names.handle(volume_id)
         if iqns:
@@ -287,7 +286,7 @@ class Exports(interfaces.Exports):
     @staticmethod
     def _asked(iqn: str, device: str, volume_id: str, readonly: bool,
                initiator: str, auth: str, portal: str) -> tuple[Any, ...]:
-        """What the kernel's target is asked for."""
+        """Return the arguments of :func:`.lio.export`."""
         _method, user, password = auth.split(' ')
         return (iqn, names.backstore(device), device, volume_id, readonly,
                 *_parts(portal), initiator, user, password)
@@ -299,7 +298,7 @@ class Exports(interfaces.Exports):
 
 
 def _parts(portal: str) -> tuple[str, int]:
-    """Address and port of a portal."""
+    """Return the address and port of a portal."""
     address, _colon, port = portal.rpartition(':')
     return iscsi.plain(address), int(port)
 
@@ -307,9 +306,11 @@ def _parts(portal: str) -> tuple[str, int]:
 def has_address(address: str) -> bool:
     """Return whether this node has an IP address.
 
-    Of IPv6, the kernel says from which address it would send something there;
-    nothing is sent. For a second IPv4 address of a network it would name the
-    first. To bind to an address may succeed anywhere (ip_nonlocal_bind).
+    IPv4 addresses are read from the kernel's routes. For IPv6 the kernel
+    selects the source address of a packet to the address itself, without
+    sending one. That does not work for a second IPv4 address in a network,
+    because the kernel selects the first. Binding is no proof either: it may
+    succeed anywhere (ip_nonlocal_bind).
     """
     try:
         if ipaddress.ip_address(address).version == 4:
@@ -330,10 +331,10 @@ def _unused() -> set[str]:
 
 def _withdraw_each(unexport: Callable[[str, str], bool], store: str,
                    iqns: set[str]) -> bool:
-    """Stop serving under each name; one that fails does not keep the others.
+    """Remove each export, and continue after a failure.
 
-    :returns: whether anything was withdrawn
-    :raises LocalCloneError: the first failure, when all was tried
+    :returns: whether anything was removed
+    :raises LocalCloneError: the first failure, after all attempts
     """
     done, failure = False, None
     for iqn in sorted(iqns):
@@ -347,16 +348,16 @@ def _withdraw_each(unexport: Callable[[str, str], bool], store: str,
 
 
 def _attempt(iqn: str, store: str) -> bool:
-    """Withdraw what is served in vain; whether that was possible.
+    """Remove an unused export, and log a failure.
 
-    :param store: of the driver's, to be removed as well
+    :param store: backstore, removed as well if it is the driver's
+    :returns: False after a failure
     """
     try:
         lio.unexport(iqn, store if names.is_backstore(store) else '')
     except exceptions.LocalCloneError as exc:
-        LOG.error('%(what)s is exported without need, and the export could '
-                  'not be removed; the next periodic check tries again: '
-                  '%(error)s',
+        LOG.error('The unused export %(what)s could not be removed; the next '
+                  'periodic check tries again: %(error)s',
                   {'what': iqn or store, 'error': exc})
         return False
     return True

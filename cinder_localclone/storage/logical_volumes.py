@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The logical volumes of this node, its thin pool and its free space.
 
-The module is not called lvm: most modules that use it import the privileged
-functions of that name, too.
+The module is not called lvm: most modules which use it also import the
+privileged functions of the same name.
 """
 
 from collections.abc import Iterable
@@ -24,22 +24,23 @@ from cinder_localclone.storage.privsep import block
 from cinder_localclone.storage.privsep import lvm
 from cinder_localclone.storage.privsep import thin_pool
 
-#: Bytes of a thick LV that one command zeroes: each has the time limit.
+#: Bytes of a thick LV zeroed by a single command. Each command has the time
+#: limit.
 ZEROED_AT_ONCE = 1 << 28
-#: Bytes that LVM needs at least for an archive of a group's metadata: those
-#: of a thousand volumes.
+#: Minimum free bytes for LVM's archive of a group's metadata: enough for a
+#: thousand volumes.
 ARCHIVE = units.Mi
 
 
 class Lvm(storage.Lvm):
-    """The logical volumes of one backend on this node.
+    """The logical volumes of a backend on this node.
 
     :param group: volume group of the volumes
     :param pool: its thin pool; None for thick volumes
     :param metadata_group: volume group of the moves' metadata
     :param timeout: limit of each command, seconds
-    :param host: what errors call this node; by default its host name
-    :param stripes: over how many disks a new thick volume is striped
+    :param host: name of this node in errors; by default its host name
+    :param stripes: number of disks over which a new thick volume is striped
     """
 
     def __init__(self, group: str, pool: str | None, metadata_group: str,
@@ -54,7 +55,7 @@ class Lvm(storage.Lvm):
         self._groups = sorted({group, metadata_group})
         self._block = self._extent = 0
 
-    # -- what there is
+    # -- reads
 
     def lvs(self) -> dict[str, lvm_reports.LogicalVolume]:
         return lvm_reports.parse_volumes(
@@ -69,7 +70,7 @@ class Lvm(storage.Lvm):
     def _free_of_groups(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                         ) -> dict[str, lvm_reports.Group]:
         groups = lvm_reports.groups(lvs.values())
-        if not groups.keys() >= {*self._groups}:  # one without any LV
+        if not groups.keys() >= {*self._groups}:  # a group has no LV
             groups = lvm_reports.parse_groups(
                 lvm.free(self._groups, self.timeout))
         if self.stripes > 1:
@@ -81,11 +82,11 @@ class Lvm(storage.Lvm):
 
     def check_groups(
             self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
-        """LVM can create and change LVs.
+        """Check that LVM can create and change LVs.
 
-        :param lvs: as they have just been listed
+        :param lvs: LVs as just listed
         :raises DiskMissing: if a group lacks a disk
-        :raises NoArchive: if LVM has no room for the archive of its metadata
+        :raises NoArchive: if LVM's archive of metadata has no free space
         """
         for group, found in sorted(self._free_of_groups(lvs).items()):
             if found.lacks:
@@ -108,9 +109,9 @@ class Lvm(storage.Lvm):
 
     def space(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
               ) -> tuple[lvm_reports.FreeSpace, lvm_reports.Capacity]:
-        """What this node can take in, and what the scheduler is told.
+        """Return this node's free space, and the capacity for the scheduler.
 
-        :param lvs: as they have just been listed
+        :param lvs: LVs as just listed
         """
         groups = self._free_of_groups(lvs)
         return self._free_space(groups, lvs), lvm_reports.capacity(
@@ -136,9 +137,10 @@ class Lvm(storage.Lvm):
         return lvm_reports.pool_usage(lvs or {}, self.pool)
 
     def pool_transactions(self, pool: str) -> tuple[int, int | None]:
-        """A thin pool's transaction ids, by LVM and by the kernel.
+        """Return a thin pool's transaction ids, by LVM and by the kernel.
 
-        Different twice, or an LVM command was just at work.
+        Different ids are read a second time, because an LVM command may have
+        been changing the pool.
         """
         found = lvm.transactions(self.group, pool, self.timeout)
         return found if found[0] == found[1] else lvm.transactions(
@@ -151,7 +153,7 @@ class Lvm(storage.Lvm):
             self.timeout if patient else min(self.timeout, thin_pool.LIMIT))
 
     def release_map(self) -> bool:
-        """Release what a service that was killed has left of such a look."""
+        """Release a metadata snapshot left by a killed service."""
         return self.pool is not None and thin_pool.release(
             self.group, self.pool, self.timeout)
 
@@ -175,7 +177,7 @@ class Lvm(storage.Lvm):
         if self.pool:
             created = lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
-            if not created:  # a reboot may have come between
+            if not created:  # the node may have rebooted since
                 self.activate(name)
             return created
         created = lvm.create_thick(
@@ -185,16 +187,16 @@ class Lvm(storage.Lvm):
         return self._zero_rest(name) or created
 
     def _rounded(self, size_bytes: int) -> int:
-        """Return how long LVM makes an LV: of whole extents."""
+        """Return the length of a new LV in bytes: LVM rounds up to extents."""
         if not self._extent:
             self._extent = lvm.extent_size(self.group, self.timeout)
         piece = self._extent * self.stripes
         return -(-size_bytes // piece) * piece
 
     def check_disks(self) -> None:
-        """The group has as many disks as a new volume has stripes.
+        """Check that the group has enough disks for a new striped volume.
 
-        :raises TooFewDisks: if it has not
+        :raises TooFewDisks: if it has fewer disks than stripes
         """
         if self.stripes > 1:
             disks = len(lvm.free_of_disks(self.group, self.timeout))
@@ -233,19 +235,20 @@ class Lvm(storage.Lvm):
         if size_bytes > length:
             lvm.extend(self.group, name, size_bytes, self.timeout)
         if size_bytes != length:
-            self.show_lv(name, size_bytes)  # extents may be of several GiB
+            self.show_lv(name, size_bytes)  # an extent may have several GiB
 
     def _snapshot(self, origin: str, name: str, writable: bool,
                   tags: list[str]) -> None:
         what = (self.group, origin, name, writable, tags, self.timeout)
         try:
             if not lvm.create_snapshot(*what):
-                # Of a request that has failed: LVM may have taken it later.
+                # An LV of a failed request: LVM may have taken the snapshot
+                # later.
                 lvm.remove(self.group, name, self.timeout)
                 lvm.create_snapshot(*what)
         except exceptions.LocalCloneError:
             with contextlib.suppress(exceptions.LocalCloneError):
-                self.resume(origin)  # else the node's next look does it
+                self.resume(origin)  # on failure the next sweep repeats it
             raise
 
     def resume(self, name: str) -> bool:
@@ -269,7 +272,7 @@ class Lvm(storage.Lvm):
     def unmark(self, name: str, tag: str) -> None:
         lvm.remove_tag(self.group, name, tag, self.timeout)
 
-    # -- what somebody else has created
+    # -- LVs of other tools
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         self._check_pool_zeroes()
@@ -283,10 +286,12 @@ class Lvm(storage.Lvm):
         tags = names.own_tags(lv.tags) if lv else []
         if lv is None or not tags:
             return False
-        with contextlib.suppress(exceptions.UnreadableTag):  # such one stays
+        # an unreadable tag stays
+        with contextlib.suppress(exceptions.UnreadableTag):
             if lv.zeroed >= lv.size:
-                # Of an extension that failed. When its owner has extended it,
-                # it would have what he wrote there zeroed.
+                # The tag is left from a failed extension. After the owner
+                # extends the LV, the driver would zero the owner's data
+                # because of it.
                 tags += sorted({names.shown(lv.zeroed)} & lv.tags)
         if new_name not in lvs:
             lvm.rename(self.group, name, new_name, self.timeout)
@@ -307,7 +312,8 @@ class Lvm(storage.Lvm):
         lv = self.lvs().get(name)
         enough = lv is not None and lv.size >= size_bytes
         if lv and not (enough and lv.zeroed == lv.size):
-            # The backend may have been of the other kind when it was created.
+            # The LV may be of another kind (thin or thick) than the backend
+            # has now.
             self._retag(lv, [names.given(lv.shown), *(
                 [] if lv.thin else [names.shown(lv.zeroed)])], [])
         if not enough:
@@ -316,7 +322,7 @@ class Lvm(storage.Lvm):
 
     def _retag(self, lv: lvm_reports.LogicalVolume, added: list[str],
                removed: list[str]) -> None:
-        """Change the tags of an LV, unless they are so already."""
+        """Add and remove tags of an LV; skip tags which are right already."""
         added = [tag for tag in added if tag not in lv.tags]
         removed = [tag for tag in removed if tag in lv.tags]
         if added or removed:
@@ -331,7 +337,7 @@ class Lvm(storage.Lvm):
         return start
 
     def _zero(self, lv: lvm_reports.LogicalVolume, start: int) -> int:
-        """Do what :func:`zero_part` does with an LV that is active."""
+        """Do the work of :func:`zero_part` for an active LV."""
         if names.shown(lv.zeroed) not in lv.tags:
             return 0
         start = max(start, lv.zeroed)
@@ -357,18 +363,19 @@ class Lvm(storage.Lvm):
         if lv.zeroed < min(size_bytes, lv.size):
             raise exceptions.NotPossible(
                 volume=names.facts(lv.tags).get('volume', ''),
-                reason='its LV %s is not zeroed to its end. Extend it '
-                'again.' % name)
-        # LVM rounds up to whole extents; an extension to more has failed.
+                reason='its LV %s is not zeroed to its end. Extend the '
+                'volume again.' % name)
+        # A smaller difference comes from LVM's rounding to whole extents, a
+        # larger one from a failed extension.
         longer = lv.size - size_bytes >= state.GIB
         self._retag(lv, [names.given(size_bytes)] if longer else [], [
             tag for tag in names.with_fact(lv.tags, 'given')
             if not (longer and tag == names.given(size_bytes))])
 
     def _zero_rest(self, name: str) -> bool:
-        """Zero all of an LV that is not zeroed yet.
+        """Zero the rest of an LV.
 
-        :returns: False if all of it is zeroed already
+        :returns: False if all of it was zeroed already
         """
         lv = self._located(name)
         start, zeroed = self._zero(lv, 0), lv.zeroed < lv.size
@@ -392,7 +399,7 @@ class Lvm(storage.Lvm):
         return True
 
     def device_of(self, name: str) -> str:
-        """The path of an LV of a volume, which is active afterwards.
+        """Activate an LV of a volume, and return its path.
 
         :raises WrongDevice: if the path does not lead to the LV
         """
@@ -412,7 +419,10 @@ class Lvm(storage.Lvm):
         return lv
 
     def _located(self, name: str) -> lvm_reports.LogicalVolume:
-        """An LV whose path leads to it; it is active afterwards."""
+        """Activate an LV, and return it if its path leads to it.
+
+        :raises WrongDevice: if the path does not lead to the LV
+        """
         self.activate(name)
         lv = self.lvs().get(name)
         path = names.lv_path(self.group, name)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only layer that runs privileged commands: privsep entry points.
+"""privsep entry points: the only layer which runs privileged commands.
 
-Each entry point is narrow and typed, and each command has a time limit.
-The daemon runs with the capabilities below and nothing else; its thread pool
-is wide so that one command that hangs on a dead device holds up no other.
+Each entry point is narrow and typed, and each command has a time limit. The
+daemon has only the capabilities below. Its thread pool is wide, so a command
+blocked by a dead device does not delay other commands.
 """
 
 from collections.abc import Callable
@@ -39,20 +39,21 @@ cfg.CONF.set_default('thread_pool_size', 16, group='localclone_privileged')
 
 def entrypoint(function: Callable[_Parameters, _Result]
                ) -> Callable[_Parameters, _Result]:
-    """Run a function in the privileged daemon, whoever calls it.
+    """Register a function to run in the privileged daemon.
 
-    Arguments and results travel as msgpack: plain values only. privsep's own
-    decorator, without the loss of the function's type.
+    Arguments and results travel as msgpack: plain values only. This wraps
+    privsep's own decorator, which would lose the function's type.
     """
     return typing.cast(Callable[_Parameters, _Result],
                        default.entrypoint(function))
 
 
 def require(own: object, name: str) -> None:
-    """Change what is the driver's own, and nothing else, whoever asks.
+    """Refuse a name that is not the driver's own.
 
-    :param own: whether it is, by its name
-    :raises Foreign: if it is not
+    :param own: true if the name is the driver's
+    :param name: name or path, for the error
+    :raises Foreign: if ``own`` is false
     """
     if not own:
         raise exceptions.Foreign(name=name)

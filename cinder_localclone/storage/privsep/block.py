@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block devices: read, flush, discard, sysfs. Each with a time limit.
 
-What opens a device that may hang is in a child, or in a thread of its own
-that is left behind: file I/O on a dead source would block all of the service.
-sysfs answers without the disk.
+A device that may hang is opened in a child process, or in a thread which is
+left behind at the time limit: file I/O on a dead source would block the whole
+service. sysfs answers without the disk.
 
-Time limits are in seconds. What runs a command raises CommandFailed or
-CommandTimeout.
+Time limits are in seconds. A function that runs a command raises CommandFailed
+or CommandTimeout.
 """
 
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ _BLKDISCARD = 0x1277
 def read_head(path: str, length: int, timeout: float) -> None:
     """Read the first ``length`` bytes, past the page cache.
 
-    Allows: reads the beginning of any path; the caller learns whether that
-    works, and no byte.
+    Allows: reads the beginning of any path; the caller learns whether the read
+    succeeds, and no byte.
     """
     process.run('dd', 'if=' + path, 'of=/dev/null', 'iflag=direct',
                 'bs=%d' % min(length, units.Mi),
@@ -48,8 +48,8 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
 
     Allows: zeroes 4 KiB of the metadata LV of a move.
 
-    :raises WrongDevice: if the path does not lead to the LV: that would be
-        written into a file, or to another volume
+    :raises WrongDevice: if the path does not lead to the LV: the zeros would
+        go into a file, or into another volume
     """
     configuration.require_groups(group)
     path = names.lv_path(group, lv)
@@ -63,7 +63,7 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def head_is_zero(path: str, timeout: float) -> bool:
-    """Whether the first 4 KiB are all zeros on the disk itself.
+    """Return whether the first 4 KiB are all zeros on the disk itself.
 
     Allows: tells whether any path begins with 4 KiB of zeros.
     """
@@ -83,12 +83,14 @@ def flush(path: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def identity(path: str) -> tuple[int, str]:
-    """What a SCSI disk says it is, from sysfs, without reading it.
+    """Return the size and serial number of a SCSI disk, from sysfs.
 
     Allows: reads sysfs of any disk: size and serial number.
 
-    :returns: size in bytes, unit serial number; 0 and '' if it does not say,
-        as while it is being scanned, or has just gone
+    The disk itself is not read.
+
+    :returns: size in bytes, unit serial number; 0 and '' if the disk does not
+        report them (it is being scanned, or has just gone)
     """
     try:
         size = _size(path)
@@ -99,9 +101,9 @@ def identity(path: str) -> tuple[int, str]:
 
 
 def serial(number: str) -> str:
-    """Return what the SCSI disk ``major:minor`` says is its serial number.
+    """Return the serial number of the SCSI disk ``major:minor``.
 
-    :returns: '' if there is no such disk, or it does not say
+    :returns: '' if there is no such disk, or it reports none
     """
     try:
         with open(os.path.join(sysfs.ROOT, 'dev', 'block', number, 'device',
@@ -112,13 +114,13 @@ def serial(number: str) -> str:
 
 
 def parse_serial(page: bytes) -> str:
-    """The unit serial number in a vital product data page 80h (SPC-4)."""
+    """Return the unit serial number in a product data page 80h (SPC-4)."""
     return page[4:].decode('ascii', 'replace').strip('\0 ')
 
 
 @privsep.entrypoint
 def size(path: str) -> int:
-    """The size of a device in bytes, from sysfs.
+    """Return the size of a device in bytes, from sysfs.
 
     Allows: reads the size of any block device in sysfs.
     """
@@ -126,18 +128,19 @@ def size(path: str) -> int:
 
 
 def _size(path: str) -> int:
-    # In sectors of 512 bytes, whatever the disk's own are (sysfs-block).
+    # In sectors of 512 bytes, even for disks with larger sectors
+    # (sysfs-block).
     with open(sysfs.of_disk(path, 'size')) as sectors:
         return int(sectors.read()) * state.SECTOR
 
 
 @privsep.entrypoint
 def completed_reads(path: str) -> int:
-    """Reads that a disk has completed since it appeared, failed ones too.
+    """Return the reads completed or failed by a disk since it appeared.
 
     Allows: reads a counter of any disk in sysfs.
 
-    The first field of Documentation/block/stat.rst.
+    It is the first field of Documentation/block/stat.rst.
     """
     with open(sysfs.of_disk(path, 'stat')) as counters:
         return int(counters.read().split()[0])
@@ -145,17 +148,18 @@ def completed_reads(path: str) -> int:
 
 @privsep.entrypoint
 def written_sectors(path: str) -> int:
-    """Sectors that were written to a device since it appeared.
+    """Return the sectors written to a device since it appeared.
 
     Allows: reads a counter of any disk in sysfs.
 
-    The seventh field of Documentation/block/stat.rst. Flushes write none.
+    It is the seventh field of Documentation/block/stat.rst. A flush writes no
+    sectors.
 
-    :raises ValueError: if the kernel was told not to count
+    :raises ValueError: if the kernel does not count the device's I/O
     """
     with open(sysfs.of_disk(path, 'queue', 'iostats')) as counts:
         if counts.read().strip() != '1':
-            raise ValueError('what is written to %s is not counted' % path)
+            raise ValueError('the kernel does not count writes to %s' % path)
     with open(sysfs.of_disk(path, 'stat')) as counters:
         return int(counters.read().split()[6])
 
@@ -163,15 +167,16 @@ def written_sectors(path: str) -> int:
 @privsep.entrypoint
 def discard(path: str, parts: list[tuple[int, int]], at_once: int,
             seconds: float, timeout: float) -> None:
-    """Discard parts of a clone that nobody was given yet.
+    """Discard parts of a clone that is not given out yet.
 
     Allows: discards any part of a clone of the driver.
 
     :param parts: first byte, bytes
-    :param at_once: most bytes of one call, so that none takes long
-    :param seconds: after which no more are begun
+    :param at_once: most bytes of each call, to keep calls short
+    :param seconds: time after which no call is begun
     :raises WrongDevice: if the path leads elsewhere
-    :raises CommandFailed: if it takes no discards
+    :raises CommandFailed: if the clone takes no discards
+    :raises CommandTimeout: if a call hangs
     """
     privsep.require(names.move_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
@@ -201,7 +206,7 @@ def _discard(path: str, parts: Iterable[tuple[int, int]], at_once: int,
 
 @privsep.entrypoint
 def disable_discards(path: str) -> None:
-    """Make a clone refuse discards, and so all that is stacked on it.
+    """Make a clone, and all devices above it, refuse discards.
 
     Allows: makes a clone of the driver refuse discards.
     """
@@ -214,20 +219,22 @@ def disable_discards(path: str) -> None:
 
 @privsep.entrypoint
 def logical_block(path: str) -> int:
-    """The logical block size of a device, in bytes; 0 if there is none.
+    """Return the logical block size of a device, in bytes.
 
     Allows: reads the sector size of any block device in sysfs.
+
+    :returns: 0 if there is no such device
     """
     return sysfs.logical_block(sysfs.number(path))
 
 
 @privsep.entrypoint
 def lv_number(group: str, lv: str) -> str:
-    """The ``major:minor`` of an LV, '' unless it is active.
+    """Return the ``major:minor`` of an LV, '' unless it is active.
 
     Allows: reads the device number of any active LV.
 
-    By the kernel, in which the device bears the name that LVM gave it.
+    The kernel answers: its device has the name given by LVM.
     """
     return _lv_number(group, lv)
 
@@ -240,8 +247,10 @@ def _lv_number(group: str, lv: str) -> str:
 
 @privsep.entrypoint
 def number(path: str) -> str:
-    """The ``major:minor`` of a block device, '' if the path leads to none.
+    """Return the ``major:minor`` of the block device at a path.
 
     Allows: reads the device number of any path.
+
+    :returns: '' if the path leads to no block device
     """
     return sysfs.number(path)

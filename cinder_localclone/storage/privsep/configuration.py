@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration files that the privileged process was started with.
+"""The configuration files given to the privileged process at its start.
 
 A caller names a backend section, never a file or a directory. privsep starts
-its daemons with the configuration files of the service, or with those of
-``helper_command``; root's commands read their own.
+its daemons with the configuration files of the service, or with the files
+named in ``helper_command``. Commands run by root read their own.
 """
 
 import threading
@@ -14,7 +14,7 @@ from oslo_config import cfg
 from cinder_localclone.core import exceptions
 from cinder_localclone.service import options
 
-#: Directories that a caller can't choose.
+#: Options with directories; a caller can't choose a directory.
 HEADER_BACKUPS = 'localclone_header_backup_dir'
 SEALED_KEYS = 'localclone_key_cache_dir'
 #: Cinder's section for options that several backends share.
@@ -22,19 +22,19 @@ _SHARED = 'backend_defaults'
 _OPTIONS = [each for each in options.localclone_opts
             if each.dest in (HEADER_BACKUPS, SEALED_KEYS,
                              'localclone_metadata_volume_group')]
-#: Of Cinder, which the daemons do not import.
+#: Cinder's options. The daemons do not import Cinder.
 _OF_CINDER = (cfg.StrOpt('volume_driver'),
               cfg.StrOpt('volume_group', default='cinder-volumes'))
 _GROUPS = 'volume_group', 'localclone_metadata_volume_group'
 _read: cfg.ConfigOpts | None = None
-#: The groups of these options; found once.
+#: Volume groups in these options, with the configuration they came from.
 _groups: tuple[cfg.ConfigOpts | None, frozenset[str]] = None, frozenset()
-#: oslo.config registers options for one thread at a time.
+#: oslo.config is not thread-safe while it registers options.
 _lock = threading.Lock()
 
 
 def use(paths: list[str]) -> None:
-    """Take the configuration files of a command that root runs."""
+    """Use the configuration files of a command run by root."""
     global _read
     _read = _parsed(paths)
 
@@ -47,7 +47,7 @@ def _parsed(paths: list[str], directories: list[str] | None = None
 
 
 def _conf() -> cfg.ConfigOpts:
-    """Return the options; files are read once, when the first is needed."""
+    """Return the options; read the files at the first call."""
     global _read
     if _read is None:
         _read = _parsed(*(list(getattr(cfg.CONF, each, None) or ())
@@ -66,7 +66,7 @@ def has(backend: str) -> bool:
 
 
 def directory(backend: str, option: str) -> str:
-    """Return the path that an option of a backend section names, or ''.
+    """Return the path in an option of a backend section, or ''.
 
     :param option: :data:`HEADER_BACKUPS` or :data:`SEALED_KEYS`
     """
@@ -100,9 +100,9 @@ def groups() -> frozenset[str]:
 
 
 def require_groups(*wanted: str) -> None:
-    """Refuse LVM's groups that no backend of this driver has.
+    """Refuse volume groups which no backend of this driver has.
 
-    :raises ForeignGroup: if one of them is none
+    :raises ForeignGroup: if a group is not one of this driver's
     """
     own = groups()
     for group in wanted:

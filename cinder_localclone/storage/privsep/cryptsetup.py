@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cryptsetup(8) without a key: looking at headers, changing, erasing them.
+"""cryptsetup(8) without a key: read headers, change them, erase them.
 
-What only looks takes no locks: with one, cryptsetup mends a damaged copy of
-the header by the other, whatever it was asked for, so it writes; and nobody
-must while two nodes may have the volume open (:mod:`.cryptsetup_keys` for what
-takes a key).
+Reads take no locks. With a lock, cryptsetup repairs a damaged copy of the
+header from the other copy, even if only asked to read, so it writes to the
+volume. No node may write while two nodes may have the volume open. For
+commands with a key see :mod:`.cryptsetup_keys`.
 
-Each raises CommandFailed or CommandTimeout, and what
-:func:`.encryption_exceptions.of_cryptsetup` makes of them. Time limits are in
-seconds.
+Each function raises CommandFailed or CommandTimeout, and the errors into which
+:func:`.encryption_exceptions.of_cryptsetup` translates them. Time limits are
+in seconds.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ _Seen = typing.TypeVar('_Seen')
 LOOK = '--disable-locks'
 _PAYLOAD = re.compile(r'^Payload offset:\s*(\d+)$', re.MULTILINE)
 _NUMBER = re.compile('[0-9]{1,3}')
-#: What cryptsetup says of a name that no device has.
+#: Message of cryptsetup for a name without a device.
 _NOT_ACTIVE = 'is not active'
-#: Who looks without locks may meet a writer at both copies, one after the
-#: other: how often it looks, and seconds in between.
+#: A reader without locks may meet a writer at each of the two copies in turn:
+#: number of attempts, and seconds between them.
 LOOKS = 4
 BETWEEN = 0.3
-#: Seconds more for what is about to write a header.
+#: Additional seconds for a command that may be writing a header.
 GRACE = 5
 
 
@@ -44,7 +44,7 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
         grace: float = 0, pass_fds: tuple[int, ...] = ()) -> str:
     """Run cryptsetup; see :func:`.process.run`.
 
-    :param path: of what it works on, for its errors
+    :param path: device or file, for errors
     """
     try:
         return process.run('cryptsetup', *argv, timeout=timeout, stdin=stdin,
@@ -56,11 +56,11 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
 def require_handle(path: str) -> str:
     """Refuse any device that is not the handle of a volume.
 
-    The path must lead there, too: os-brick's encryptors turn such links to
-    devices of their own.
+    The path must also lead to the handle: os-brick's encryptors turn such
+    links to devices of their own.
 
     :returns: the volume id
-    :raises Foreign: if it is anything else
+    :raises Foreign: if it is another device
     :raises WrongDevice: if the path leads to another device
     """
     directory, name = os.path.split(path)
@@ -71,21 +71,24 @@ def require_handle(path: str) -> str:
 
 
 def require_number(number: str) -> str:
-    """Refuse what is no number of a key slot or a token.
+    """Refuse words other than the number of a key slot or a token.
 
     cryptsetup would take other words for options of its own.
 
     :returns: the number
-    :raises Foreign: if it is anything else
+    :raises Foreign: if the word is not such a number
     """
     privsep.require(_NUMBER.fullmatch(number), number)
     return number
 
 
 def beside_writer(look: Callable[[], _Seen]) -> _Seen:
-    """What is seen of a header that somebody may be writing.
+    """Read a header, and retry while another process is writing it.
 
-    :param look: raises HeaderDamaged if it has met him
+    :param look: function to read the header; raises HeaderDamaged if it meets
+        a writer
+    :returns: the result of ``look``
+    :raises HeaderDamaged: if all attempts fail
     """
     seen: _Seen = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(
@@ -109,13 +112,13 @@ def _change(path: str, *argv: str, timeout: float,
 
 @privsep.entrypoint
 def dump(path: str, timeout: float, mend: bool = False) -> str:
-    """What the header of a LUKS2 device says, as JSON. No keys are in it.
+    """Return the metadata of a LUKS2 header as JSON, without keys.
 
     Allows: reads the metadata of any volume's header, no keys; has cryptsetup
-    repair one damaged copy by the other.
+    repair a damaged copy of it from the other copy.
 
-    :param mend: whether one damaged copy of it is to be mended by the other
-    :raises HeaderDamaged: if it has none that can be read
+    :param mend: whether cryptsetup repairs a damaged copy of the header
+    :raises HeaderDamaged: if no copy can be read
     """
     words = 'luksDump', '--dump-json-metadata'
     if not mend:
@@ -126,7 +129,7 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
 
 @privsep.entrypoint
 def version(timeout: float) -> str:
-    """Return what cryptsetup says of its version.
+    """Return cryptsetup's message with its version.
 
     Allows: reads the version of cryptsetup.
     """
@@ -144,14 +147,16 @@ def luks_uuid(path: str, timeout: float) -> str:
 
 @privsep.entrypoint
 def damaged_copies(path: str, timeout: float) -> list[str]:
-    """What is wrong with the copies of a LUKS2 header, in words.
+    """Describe the damage to copies of a LUKS2 header, in words.
 
     Allows: reads any volume's header.
 
-    cryptsetup does not say it, as long as one of them is whole.
+    cryptsetup does not report a damaged copy while the other is whole.
+
+    :returns: a description for each problem; none if both copies are whole
     """
     require_handle(path)
-    found: list[str] = tenacity.Retrying(  # a copy may be being written
+    found: list[str] = tenacity.Retrying(  # a writer may be at a copy
         retry=tenacity.retry_if_result(bool),
         stop=tenacity.stop_after_attempt(LOOKS),
         wait=tenacity.wait_fixed(BETWEEN),
@@ -167,10 +172,10 @@ def _damaged_copies(path: str, timeout: float) -> list[str]:
 
 def beginning(path: str, size: int, timeout: float,
               pass_fds: tuple[int, ...] = ()) -> bytearray:
-    """What a device begins with, as the disk has it.
+    """Return the first bytes of a device, as they are on the disk.
 
     :param size: bytes, at least
-    :param pass_fds: by which the path is to be read
+    :param pass_fds: descriptors named by the path
     """
     data, block = bytearray(), luks_binary.READ_BYTES
     process.stream(
@@ -182,11 +187,12 @@ def beginning(path: str, size: int, timeout: float,
 
 @privsep.entrypoint
 def payload_sectors(path: str, timeout: float) -> int:
-    """Where the data of a LUKS1 device begins, in sectors of 512 bytes.
+    """Return the offset of the data of a LUKS1 device.
 
     Allows: reads the LUKS1 header of any volume.
 
-    :raises HeaderDamaged: if it has no such header that can be read
+    :returns: sectors of 512 bytes
+    :raises HeaderDamaged: if no LUKS1 header can be read
     """
     require_handle(path)
     found = _PAYLOAD.search(run(
@@ -194,20 +200,21 @@ def payload_sectors(path: str, timeout: float) -> int:
         timeout=timeout))
     if not found:
         raise encryption_exceptions.HeaderDamaged(
-            path=path, reason='it does not say where its data begins')
+            path=path, reason='it has no offset of the data')
     return int(found.group(1))
 
 
 @privsep.entrypoint
 def close(name: str, timeout: float) -> bool:
-    """Close what decrypts a volume, if nothing has it open.
+    """Close the crypt device of a volume, if nothing has it open.
 
-    Allows: closes the crypt device of any volume that nothing uses.
+    Allows: closes the crypt device of any volume, unless it is in use.
 
-    To close a device cryptsetup reads its header, and would mend that.
+    cryptsetup reads the header to close a device. Without locks it does not
+    repair it.
 
     :returns: False if there is no such device
-    :raises CommandFailed: if something uses it
+    :raises CommandFailed: if the device is in use
     """
     privsep.require(names.is_crypt(name), name)
     try:
@@ -221,14 +228,15 @@ def close(name: str, timeout: float) -> bool:
 
 @privsep.entrypoint
 def remove_integrity(name: str, timeout: float) -> bool:
-    """Remove what has a volume's tags, if nothing has it open.
+    """Remove the integrity device of a volume, if nothing has it open.
 
-    Allows: removes the integrity device of any volume that nothing uses.
+    Allows: removes the integrity device of any volume, unless it is in use.
 
-    What decrypts the volume is above it, and is closed with it.
+    cryptsetup removes it together with the crypt device above. This is for an
+    integrity device left without a crypt device.
 
     :returns: False if there is no such device
-    :raises CommandFailed: if something uses it
+    :raises CommandFailed: if the device is in use
     """
     privsep.require(names.is_integrity(name), name)
     return process.run_unless(
@@ -238,7 +246,7 @@ def remove_integrity(name: str, timeout: float) -> bool:
 
 @privsep.entrypoint
 def erase(path: str, timeout: float) -> None:
-    """Empty all key slots: nobody opens it any more, whatever key he has.
+    """Empty all key slots: no key opens the volume any more.
 
     Allows: destroys the key slots of any volume.
     """
@@ -253,8 +261,8 @@ def import_token(path: str, text: str, token_id: str | None = None,
     Allows: writes any token into the header of any volume.
 
     :param text: :class:`.luks_header.Token`, as it is printed
-    :param token_id: its number
-    :param replace: whether there is one of that number already
+    :param token_id: its number; None: cryptsetup chooses a free number
+    :param replace: whether a token with this number exists already
     """
     words = [] if token_id is None else [
         '--token-id', require_number(token_id)]

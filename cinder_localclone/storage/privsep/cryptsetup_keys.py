@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cryptsetup(8) with a key: a privileged daemon of its own, which logs none.
+"""cryptsetup(8) with a key, in a privileged daemon without a log.
 
-A key comes as an argument and goes to cryptsetup's standard input, as it is.
-It is on no command line, in no file and in no environment; nothing here
-returns anything, and no error has more than the command and what cryptsetup
-has said, which has no key either. privsep logs replies, and what has failed,
-but never what was asked for; of this daemon it logs nothing at all below
-"critical".
+A key arrives as an argument and goes unchanged to cryptsetup's standard input.
+It is on no command line, in no file and in no environment. No function here
+returns anything. Errors contain only the command and cryptsetup's messages,
+which have no key either. privsep logs replies and failures, but never
+arguments; for this daemon it logs nothing below "critical".
 
-Errors and time limits as in :mod:`.cryptsetup`.
+For errors and time limits see :mod:`.cryptsetup`.
 """
 
 from collections.abc import Callable
@@ -46,10 +45,10 @@ _LOGGER = 'localclone_hide_output'
 
 context = priv_context.PrivContext(
     'cinder_localclone',
-    # Contexts of one section share their logger, too.
+    # Contexts with the same section share their logger, too.
     cfg_section='localclone_secrets',
     pypath=__name__ + '.context',
-    # Device-mapper, and locked memory (.memory; cryptsetup's own).
+    # For device-mapper, and for locked memory (.memory, and cryptsetup's own).
     capabilities=[
         capabilities.CAP_SYS_ADMIN, capabilities.CAP_DAC_OVERRIDE,
         capabilities.CAP_DAC_READ_SEARCH, capabilities.CAP_MKNOD,
@@ -63,18 +62,19 @@ logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
 
 _KEY_ON_STDIN = ('--batch-mode', '--key-file', '-')
 _PROOF = '--test-passphrase', '--type', 'luks', '--disable-locks'
-#: What cryptsetup says, with exit code 5, of a name that a device has.
+#: Message of cryptsetup, with exit code 5, for a name in use.
 _EXISTS = 'already exists'
-#: How much of a device has to be blank before it is formatted: more than the
-#: small headers of any version have.
+#: Bytes at the beginning of a device that must be blank before it is
+#: formatted: more than the small headers of any version.
 _BLANK = units.Mi
 
 
 def entrypoint(function: Callable[_Parameters, None]
                ) -> Callable[_Parameters, None]:
-    """As :func:`.privsep.entrypoint`, in the daemon that logs nothing.
+    """Register a function to run in the daemon without a log.
 
-    Its memory is in no swap and in no core dump from the first call on.
+    See :func:`.privsep.entrypoint`. From the first call on, the memory of this
+    daemon is kept out of swap and core dumps.
     """
     @functools.wraps(function)
     def protected(*args: _Parameters.args, **words: _Parameters.kwargs
@@ -87,9 +87,10 @@ def entrypoint(function: Callable[_Parameters, None]
 
 def _run(path: str, *argv: str, key: bytes, timeout: float,
          pass_fds: tuple[int, ...] = ()) -> None:
-    """Run cryptsetup, which gets a key.
+    """Run cryptsetup with a key on its standard input.
 
-    :raises ValueError: if that is empty: "nothing to read" is no failure
+    :raises ValueError: if the key is empty: cryptsetup reports success for
+        "nothing to read"
     """
     if not key:
         raise ValueError('there is no key for %s' % path)
@@ -97,14 +98,14 @@ def _run(path: str, *argv: str, key: bytes, timeout: float,
                    grace=cryptsetup.GRACE, pass_fds=pass_fds)
 
 
-# -- format: of what was created just now, and only of that
+# -- format, only of new devices
 
 def _check_blank(path: str, timeout: float) -> None:
-    """A new LV reads as zeros: what has anything else is not new.
+    """Check that a device is blank: a new LV reads as zeros.
 
-    Nor is anything formatted that can't be read.
+    An unreadable device is not formatted either.
 
-    :raises NotBlank: if there is anything
+    :raises NotBlank: if the device has other data, or is too short
     """
     head = process.run(
         'dd', 'if=' + path, 'bs=%d' % _BLANK, 'count=1', 'iflag=direct',
@@ -117,11 +118,11 @@ def _check_blank(path: str, timeout: float) -> None:
 @entrypoint
 def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
                  timeout: float) -> None:
-    """Make a header that QEMU reads, on a blank device.
+    """Write a LUKS1 header for QEMU to a blank device.
 
     Allows: formats the handle of any volume whose first MiB is blank.
 
-    :raises NotBlank: if it has anything already
+    :raises NotBlank: if the device has data already
     """
     cryptsetup.require_handle(path)
     _check_blank(path, timeout)
@@ -133,14 +134,14 @@ def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
 @entrypoint
 def format_luks2(path: str, wanted: Sequence[typing.Any], key: bytes,
                  timeout: float) -> None:
-    """Make a LUKS2 header on a blank device.
+    """Write a LUKS2 header to a blank device.
 
-    Allows: formats the handle of any volume whose first MiB is blank, with an
-    offered cipher.
+    Allows: formats the handle of any volume whose first MiB is blank, with a
+    cipher of the driver's list.
 
     :param wanted: :class:`.cryptsetup_cli.NewHeader`
-    :raises NotBlank: if it has anything already
-    :raises ValueError: if it is to have what the driver never uses
+    :raises NotBlank: if the device has data already
+    :raises ValueError: if the driver never uses these parameters
     """
     cryptsetup.require_handle(path)
     options = cryptsetup_cli.NewHeader(*wanted).words()
@@ -149,21 +150,21 @@ def format_luks2(path: str, wanted: Sequence[typing.Any], key: bytes,
          timeout=timeout)
 
 
-# -- what is open
+# -- open devices
 
 @entrypoint
 def open_device(path: str, name: str, key: bytes, timeout: float,
                 readonly: bool = False, keep_header: bool = False,
                 discards: bool = False) -> None:
-    """Have a volume decrypted.
+    """Open the crypt device of a volume.
 
     Allows: opens any volume under its own name, with its key.
 
-    :param path: of its handle
-    :param name: of the device that decrypts it
-    :param keep_header: write nothing to the header, not even to mend it
-    :raises WrongKey: if the key does not open it
-    :raises HeaderDamaged: if it has no header that can be read
+    :param path: path of its handle
+    :param name: name of the crypt device
+    :param keep_header: write nothing to the header, not even a repair
+    :raises WrongKey: if the key does not open the volume
+    :raises HeaderDamaged: if no header can be read
     """
     privsep.require(
         name == names.crypt(cryptsetup.require_handle(path)), name)
@@ -172,14 +173,17 @@ def open_device(path: str, name: str, key: bytes, timeout: float,
 
 def open_with(path: str, name: str, key: bytes, timeout: float,
               readonly: bool, keep_header: bool, discards: bool) -> None:
-    """The same, within this daemon; it may be open already."""
+    """Do the work of :func:`open_device`, for callers in this daemon.
+
+    The device may be open already.
+    """
     try:
         _run(path, 'open', *_KEY_ON_STDIN,
              *cryptsetup_cli.opening(readonly, keep_header, discards), path,
              name, key=key, timeout=timeout)
     except exceptions.CommandFailed as exc:
-        # A boot and the volume service open it at the same time. Out of this
-        # daemon comes the text alone, without the exit code.
+        # A boot and the volume service may open it at the same time. Only the
+        # text of an error leaves this daemon, without the exit code.
         if not (exc.kwargs.get('code') == 5
                 and '%s %s' % (name, _EXISTS) in str(exc)):
             raise
@@ -188,12 +192,12 @@ def open_with(path: str, name: str, key: bytes, timeout: float,
 @entrypoint
 def test(path: str, key: bytes, timeout: float, slot: str | None = None
          ) -> None:
-    """Prove that a key opens a volume, or one slot of it.
+    """Prove that a key opens a volume, or a given slot of it.
 
     Allows: tells whether a key opens any volume.
 
     :raises WrongKey: if it does not
-    :raises HeaderDamaged: if it has no header that can be read
+    :raises HeaderDamaged: if no header can be read
     """
     cryptsetup.require_handle(path)
     _test(path, key, timeout, slot)
@@ -202,14 +206,14 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
 @entrypoint
 def test_backup(backend: str, volume_id: str, name: str, key: bytes,
                 timeout: float, slot: str | None = None) -> None:
-    """Prove that a key opens what a backup was made of, or one slot of it.
+    """Prove that a key opens the header in a backup, or a given slot of it.
 
     Allows: tells whether a key opens any backup in the configured directory.
 
     :param backend: section of the backend
-    :param name: of the file
+    :param name: name of the file
     :raises WrongKey: if it does not
-    :raises HeaderDamaged: if it can't be read
+    :raises HeaderDamaged: if the backup can't be read
     """
     with header_backups.opened(backend, volume_id, name) as (
             shown, descriptor):
@@ -231,18 +235,18 @@ def _at(slot: str | None) -> list[str]:
 
 @entrypoint
 def resize(name: str, key: bytes, timeout: float) -> None:
-    """Let what decrypts a volume grow with its handle.
+    """Grow the crypt device of a volume to the length of its handle.
 
     Allows: resizes the crypt device of any volume to its handle, with its key.
 
-    It may be passed through, so nothing is written to its header.
+    The volume may be attached remotely, so nothing is written to its header.
     """
     privsep.require(names.is_crypt(name), name)
     resize_with(name, key, timeout)
 
 
 def resize_with(name: str, key: bytes, timeout: float) -> None:
-    """The same, within this daemon."""
+    """Do the work of :func:`resize`, for callers in this daemon."""
     _run(name, 'resize', *_KEY_ON_STDIN, '--disable-locks', name, key=key,
          timeout=timeout)
 
@@ -251,17 +255,17 @@ def resize_with(name: str, key: bytes, timeout: float) -> None:
 def begin_reencryption(path: str, name: str, slot: str,
                        wanted: Sequence[typing.Any], key: bytes,
                        timeout: float) -> None:
-    """Write into a header that its volume is to be encrypted anew.
+    """Write the beginning of a re-encryption into a header.
 
-    Allows: begins the re-encryption of any volume that is open, with an
-    offered cipher and its key.
+    Allows: begins the re-encryption of any open volume, with a cipher of the
+    driver's list and the volume's key.
 
-    No data is: see :mod:`.reencrypt_process`.
+    No data are re-encrypted by this; see :mod:`.reencrypt_process`.
 
-    :param name: of the device that decrypts it
-    :param slot: which the key opens
+    :param name: name of the crypt device
+    :param slot: key slot opened by the key
     :param wanted: :class:`.cryptsetup_cli.Reencryption`
-    :raises ValueError: if that is what the driver never uses
+    :raises ValueError: if the driver never uses these parameters
     """
     privsep.require(
         name == names.crypt(cryptsetup.require_handle(path)), name)
@@ -273,25 +277,27 @@ def begin_reencryption(path: str, name: str, slot: str,
 
 @entrypoint
 def end_reencryption(path: str, key: bytes, timeout: float) -> None:
-    """Write into a header what cryptsetup was killed just before.
+    """Write the end of a complete re-encryption into the header.
 
     Allows: writes the end of a complete re-encryption into the header of any
     volume, with its key.
 
-    Nothing is written before the same header, so ended, is opened by the key.
-    The copy that it is made from is written last. What is left in the areas
-    of slots that go opens nothing.
+    cryptsetup was killed just before it wrote the end itself. Before anything
+    is written, the key must open a copy of the completed header in memory. The
+    header copy used as the source of the new header is written last. Old key
+    material stays in the areas of removed slots, but opens nothing.
 
-    :param key: of the volume
-    :raises HeaderInUse: if others write to it, or it is being re-encrypted
-    :raises WrongKey: if the key would not open it then, either
-    :raises NotEnded: if more than its end is missing
+    :param key: key of the volume
+    :raises HeaderInUse: if another process writes the header or re-encrypts
+        the volume
+    :raises WrongKey: if the key would not open the completed header
+    :raises NotEnded: if more than the end is missing
     """
     end_with(path, key, timeout)
 
 
 def end_with(path: str, key: bytes, timeout: float) -> None:
-    """The same, within this daemon."""
+    """Do the work of :func:`end_reencryption`, for callers in this daemon."""
     volume_id = cryptsetup.require_handle(path)
     with header_lock.held(path, timeout) as held:
         sysfs.check_opened(held.device, path)
@@ -301,7 +307,7 @@ def end_with(path: str, key: bytes, timeout: float) -> None:
         opened = '/dev/fd/%d' % held.device
         head, found = _ended(path, opened, timeout, (held.device,))
         if not found:
-            return  # somebody else has
+            return  # another process has ended it
         _prove(path, head, key, timeout)
         for begin, copy in found:
             process.run('dd', 'of=' + opened, 'bs=%d' % len(copy), 'count=1',
@@ -313,15 +319,15 @@ def end_with(path: str, key: bytes, timeout: float) -> None:
 
 @entrypoint
 def test_ended(path: str, key: bytes, timeout: float) -> None:
-    """Prove that a key opens a volume once its re-encryption is over.
+    """Prove that a key opens a volume after the end of its re-encryption.
 
     Allows: tells whether a key opens any volume once its re-encryption is
     over.
 
-    Only the end of that is missing. Nothing is written.
+    The re-encryption must be complete except for its end. Nothing is written.
 
-    :raises WrongKey: if it would not
-    :raises NotEnded: if more than that is missing
+    :raises WrongKey: if the key would not open it
+    :raises NotEnded: if more than the end is missing
     """
     cryptsetup.require_handle(path)
     cryptsetup.beside_writer(lambda: _prove(
@@ -331,11 +337,12 @@ def test_ended(path: str, key: bytes, timeout: float) -> None:
 def _ended(path: str, opened: str, timeout: float,
            pass_fds: tuple[int, ...] = ()
            ) -> tuple[bytearray, list[tuple[int, bytes]]]:
-    """What a device begins with as soon as its re-encryption is over.
+    """Return the header of a volume as it is after its re-encryption.
 
-    :param opened: a path to read it by
-    :returns: that; and what of it has to be written: where, in bytes, what
-    :raises NotEnded: if more than its end is missing
+    :param path: path of the device, for errors
+    :param opened: path for reading the device
+    :returns: the header; the pieces of it to write: offset in bytes, data
+    :raises NotEnded: if more than the end is missing
     """
     head = bytes(cryptsetup.beginning(opened, luks_binary.READ_BYTES, timeout,
                                       pass_fds))
@@ -352,9 +359,10 @@ def _ended(path: str, opened: str, timeout: float,
 
 
 def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
-    """That a key opens a volume with such a header: in memory alone.
+    """Prove, in memory alone, that a key opens a volume with a header.
 
     :raises WrongKey: if it does not
+    :raises NotEnded: if cryptsetup can't read the header
     """
     with open(os.memfd_create('header'), 'w+b') as file:
         file.write(head)
@@ -365,7 +373,7 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
                  pass_fds=(file.fileno(),))
         except encryption_exceptions.HeaderDamaged as exc:
             raise encryption_exceptions.NotEnded(
-                path=path, reason='cryptsetup would not read the completed '
+                path=path, reason='cryptsetup can\'t read the completed '
                 'header') from exc
 
 
@@ -374,14 +382,14 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
 @entrypoint
 def add_key(path: str, key: bytes, new_key: bytes, slot: str,
             derivation: str, timeout: float) -> None:
-    """Have another key open a volume.
+    """Add a key to a volume.
 
-    Allows: adds a key to any volume, with one of its keys.
+    Allows: adds a key to any volume, with an existing key of the volume.
 
-    :param key: one that opens it
-    :param slot: which is free
-    :param derivation: one of :class:`.cryptsetup_cli.Derivation`
-    :raises ValueError: if it is none
+    :param key: an existing key of the volume
+    :param slot: a free key slot
+    :param derivation: a :class:`.cryptsetup_cli.Derivation`
+    :raises ValueError: if there is no such derivation
     """
     cryptsetup.require_handle(path)
     cryptsetup.require_number(slot)
@@ -394,9 +402,9 @@ def add_key(path: str, key: bytes, new_key: bytes, slot: str,
 
 @contextlib.contextmanager
 def _pipe(key: bytes) -> Iterator[int]:
-    """Where a key can be read, once.
+    """Return a descriptor from which a key can be read once.
 
-    :raises ValueError: if it is none, or would not go into a pipe
+    :raises ValueError: if the key is empty, or too long for a pipe
     """
     if not 0 < len(key) <= 4096:
         raise ValueError('a key of %d bytes' % len(key))
@@ -411,16 +419,16 @@ def _pipe(key: bytes) -> Iterator[int]:
 
 @entrypoint
 def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
-    """Drop a key slot.
+    """Remove a key slot.
 
     Allows: removes a key slot of any volume, with the key of another slot that
     stays.
 
-    As a batch cryptsetup drops even the last one there is, with its own key,
-    or without any.
+    In batch mode cryptsetup would remove even the last slot, with the slot's
+    own key or without any.
 
-    :param key: of another slot, which stays; of a recovery key, if the
-        volume's own secret is lost
+    :param key: key of another slot; of a recovery key if the volume's own
+        secret is lost
     :raises LastKey: if no other slot of the driver's opens the volume
     :raises WrongKey: if the key opens none of the others
     """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at device-mapper by ioctl, without a process for each.
+"""Read-only queries of device-mapper by ioctl, without a process for each.
 
-As :mod:`.process` has it, whatever the kernel does the caller goes on at its
-time limit, in seconds. Each raises CommandFailed or CommandTimeout.
+As in :mod:`.process`, the caller continues at its time limit (seconds), even
+if the kernel does not answer. Each function raises CommandFailed or
+CommandTimeout.
 """
 
 from collections.abc import Callable
@@ -18,16 +19,18 @@ from cinder_localclone.core.formats import dm_ioctl
 from cinder_localclone.storage.privsep import process
 
 CONTROL = '/dev/mapper/control'
-#: Bytes of room for an answer: at first, as dmsetup has it, and at most.
+#: Size of the buffer for an answer in bytes: at first, as in dmsetup, and at
+#: most.
 _ROOM, _MOST = 1 << 14, 1 << 26
 _Result = typing.TypeVar('_Result')
 
 
 def devices(timeout: float, only: Iterable[str] | None = None,
             prefixes: tuple[str, ...] = ('',)) -> list[dm_ioctl.Status]:
-    """All devices whose UUIDs begin with a prefix, with their live tables.
+    """Return the devices whose UUIDs have a prefix, with their live tables.
 
-    :param only: those of these names, as far as they are there
+    :param only: names to look up; names without a device are left out. None:
+        all devices
     """
     found = _within(timeout, 'table', lambda: _each(
         dm_ioctl.TABLE, _names(prefixes) if only is None else only))
@@ -36,25 +39,33 @@ def devices(timeout: float, only: Iterable[str] | None = None,
 
 def statuses(wanted: Callable[[str], typing.Any], timeout: float
              ) -> list[dm_ioctl.Status]:
-    """The status of all devices whose names are wanted; nothing commits."""
+    """Return the status of all devices with wanted names.
+
+    The kernel commits nothing for this.
+
+    :param wanted: function that returns whether a name is wanted
+    """
     return _within(timeout, 'status', lambda: _each(
         dm_ioctl.NOFLUSH, filter(wanted, _names())))
 
 
 def status(name: str, timeout: float) -> str:
-    """The status of one, a line for each target; nothing commits."""
+    """Return the status of a device, a line for each target.
+
+    The kernel commits nothing for this.
+    """
     return _within(timeout, 'status ' + name, lambda: _status(
         name=name, flags=dm_ioctl.NOFLUSH).lines)
 
 
 def table(number: str, timeout: float) -> str:
-    """The live table of the device ``major:minor``."""
+    """Return the live table of the device ``major:minor``."""
     return _within(timeout, 'table ' + number, lambda: _status(
         number=number, flags=dm_ioctl.TABLE).lines)
 
 
 def _names(prefixes: tuple[str, ...] = ('',)) -> list[str]:
-    """Those whose UUIDs begin with a prefix, or are not known."""
+    """Return the devices whose UUIDs have a prefix, or are unknown."""
     named = dm_ioctl.parse_names(
         _ask(dm_ioctl.LIST_DEVICES, flags=dm_ioctl.UUIDS))
     return [name for name, uuid in named.items()
@@ -67,7 +78,7 @@ def _each(flags: int, names: Iterable[str]) -> list[dm_ioctl.Status]:
         try:
             found.append(_status(name=name, flags=flags))
         except OSError as exc:
-            if exc.errno != errno.ENXIO:  # there is none, or no more
+            if exc.errno != errno.ENXIO:  # no such device (any more)
                 raise
     return found
 
@@ -85,17 +96,21 @@ def _ask(call: int, **what: typing.Any) -> bytearray:
             return answer
         size *= 2
         if size > _MOST:
-            raise dm_ioctl.Malformed('it takes more than %d bytes' % _MOST)
+            raise dm_ioctl.Malformed(
+                'the answer has more than %d bytes' % _MOST)
 
 
 def _ioctl(call: int, buffer: bytearray) -> None:
-    """The kernel answers where it was asked."""
+    """Call the kernel, which writes its answer into the request's buffer."""
     fcntl.ioctl(_control(), call, buffer)
 
 
 @functools.cache
 def _control() -> int:
-    """Opened once: a node with 1,000 volumes is asked 1,000 times a look."""
+    """Return a descriptor of the control device.
+
+    It is opened once: a sweep of a node with 1,000 volumes makes 1,000 calls.
+    """
     return os.open(CONTROL, os.O_RDWR)
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device-mapper: what changes is done by dmsetup(8), looks by ioctl.
+"""Device-mapper: changes by dmsetup(8), reads by ioctl.
 
-Tables come from :mod:`.dm_tables`. A swap of a live table
-is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
-one step, so nothing that fails can leave a guest suspended.
+Tables come from :mod:`.dm_tables`. A swap of a live table is ``load`` then
+``resume``: the kernel suspends, swaps and resumes in a single step, so a
+failure can't leave a guest suspended.
 
-A disk in a table is named by its number, which another disk may get once this
-one has gone. From the load on the kernel holds the disk, and it keeps its
-number: so only then is it compared with the serial number that it should
-have.
+A table names a disk by its number. If the disk goes away, another disk may get
+the number. After the load the kernel holds the disk, and the number stays.
+Only then is the disk's serial number compared with the expected one.
 
-Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
+Time limits are in seconds. Each function raises CommandFailed or
+CommandTimeout.
 """
 
 from collections.abc import Sequence
@@ -32,22 +32,24 @@ from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 from cinder_localclone.storage.privsep import while_suspended
 
-#: Seconds for which a device in use is suspended at most.
+#: Maximum seconds for which a device in use is suspended.
 SUSPENDED = 5
 
 
 @privsep.entrypoint
 def survey(timeout: float, only: list[str] | None = None
            ) -> list[tuple[str, str, str, int, bool, str]]:
-    """The driver's own devices, and all of cryptsetup's.
+    """Return the driver's own devices, and all of cryptsetup's.
 
     Allows: reads the tables of the driver's devices and of cryptsetup's, with
     keys masked.
 
-    :param only: those of these names, as far as they are there
+    :param only: names to look up; names without a device are left out. None:
+        all devices
     :returns: the fields of :class:`.dm_ioctl.Status`, with the live table
     """
-    # dataclasses.astuple() copies deeply, which takes longer than all else.
+    # dataclasses.astuple() makes a deep copy, which takes longer than the
+    # rest.
     return [(each.name, each.uuid, each.number, each.opened, each.suspended,
              each.lines) for each in dm_control.devices(
                  timeout, only, (names.device_uuid(''), 'CRYPT-'))]
@@ -61,12 +63,12 @@ def create(name: str, uuid: str, table: str, timeout: float,
 
     Allows: creates a device of the driver's by name, with any table of the
     targets linear, clone, flakey and error. Its lower devices are the
-    driver's, LVs of its volume groups, or disks of its iSCSI sessions; which
-    of these, the caller chooses.
+    driver's, LVs of its volume groups, or disks of its iSCSI sessions; the
+    caller chooses among these.
 
     :param disk: the SCSI disk in its table: number and serial number
-    :raises WrongDevice: if the number is another disk's; there is no device
-        then
+    :raises WrongDevice: if the number is another disk's; the device is removed
+        again
     """
     privsep.require(names.is_device(name), name)
     privsep.require(uuid == names.device_uuid(name), uuid)
@@ -81,7 +83,10 @@ def create(name: str, uuid: str, table: str, timeout: float,
 
 
 def _check_disk(disk: Sequence[str] | None) -> None:
-    """See that a table that was loaded has the disk that was meant."""
+    """Check that a loaded table has the intended disk.
+
+    :raises WrongDevice: if it has another
+    """
     if disk:
         number, serial = disk
         found = block.serial(number)
@@ -101,15 +106,15 @@ def _load(*command: str, table: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def ensure_devnode(name: str) -> bool:
-    """See that a device's path leads to this very device.
+    """Make a device's path lead to this very device.
 
     Allows: turns the link of a device of the driver's in /dev/mapper back to
     it.
 
-    Others may turn the link elsewhere (os-brick's encryptors do), and udev,
-    which made it, does not look again.
+    os-brick's encryptors turn the link elsewhere, and udev, which made the
+    link, does not check it again.
 
-    :returns: False if it did
+    :returns: False if the path was right already
     :raises WrongDevice: if there is no such device
     """
     privsep.require(names.is_device(name), name)
@@ -119,7 +124,7 @@ def ensure_devnode(name: str) -> bool:
     device = sysfs.mapped_device(name)
     if not device:
         raise exceptions.WrongDevice(path=path, found='nothing')
-    # "dmsetup mknodes" leaves a link that dangles as it is.
+    # "dmsetup mknodes" does not repair a dangling link.
     new = '/dev/mapper/.%s.new' % name
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
@@ -131,14 +136,15 @@ def ensure_devnode(name: str) -> bool:
 @privsep.entrypoint
 def swap_table(name: str, table: str, timeout: float,
                disk: tuple[str, str] | None = None) -> None:
-    """Give a device another table; I/O in flight ends on the old one.
+    """Give a device another table; I/O in flight ends on the old table.
 
     Allows: gives a device of the driver's another table, bounded as that of
     ``create``.
 
-    Whatever fails, the device is not left suspended: it is on its old table.
+    After any failure the device is on its old table and not suspended.
 
-    :param disk: as for :func:`create`; its error
+    :param disk: as for :func:`create`
+    :raises WrongDevice: as for :func:`create`
     """
     privsep.require(names.is_device(name), name)
     lower.require(table)
@@ -149,7 +155,10 @@ def swap_table(name: str, table: str, timeout: float,
 
 def _check_loaded(name: str, disk: Sequence[str] | None, timeout: float
                   ) -> None:
-    """Drop a table that was loaded, if it has another disk than was meant."""
+    """Check the disk of a loaded table, and drop the table if it is wrong.
+
+    :raises WrongDevice: if it is another disk
+    """
     try:
         _check_disk(disk)
     except exceptions.WrongDevice:
@@ -160,8 +169,8 @@ def _check_loaded(name: str, disk: Sequence[str] | None, timeout: float
 def _resume(name: str, timeout: float) -> None:
     """Resume a device: on its old table, if the kernel refuses the new one.
 
-    A table that is loaded may be refused only then, and the device stays
-    suspended.
+    The kernel may refuse a loaded table at this point, and would leave the
+    device suspended.
     """
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
@@ -173,16 +182,16 @@ def _resume(name: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
-    """Give a handle in use another table; what was written before is flushed.
+    """Give a handle in use another table, and flush earlier writes.
 
     Allows: gives a handle another table, bounded as that of ``create``;
     flushes any path.
 
-    A disk on which that is stable then is flushed once while the device is
-    used, so that little is left when it is flushed again, with the device
-    suspended. Whatever fails, the device is resumed: on its old table then.
+    The disk with the earlier writes is flushed first while the handle is in
+    use, so little is left for the second flush with the handle suspended.
+    After any failure the handle is resumed on its old table.
 
-    :param disk: its path; '' if nothing can be flushed
+    :param disk: path of the disk to flush; '' if nothing can be flushed
     """
     privsep.require(names.volume_of_handle(name), name)
     lower.require(table)
@@ -200,7 +209,7 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
 
 
 def _clear_and_resume(name: str, timeout: float) -> None:
-    """On the table that it has."""
+    """Resume a device on its old table."""
     process.run('dmsetup', 'clear', name, timeout=timeout)
     _resume(name, timeout)
 
@@ -237,11 +246,11 @@ def send(messages: list[tuple[str, str]], timeout: float) -> list[str]:
 
     Allows: sends any message to devices of the driver's.
 
-    DM_TARGET_MSG of include/uapi/linux/dm-ioctl.h.
+    See DM_TARGET_MSG of include/uapi/linux/dm-ioctl.h.
 
     :param messages: (name of a device, message)
-    :param timeout: of all together
-    :returns: the names of devices that do not take it: they are gone
+    :param timeout: limit of all messages together
+    :returns: the names of devices which did not take a message: they are gone
     """
     for name, _text in messages:
         privsep.require(names.is_device(name), name)
@@ -263,7 +272,7 @@ def _send(messages: list[tuple[str, str]]) -> list[str]:
 
 @privsep.entrypoint
 def status(name: str, timeout: float) -> str:
-    """The status line of a device (dm-clone.rst, "Status").
+    """Return the status line of a device (dm-clone.rst, "Status").
 
     Allows: reads the status of any device-mapper device.
     """
@@ -272,18 +281,19 @@ def status(name: str, timeout: float) -> str:
 
 @privsep.entrypoint
 def clone_statuses(timeout: float) -> dict[str, str]:
-    """The status lines of all clones, by name.
+    """Return the status lines of all clones, by name.
 
     Allows: reads the status of the driver's clones.
     """
     return {each.name: each.lines for each in dm_control.statuses(
         names.move_of_clone, timeout)
-        if each.lines.split()[2:3] == ['clone']}  # one is just being made
+        # skip a clone without a table yet
+        if each.lines.split()[2:3] == ['clone']}
 
 
 @privsep.entrypoint
 def targets(timeout: float) -> str:
-    """The target types the kernel knows, after loading those needed.
+    """Return the target types of the kernel, after loading the modules.
 
     Allows: lists device-mapper targets; loads four kernel modules.
     """
@@ -296,25 +306,28 @@ def targets(timeout: float) -> str:
 def replace_suspended(name: str, table: str, timeout: float,
                       in_use: bool = False,
                       disk: tuple[str, str] | None = None) -> None:
-    """Replace a clone's table: suspended while the new one is loaded.
+    """Replace a clone's table, and suspend the clone meanwhile.
 
     Allows: gives a device of the driver's another table, bounded as that of
     ``create``, and suspends it meanwhile.
 
-    Whatever fails, the device is resumed: on its old table then.
+    After any failure the device is resumed on its old table.
 
-    :param in_use: whether a guest would have to be told of what the clone
-        could not record: then it keeps its table
-    :param disk: as for :func:`create`; its error
+    :param in_use: whether a guest uses the clone. A clone that failed to
+        record its state then keeps its table: the guest would never learn of
+        the lost record
+    :param disk: as for :func:`create`
+    :raises WrongDevice: as for :func:`create`
     """
     privsep.require(names.is_device(name), name)
     lower.require(table)
-    # A load that was given up, and came late: a resume would take it, which
-    # does not know what is local by now.
+    # A timed-out load may take effect late. A resume would take its table,
+    # which does not know the regions that became local since.
     process.run('dmsetup', 'clear', name, timeout=timeout)
     process.run('dmsetup', 'suspend', name, timeout=timeout)
     try:
-        # It has recorded all that is local, or failed, by now.
+        # The suspended clone has now recorded all local regions, or has
+        # failed.
         if not in_use or dm_tables.parse_clone_status(
                 status(name, timeout)).mode == 'rw':
             process.run('dmsetup', 'load', name, '--table', table,
@@ -333,15 +346,17 @@ def discard_beneath(handle: str, clone: str, table: str,
     Allows: discards any part of a clone of the driver's, and suspends a handle
     meanwhile.
 
-    The handle is suspended for a moment, again and again; see
-    :mod:`.while_suspended`. Hydration has to be off.
+    The handle is suspended repeatedly, for a moment each; see
+    :mod:`.while_suspended`. Hydration must be off.
 
-    :param table: what the clone is loaded with; afterwards it refuses
-        discards, as before
+    :param table: table of the clone; once loaded, the clone refuses discards
+        again as before
     :param parts: first byte, bytes
-    :param at_once: most bytes of one call
-    :param seconds: after which none is begun any more
+    :param at_once: most bytes of each call
+    :param seconds: time after which no call is begun
     :raises WrongDevice: if the clone's path leads elsewhere
+    :raises CommandFailed: if a discard fails
+    :raises CommandTimeout: if it takes too long
     """
     privsep.require(names.volume_of_handle(handle), handle)
     privsep.require(names.move_of_clone(clone), clone)
@@ -356,11 +371,11 @@ def discard_beneath(handle: str, clone: str, table: str,
             timeout=timeout, grace=SUSPENDED, stdin=''.join(
                 '%d %d\n' % tuple(part) for part in parts).encode())
     except exceptions.LocalCloneError:
-        # It was killed, or the kernel has refused the new table.
+        # The process was killed, or the kernel refused the new table.
         if any(_is_suspended(name, timeout) for name in (handle, clone)):
-            # A clone that was suspended has nothing on its way any more:
-            # only then the guest may go on. On its old table: one that
-            # comes to be loaded later would not know what is local by then.
+            # Suspending the clone waits for its I/O in flight. Only then may
+            # the guest continue, on the clone's old table: a table loaded late
+            # would not know the regions that became local since.
             process.run('dmsetup', 'suspend', clone, timeout=timeout)
             _clear_and_resume(clone, timeout)
             with open(queue, 'w') as limit:
@@ -372,24 +387,25 @@ def discard_beneath(handle: str, clone: str, table: str,
 def write_beneath(handle: str, thin: thin_pool.Thin, path: str, block: int,
                   parts: list[tuple[int, int]], data: bytes, timeout: float
                   ) -> tuple[int, list[int]]:
-    """Write to an LV beneath a handle in use, which is suspended meanwhile.
+    """Write to an LV beneath a handle in use, and suspend it meanwhile.
 
-    See :mod:`.while_suspended`. Not in this process: one that is killed would
-    leave the handle suspended. If it is killed itself, its last write may be
-    on its way still: a guest that went on might write there before it.
+    See :mod:`.while_suspended`. The work is done in a process of its own,
+    because killing this process would leave the handle suspended. If the other
+    process is killed, its last write may still be in flight, and would
+    overwrite a later write of a guest.
 
-    :param thin: where the LV is; nobody else may use its pool's snapshot of
-        its metadata
-    :param path: of the LV
-    :param block: bytes that the pool maps at once
+    :param thin: pool and id of the LV; no other process may use the pool's
+        metadata snapshot
+    :param path: path of the LV
+    :param block: bytes of a block of the pool
     :param parts: first byte, bytes; each a whole block of the pool
-    :param data: all of these
-    :returns: how many of them it has come to, less than all if it takes too
-        long; the first bytes of those that were written: the pool had mapped
-        the others
-    :raises CommandFailed: if one can't be written; then none is, as far as
-        that can be taken back
-    :raises CommandTimeout: if it takes too long: any may be there, in part
+    :param data: the data of all parts
+    :returns: number of parts processed, less than all if they take too long;
+        the first bytes of the written parts. The pool had mapped the others
+    :raises CommandFailed: if a write fails; all writes are undone as far as
+        possible
+    :raises CommandTimeout: if it takes too long; any part may be written in
+        part
     """
     try:
         come, *written = map(int, process.run(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of files that hold keys: header backups and sealed keys.
+"""Directories with key files: header backups and sealed keys.
 
 The paths come from :mod:`.configuration`. A directory is opened once, step by
-step from the root, without a link on the way, and is used by its descriptor
-from then on. Everybody who can change it, or a directory above it, is root
-(or the user of this process): what root reads, overwrites or removes in it is
-a file that root has put there.
+step from the root, without following a link, and is used by its descriptor
+from then on. Only root (or the user of this process) can change it or a
+directory above it, so files read, overwritten or removed in it were put there
+by root.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Folder:
         opened = open(name, mode, opener=self._open)
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             opened.close()
-            raise _refused(os.path.join(self.path, name), 'no regular file')
+            raise _refused(os.path.join(self.path, name), 'not a regular file')
         return opened
 
     def _open(self, name: str, flags: int) -> int:
@@ -59,7 +59,7 @@ class Folder:
                        dir_fd=self.descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in the place of the file of that name."""
+        """Give a file another name, and replace the file with this name."""
         os.replace(old, new, src_dir_fd=self.descriptor,
                    dst_dir_fd=self.descriptor)
 
@@ -77,19 +77,19 @@ class Folder:
 
 
 def _refused(path: str, reason: str) -> OSError:
-    # privsep hands over the number and the text alone.
+    # privsep passes only the number and the text of an error to its caller.
     return PermissionError(errno.EPERM, '%s is %s' % (path, reason))
 
 
 @contextlib.contextmanager
 def configured(backend: str, option: str, make: bool = False
                ) -> Iterator[Folder]:
-    """Open the directory that an option of a backend section names.
+    """Open the directory in an option of a backend section.
 
     :param make: whether to create it, and directories above it
     :raises FileNotFoundError: if it does not exist
     :raises OSError: if the option is not set in the configuration of this
-        process, or others than root can change the directory
+        process, or users other than root can change the directory
     """
     path = configuration.directory(backend, option)
     if not path:
@@ -103,12 +103,12 @@ def configured(backend: str, option: str, make: bool = False
 
 
 def problem(path: str) -> str:
-    """Say why files with keys are not safe in a directory; '' if they are."""
+    """Say why key files are not safe in a directory; '' if they are."""
     try:
         with _opened(path, False):
             return ''
     except OSError as exc:
-        # Who may not look at all finds nothing wrong.
+        # A caller without access to the directory reports no problem.
         return str(exc.strerror) if exc.errno == errno.EPERM else ''
 
 
@@ -133,10 +133,11 @@ def _opened(path: str, make: bool) -> Iterator[Folder]:
 @contextlib.contextmanager
 def inside(folder: Folder, name: str, make: bool = False
            ) -> Iterator[Folder]:
-    """Open a directory in another one.
+    """Open a directory in another directory.
 
+    :param make: whether to create it
     :raises FileNotFoundError: if it does not exist
-    :raises OSError: if others than root can change it
+    :raises OSError: if users other than root can change it
     """
     path = os.path.join(folder.path, name)
     descriptor = _step(folder.descriptor, name, path, make)
@@ -156,23 +157,26 @@ def _step(descriptor: int, name: str, path: str, make: bool) -> int:
     except OSError as exc:
         if exc.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise _refused(path, 'a link, or no directory')
+        raise _refused(path, 'a link, or not a directory')
 
 
 def _check(descriptor: int, path: str) -> None:
-    """Refuse a directory in which others can replace root's entries."""
+    """Refuse a directory in which other users can replace root's entries.
+
+    :raises PermissionError: if they can
+    """
     found = os.fstat(descriptor)
     if found.st_uid not in (0, os.geteuid()):
         raise _refused(path, 'not owned by root')
     if found.st_mode & _OTHERS and not found.st_mode & stat.S_ISVTX:
-        raise _refused(path, 'writable by others than root')
+        raise _refused(path, 'writable by users other than root')
 
 
 @contextlib.contextmanager
 def _readable(descriptor: int, path: str) -> Iterator[Folder]:
     _check(descriptor, path)
     if os.fstat(descriptor).st_mode & _OTHERS:
-        raise _refused(path, 'writable by others than root')
+        raise _refused(path, 'writable by users other than root')
     opened = os.open('.', os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC,
                      dir_fd=descriptor)
     try:

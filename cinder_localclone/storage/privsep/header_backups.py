@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of the headers of volumes, in files that root alone reads.
+"""Backups of LUKS headers, in files readable by root alone.
 
 They are in the directory ``localclone_header_backup_dir`` of a backend, a
-folder for each volume; see :mod:`.folders`. Errors and time limits as in
-:mod:`.cryptsetup`; OSError, if the directory can't be used.
+folder for each volume; see :mod:`.folders`. For errors and time limits see
+:mod:`.cryptsetup`; OSError is raised if the directory can't be used.
 """
 
 from collections.abc import Iterator
@@ -58,6 +58,7 @@ def opened(backend: str, volume_id: str, name: str
            ) -> Iterator[tuple[str, int]]:
     """Open a backup for reading.
 
+    :param name: name of the file
     :returns: its path, for messages; a descriptor
     """
     _require_name(name)
@@ -80,13 +81,14 @@ def _number(name: str) -> int:
 
 @privsep.entrypoint
 def make(path: str, backend: str, name: str, timeout: float) -> None:
-    """Copy the header of a volume into a file, which outlives a power cut.
+    """Copy the header of a volume into a file, so it outlives a power cut.
 
     Allows: writes the header of a volume's own handle into the folder of that
     volume in the configured directory.
 
     :param backend: section of the backend
-    :param name: of the file; the backup of that name is replaced
+    :param name: name of the file; an existing backup with this name is
+        replaced
     """
     volume_id = cryptsetup.require_handle(path)
     _require_name(name)
@@ -98,10 +100,11 @@ def _copy(path: str, folder: folders.Folder, name: str, timeout: float
           ) -> None:
     """Copy a header.
 
-    A writer may have been left behind: a copy of what it is about to overwrite
-    is no reason to remove older backups. The volume's own lock keeps others
-    out. While the backups are written the header's lock is free: a
-    re-encryption that waits for it holds the guest's I/O up.
+    A hung writer of an earlier command may still have the lock. Older backups
+    must not be removed for a copy of a header which is about to be
+    overwritten. The volume's own lock keeps other writers out. The header's
+    lock is free again while the backup is written: otherwise a re-encryption,
+    and the guest's I/O with it, would wait for it.
 
     :raises HeaderInUse: if there is such a writer
     """
@@ -115,10 +118,10 @@ def _copy(path: str, folder: folders.Folder, name: str, timeout: float
 
 @contextlib.contextmanager
 def _written(folder: folders.Folder, name: str) -> Iterator[str]:
-    """Give the path of a new file; keep the file once it is written."""
+    """Yield the path of a new file; keep the file once it is written."""
     partial = _require_name(name) + _PARTIAL
     with contextlib.suppress(FileNotFoundError):
-        _shred(folder, partial)  # that of a power cut has keys, too
+        _shred(folder, partial)  # a file left by a power cut has keys, too
     yield folder.through(partial)
     with folder.file(partial, 'rb') as written:
         os.fchmod(written.fileno(), 0o600)
@@ -129,9 +132,10 @@ def _written(folder: folders.Folder, name: str) -> Iterator[str]:
 
 @privsep.entrypoint
 def add(path: str, backend: str, timeout: float) -> str:
-    """Copy the header of a volume into a new file, beside the older ones.
+    """Copy the header of a volume into a new file, beside older backups.
 
-    Allows: the same, into a new file.
+    Allows: writes the header of a volume's own handle into a new file in the
+    folder of the volume in the configured directory.
 
     :param backend: section of the backend
     :returns: the name of the file
@@ -146,14 +150,15 @@ def add(path: str, backend: str, timeout: float) -> str:
 
 @privsep.entrypoint
 def keep_only(backend: str, volume_id: str, name: str) -> None:
-    """Overwrite and remove all backups of a volume's header but one.
+    """Overwrite and remove all backups of a volume's header except one.
 
     Allows: overwrites and removes any backups of any volume in the configured
-    directory but one that the caller names, if that is there.
+    directory, except an existing backup that the caller names.
 
     :param backend: section of the backend
-    :param name: of the file
-    :raises FileNotFoundError: if there is no such file: all others stay
+    :param name: name of the file to keep
+    :raises FileNotFoundError: if there is no such file; then nothing is
+        removed
     """
     with opened(backend, volume_id, name), _of_volume(
             backend, volume_id) as folder:
@@ -164,13 +169,13 @@ def keep_only(backend: str, volume_id: str, name: str) -> None:
 
 @privsep.entrypoint
 def remove(backend: str, volume_id: str, name: str) -> None:
-    """Overwrite and remove one backup of a volume's header.
+    """Overwrite and remove a backup of a volume's header.
 
     Allows: overwrites and removes any backup of any volume in the configured
     directory.
 
     :param backend: section of the backend
-    :param name: of the file
+    :param name: name of the file
     """
     _require_name(name)
     with _of_volume(backend, volume_id) as folder:
@@ -181,13 +186,13 @@ def remove(backend: str, volume_id: str, name: str) -> None:
 @privsep.entrypoint
 def save_beginning(path: str, backend: str, size: int, timeout: float
                    ) -> None:
-    """Copy the beginning of a volume, whatever it has, into a new file.
+    """Copy the beginning of a volume, whatever its contents, to a new file.
 
     Allows: writes the beginning of a volume, of the length that the caller
     names, into the folder of that volume in the configured directory.
 
     :param backend: section of the backend
-    :param size: bytes
+    :param size: bytes; a multiple of 1 MiB
     """
     volume_id = cryptsetup.require_handle(path)
     with _made_for(backend, volume_id) as folder:
@@ -206,25 +211,23 @@ def save_beginning(path: str, backend: str, size: int, timeout: float
 @privsep.entrypoint
 def restore(path: str, backend: str, name: str, drop: Sequence[str],
             timeout: float) -> None:
-    """Write the header in a backup over that of its volume.
+    """Write the header in a backup over the header of its volume.
 
-    Allows: overwrites the header of a volume with a backup in the folder of
-    the same volume, whichever the caller names, without the key slots that it
-    names.
+    Allows: overwrites the header of a volume with any backup in the folder of
+    the same volume, without the key slots that the caller names.
 
-    All changes are made to a copy in memory: at no moment does the volume
-    have a key slot that it is not to have, or another's UUID. So there is
-    nothing to end if this is cut short; it is repeated. What the volume has
-    instead of its header may be anything, also a header that cryptsetup
-    would not write another one over. :mod:`.headers` has made the checks
-    before that.
+    All changes are made to a copy in memory: the volume never has an unwanted
+    key slot or another UUID. An interrupted restore needs no cleanup and can
+    be repeated. The volume may have any data in place of its header, even a
+    header over which cryptsetup would refuse to write another. :mod:`.headers`
+    has made the checks before.
 
     :param backend: section of the backend
-    :param name: of the file
-    :param drop: numbers of key slots
-    :param timeout: of each command, seconds
+    :param name: name of the file
+    :param drop: numbers of key slots to leave out
+    :param timeout: limit of each command, seconds
     :raises HeaderDamaged: if the backup can't be read
-    :raises CommandFailed: if it is not all there
+    :raises CommandFailed: if the backup is incomplete
     """
     volume_id = cryptsetup.require_handle(path)
     for slot in drop:
@@ -248,7 +251,11 @@ def restore(path: str, backend: str, name: str, drop: Sequence[str],
 
 
 def _header_size(shown: str, copy: int, timeout: float) -> int:
-    """How long the header in a copy is: what is after it are data. Bytes."""
+    """Return the length of the header in a copy; data come after it.
+
+    :returns: bytes
+    :raises HeaderDamaged: if the header can't be read
+    """
     try:
         return luks_header.parse(cryptsetup.run(
             shown, 'luksDump', '--dump-json-metadata', cryptsetup.LOOK,
@@ -260,7 +267,7 @@ def _header_size(shown: str, copy: int, timeout: float) -> int:
 
 @contextlib.contextmanager
 def _in_memory(descriptor: int) -> Iterator[int]:
-    """Copy a backup to where nobody else sees it; give a descriptor of it."""
+    """Copy a backup to private memory, and yield a descriptor of the copy."""
     with open(descriptor, 'rb', closefd=False) as backup, os.fdopen(
             os.memfd_create('localclone-header'), 'r+b') as copy:
         shutil.copyfileobj(backup, copy)
@@ -270,7 +277,7 @@ def _in_memory(descriptor: int) -> Iterator[int]:
 
 @privsep.entrypoint
 def drop(backend: str, volume_id: str) -> None:
-    """Overwrite the backups of a volume's header, and remove them.
+    """Overwrite and remove all backups of a volume's header.
 
     Allows: overwrites and removes the backups of any volume in the configured
     directory.
@@ -287,7 +294,10 @@ def drop(backend: str, volume_id: str) -> None:
 
 
 def _shred(folder: folders.Folder, name: str) -> None:
-    """Best effort: where a file system writes anew, the old is still there."""
+    """Overwrite and remove a file.
+
+    A copy-on-write file system keeps the old data in spite of this.
+    """
     with folder.file(name, 'r+b') as file:
         file.write(bytes(os.fstat(file.fileno()).st_size))
         file.flush()
@@ -313,7 +323,7 @@ def listed(backend: str, volume_id: str) -> list[str]:
 
 @privsep.entrypoint
 def volumes(backend: str) -> list[str]:
-    """Return the ids of the volumes of whose headers there are backups.
+    """Return the ids of the volumes with header backups.
 
     Allows: lists the volumes that have backups in the configured directory.
 
@@ -331,19 +341,19 @@ def _has_any(directory: folders.Folder, volume_id: str) -> bool:
         with folders.inside(directory, volume_id) as folder:
             return any('.' not in each for each in folder.names())
     except OSError:
-        return False  # a file, say
+        return False  # for example a file
 
 
 @privsep.entrypoint
 def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
-    """Return what a backup says, as JSON. No keys are in that.
+    """Return the metadata of a backup as JSON, without keys.
 
     Allows: reads the metadata of any backup in the configured directory; no
     keys.
 
     :param backend: section of the backend
-    :param name: of the file
-    :raises HeaderDamaged: if it can't be read
+    :param name: name of the file
+    :raises HeaderDamaged: if the backup can't be read
     """
     return _read_with_cryptsetup(backend, volume_id, name, 'luksDump',
                                  '--dump-json-metadata', timeout=timeout)

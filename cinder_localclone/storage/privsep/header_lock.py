@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of whoever writes a LUKS2 header, as cryptsetup(8) takes it.
+"""The writer's lock of a LUKS2 header, compatible with cryptsetup(8).
 
-Source: lib/utils_device_locking.c of cryptsetup, 2.6 to 2.8. It is the lock
-of a file that is named after the device; of a file, that of itself.
+Source: lib/utils_device_locking.c of cryptsetup, 2.6 to 2.8. For a device it
+is the lock of a file named after the device; for a file, the lock of the file
+itself.
 """
 
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ DIRECTORY = '/run/cryptsetup'
 class Held(typing.NamedTuple):
     """Descriptors of a device and of its lock.
 
-    A command that writes inherits both. It keeps them if it hangs and is left
-    behind, so nobody else writes before it has ended.
+    A writing command inherits both. If it hangs and is left behind, it keeps
+    them, so no other process writes before it has ended.
     """
 
     device: int
@@ -42,16 +43,16 @@ def _file(path: str, device: int) -> str:
 
 @contextlib.contextmanager
 def held(path: str, timeout: float) -> Iterator[Held]:
-    """No cryptsetup that takes locks writes the header meanwhile.
+    """Lock a header, so no cryptsetup with locks writes it meanwhile.
 
-    Nor is the device removed. Others may turn the path elsewhere: what is
-    locked is what was opened.
+    The device can't be removed meanwhile, either. Another process may turn the
+    path elsewhere: use the returned device, which is the locked one.
 
-    :param path: of the device
-    :param timeout: seconds, of each wait: for the device, for the lock
-    :returns: the device, to get at it by, and its lock
-    :raises HeaderInUse: if others take too long
-    :raises CommandTimeout: if the device does
+    :param path: path of the device
+    :param timeout: limit of each wait (device, lock), seconds
+    :returns: descriptors of the device and of its lock
+    :raises HeaderInUse: if other processes hold the lock too long
+    :raises CommandTimeout: if the device can't be opened in time
     """
     device = process.within(
         timeout, 'open ' + path,
@@ -60,7 +61,7 @@ def held(path: str, timeout: float) -> Iterator[Held]:
         with _taken(path, _file(path, device), timeout) as lock:
             yield Held(device, lock)
     finally:
-        # All is done by now, whether this hangs or not.
+        # The work is done by now, even if closing the device hangs.
         process.has_ended(process.in_thread(lambda: os.close(device)),
                           timeout)
 
@@ -74,7 +75,7 @@ def _taken(path: str, file: str, timeout: float) -> Iterator[int]:
             wait=tenacity.wait_fixed(0.05))(_take, file)
     except tenacity.RetryError:
         raise encryption_exceptions.HeaderInUse(
-            path=path, reason='other processes have locked it for %s s'
+            path=path, reason='other processes held its lock for %s s'
             % timeout) from None
     try:
         yield descriptor
@@ -83,7 +84,7 @@ def _taken(path: str, file: str, timeout: float) -> Iterator[int]:
 
 
 def _take(file: str) -> int | None:
-    """Return the descriptor that has the lock; None if others have it."""
+    """Return the descriptor of the lock; None if another process has it."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     taken = False
     try:
@@ -95,7 +96,10 @@ def _take(file: str) -> int | None:
 
 
 def _is_taken(descriptor: int, file: str) -> bool:
-    """Whoever was the last to leave has removed the file."""
+    """Return whether the lock was acquired, on a file that still exists.
+
+    The last process to leave removes the file.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(descriptor), os.stat(file))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The iSCSI initiator: sessions, iscsiadm(8)'s records, logins.
 
-Time limits are in seconds. What runs a command raises CommandFailed or
-CommandTimeout.
+Time limits are in seconds. A function that runs a command raises CommandFailed
+or CommandTimeout.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from cinder_localclone.storage.privsep import sysfs
 
 #: Exit codes of iscsiadm(8).
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
-#: Where this node's name is, see iscsid(8).
+#: File with this node's initiator name, see iscsid(8).
 _INITIATOR_NAME = '/etc/iscsi/initiatorname.iscsi'
-#: What a command failed with that met another in the records.
+#: Error of a command that met another command in the records.
 _RECORDS_CHANGED = 'failed with exit code 6:'
 
 
@@ -34,30 +34,32 @@ def _has_met_another(exc: BaseException) -> bool:
         _RECORDS_CHANGED in str(exc))
 
 
-# The records are files; one that another command removes meanwhile makes this
-# one fail (7 of 30 deletes beside another).
+# The records are files. If another command removes a record meanwhile, this
+# command fails (7 of 30 deletes beside another).
 @tenacity.retry(retry=tenacity.retry_if_exception(_has_met_another),
                 stop=tenacity.stop_after_attempt(5), reraise=True,
                 wait=tenacity.wait_fixed(0.2))
 def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
               secret: str = '') -> str:
-    """Run iscsiadm(8); what it printed."""
+    """Run iscsiadm(8), and return its output."""
     return process.run('iscsiadm', *argv, timeout=timeout, ok=ok,
                        secret=secret)
 
 
 @privsep.entrypoint
 def initiator_name() -> str:
-    """This node's name, which root alone may read; '' if none can be read.
+    """Return this node's initiator name, which only root may read.
 
     Allows: reads the iSCSI name of this node.
+
+    :returns: '' if no name can be read
     """
     try:
         with open(_INITIATOR_NAME, errors='replace') as file:
             lines = file.read().splitlines()
     except OSError:
         return ''
-    # The first one is what os-brick tells others of this node.
+    # os-brick reports the first name in the file to other hosts.
     return next((value.strip() for word, _equals, value in (
         line.partition('=') for line in lines) if word == 'InitiatorName'),
         '')
@@ -65,24 +67,24 @@ def initiator_name() -> str:
 
 @privsep.entrypoint
 def disks(iqn: str = '') -> str:
-    """The disks of all iSCSI sessions: JSON of {target name: [path]}.
+    """Return the disks of iSCSI sessions: JSON of {target name: [path]}.
 
     Allows: lists all iSCSI sessions and their disks.
 
-    :param iqn: of those with this target alone
+    :param iqn: target of the sessions; '' for all sessions
     """
     paths: dict[str, list[str]] = {}
     for target, device in _sessions(iqn):
-        # To walk through all of it takes 10 ms a session.
+        # A walk through the whole tree takes 10 ms a session.
         paths[target] = ['/dev/' + os.path.basename(disk) for disk in
                          glob.glob(device + '/target*/*/block/*')]
     return json.dumps(paths)
 
 
 def _sessions(iqn: str = '') -> Iterator[tuple[str, str]]:
-    """The target name of each iSCSI session, and its device in sysfs.
+    """Yield the target name and the sysfs device of each iSCSI session.
 
-    :param iqn: of those with this target alone
+    :param iqn: target of the sessions; '' for all sessions
     """
     base = sysfs.iscsi_session()
     for session in os.listdir(base) if os.path.isdir(base) else ():
@@ -98,14 +100,15 @@ def _sessions(iqn: str = '') -> Iterator[tuple[str, str]]:
 
 @privsep.entrypoint
 def set_recovery_timeout(path: str, seconds: int) -> None:
-    """How long an iSCSI disk holds I/O while its session is down.
+    """Set how long an iSCSI disk holds I/O while its session is down.
 
     Allows: sets how long any iSCSI disk of the node waits for its session.
 
-    The kernel refuses it (EBUSY) of a session that is down at the moment;
-    the next reconciliation sets it then.
+    The kernel refuses this (EBUSY) while the session is down; the next
+    reconciliation repeats it.
 
-    :param path: of the disk; of one that is no iSCSI disk nothing is set
+    :param path: path of the disk; other disks are ignored
+    :param seconds: the time limit
     """
     session = parse_session(os.path.realpath(sysfs.of_disk(path)))
     if session:
@@ -120,20 +123,20 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
 
 @privsep.entrypoint
 def bring_back(path: str, timeout: float) -> bool:
-    """A disk that the kernel has set offline works again.
+    """Set a disk online again that the kernel has set offline.
 
     Allows: sets any SCSI disk of the node online that the kernel has set
     offline.
 
-    It does that to a disk that did not answer to its error handling, and
-    never undoes it: all I/O fails at once, also when the disk answers again.
-    The kernel refuses it (EINVAL) of a disk whose session is down; the next
-    look tries again.
+    The kernel sets a disk offline if it does not answer to error handling, and
+    never undoes this: all I/O fails at once, even when the disk answers again.
+    The kernel refuses the change (EINVAL) while the disk's session is down;
+    the next sweep repeats it.
 
-    :param timeout: seconds. Once the disk works, the kernel scans it, behind
-        all that is being read from it (more than 20 s on a slow link); that
-        need not be waited for
-    :returns: whether it was offline and is no more
+    :param timeout: seconds. The kernel scans a disk as soon as it works, after
+        all queued reads (more than 20 s on a slow link); the caller need not
+        wait for the scan
+    :returns: whether the disk was offline and works now
     """
     if _state(path) != 'offline':
         return False
@@ -147,7 +150,7 @@ def bring_back(path: str, timeout: float) -> bool:
 
 @privsep.entrypoint
 def rescan(path: str, timeout: float) -> None:
-    """Ask a disk for its size again.
+    """Make the kernel read the size of a disk again.
 
     Allows: has any SCSI disk of the node read its size again.
     """
@@ -164,21 +167,21 @@ def _state(path: str) -> str:
 
 
 def parse_session(device: str) -> str | None:
-    """The iSCSI session that a disk's place in sysfs names, if one."""
+    """Return the iSCSI session in the sysfs path of a disk, or None."""
     match = re.search(r'/(session\d+)/', device)
     return match.group(1) if match else None
 
 
 @privsep.entrypoint
 def end_session(iqn: str, timeout: float) -> None:
-    """Log out of a target and forget it, whatever still uses its disk.
+    """Log out of a target and delete its record, even with its disk in use.
 
-    Allows: logs out of any target that has a name of the driver's, whatever
-    uses its disk.
+    Allows: logs out of any target that has a name of the driver's, even with
+    its disk in use.
 
-    The way out of a hang: I/O that waits for a dead source fails within a
-    second. What iscsiadm finds neither a record nor a session of may have
-    one nevertheless, in sysfs; else it is done already.
+    This is the way out of a hang: I/O waiting for a dead source fails within a
+    second. A session may exist in sysfs without a record, and without being
+    found by iscsiadm. Without a session and a record there is nothing to do.
     """
     privsep.require(iscsi.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--logout',
@@ -193,7 +196,7 @@ def end_session(iqn: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def is_down(iqn: str) -> bool:
-    """Whether there is a session with a target, which does not answer.
+    """Return whether a target has a session, and none is logged in.
 
     Allows: reads the state of any iSCSI session.
     """
@@ -208,7 +211,7 @@ def is_down(iqn: str) -> bool:
 
 @privsep.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
-    """The portal that the initiator's records have for a target, or ''.
+    """Return the portal of a target in the initiator's records, or ''.
 
     Allows: reads the initiator's record of any target; no secrets.
     """
@@ -217,7 +220,7 @@ def known_portal(iqn: str, timeout: float) -> str:
 
 @privsep.entrypoint
 def recorded(timeout: float) -> list[str]:
-    """The names of all targets that the initiator's records have.
+    """Return the names of all targets in the initiator's records.
 
     Allows: lists the targets of the initiator's records.
     """
@@ -231,18 +234,19 @@ def _records(timeout: float) -> str:
 
 
 def parse_targets(records: str) -> list[str]:
-    """The targets in what ``iscsiadm -m node`` prints."""
+    """Return the targets in the output of ``iscsiadm -m node``."""
     return [line.split()[1] for line in records.splitlines()
             if len(line.split()) == 2]
 
 
 def parse_portal(records: str, iqn: str) -> str:
-    """The portal of a target in what ``iscsiadm -m node`` prints, or ''."""
+    """Return a target's portal in the output of ``iscsiadm -m node``, or ''.
+    """
     return next(iter(parse_portals(records, iqn)), '')
 
 
 def parse_portals(records: str, iqn: str) -> list[str]:
-    """Return the portals of a target in what ``iscsiadm -m node`` prints."""
+    """Return a target's portals in the output of ``iscsiadm -m node``."""
     found = (line.partition(' ') for line in records.splitlines())
     return [portal.rpartition(',')[0] for portal, _space, name in found
             if name.strip() == iqn]
@@ -250,24 +254,28 @@ def parse_portals(records: str, iqn: str) -> list[str]:
 
 @privsep.entrypoint
 def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
-    """Make the initiator's record of a target, or complete it.
+    """Create or complete the initiator's record of a target.
 
     Allows: records a target that has a name of the driver's, by any prefix, at
     any portal: another machine can so become the source of a disk.
 
-    Records of it at other portals go: a login is to all that there are.
+    Records of the target at other portals are deleted, because a login goes to
+    all recorded portals.
 
-    A login fails at once where the target is not served (any more): iscsid
-    would ask for it for two minutes. Nor does iscsid log in at a boot: the
-    driver does. Disks are scanned for by hand, so that only those appear
-    that are asked for. The kernel sizes the receive buffer: iscsid would pin
-    it (512 KiB, cut to net.core.rmem_max), which ends TCP's own tuning, and
-    stalls of 200 ms follow once it is full. One session has one disk; one that
-    is never asked for a sign of life never counts as down; targets of the
-    driver do not authenticate themselves.
+    Settings of the record, with their reasons:
 
-    :param auth: what it is logged in to with, in the form of Cinder's
-        provider_auth
+    * A login fails at once if the target is not exported (any more): by
+      default iscsid would retry for two minutes.
+    * iscsid does not log in at boot: the driver does.
+    * Disks are scanned for by hand, so only requested disks appear.
+    * The kernel sizes the receive buffer. iscsid would fix it (512 KiB, cut to
+      net.core.rmem_max), which disables TCP's own tuning, and a full buffer
+      leads to stalls of 200 ms.
+    * A session has a single disk.
+    * iscsid sends pings: without them a session would never count as down.
+    * Targets of the driver do not authenticate themselves.
+
+    :param auth: login data, in the form of Cinder's provider_auth
     """
     privsep.require(iscsi.is_iqn(iqn), iqn)
     method, user, secret = auth.split(' ')
@@ -277,14 +285,14 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
         if other != portal:
             _iscsiadm('-m', 'node', '-T', iqn, '-p', other, '-o', 'delete',
                       timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
-    # A record that is made anew loses its secret.
+    # Creating an existing record again would remove its secret.
     if portal not in known:
         _iscsiadm(*record, '--interface', 'default', '--op', 'new',
                   timeout=timeout)
     values = {'startup': 'manual', 'conn[0].tcp.window_size': '0',
               'session.initial_login_retry_max': '0',
-              # All that follows may be otherwise in iscsid.conf, for arrays
-              # that this host uses, too.
+              # iscsid.conf may have other values for all the settings below,
+              # because of other arrays used by this host.
               'session.nr_sessions': '1', 'conn[0].startup': 'manual',
               'conn[0].timeo.noop_out_interval': '5',
               'conn[0].timeo.noop_out_timeout': '5',
@@ -302,11 +310,11 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def login(iqn: str, timeout: float) -> None:
-    """Log in as recorded and scan for the disk; a session that exists is ok.
+    """Log in as recorded and scan for the disk; an existing session is ok.
 
     Allows: logs in to a target that has a name of the driver's, as recorded.
 
-    Targets of the driver have one disk each.
+    Targets of the driver have a single disk each.
     """
     privsep.require(iscsi.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--login',

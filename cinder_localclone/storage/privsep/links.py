@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths in /dev/localclone, which are links of the driver's own.
+"""The driver's own links in /dev/localclone.
 
-os-brick's encryptors turn the path that they are given to a device of their
-own, and so may whoever else: a link is checked by the number of the device
-that it leads to, whatever it says.
+os-brick's encryptors turn the path given to them to a device of their own, and
+other programs may do so too. So a link is checked by the number of the device
+to which it leads, not by its text.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from cinder_localclone.storage.privsep import sysfs
 
 @privsep.entrypoint
 def ensure(volume_id: str, device: str) -> bool:
-    """See that the path of a volume leads to a device of the driver's.
+    """Make the path of a volume lead to its handle or header guard.
 
     Allows: turns the link of any volume in /dev/localclone to that volume's
     own handle or guard.
 
-    :param device: its name
-    :returns: False if it did
+    :param device: name of the device
+    :returns: False if it did already
     """
     privsep.require(names.is_id(volume_id), volume_id)
     privsep.require(
@@ -35,7 +35,7 @@ def ensure(volume_id: str, device: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
     os.symlink('../mapper/' + device, new)
-    os.rename(new, path)  # nobody ever finds none
+    os.rename(new, path)  # the path exists at every moment
     return True
 
 
@@ -57,11 +57,11 @@ def remove(volume_id: str) -> bool:
 
 @privsep.entrypoint
 def targets() -> dict[str, str]:
-    """The names of the devices that all paths lead to, by volume id.
+    """Return the names of the devices at all paths, by volume id.
 
     Allows: lists the links in /dev/localclone.
 
-    '' is that of what is no device of device-mapper, or gone.
+    :returns: '' for a path to no device-mapper device, or to a removed device
     """
     try:
         found = os.listdir(names.LINKS)

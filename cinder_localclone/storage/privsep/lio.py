@@ -2,15 +2,15 @@
 """The kernel's iSCSI target (LIO) through rtslib, in this daemon.
 
 ``cinder-rtstool`` does the same in a process of its own, which costs seconds
-each time; here it costs milliseconds. iblock backstores have no cache: what
-an initiator reads is what the exported device has.
+each time; here it costs milliseconds. iblock backstores have no cache: an
+initiator reads the data of the exported device itself.
 
-Changes, and what is asked before them: what there is, :mod:`.lio_configfs`
-shows. Every entry point raises
+This module has the changes, and the check before a change;
+:mod:`.lio_configfs` has all other reads. Every entry point raises
 TargetTimeout when :data:`TIMEOUT` is reached, TargetHangs at once if the
-target is known to hang, or too many do, and ExportFailed if the kernel
-refuses. The objects are those of
-rtslib(8), the attributes those of targetcli(8).
+target is known to hang or too many targets hang, and ExportFailed if the
+kernel refuses the change. The objects are documented in rtslib(8), the
+attributes in targetcli(8).
 """
 
 from collections.abc import Callable
@@ -34,40 +34,43 @@ from cinder_localclone.storage.privsep import lio_configfs
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 
-#: Seconds for one change, with those that wait before it.
+#: Seconds for a change, including the wait for earlier changes.
 TIMEOUT = 20
-#: So many changes may hang; then there are no more of any.
+#: Number of hanging changes at which all further changes are refused.
 MOST_HANGING = 3
 _Parameters = typing.ParamSpec('_Parameters')
 _Result = typing.TypeVar('_Result')
 
 
 class Changes:
-    """One change after another; one that hangs is left behind.
+    """A queue of changes, which leaves hanging changes behind.
 
-    Nothing can end a thread that hangs in the kernel. The kernel keeps a lock
-    for each target, so others can be changed meanwhile; a change of one that
-    hangs fails at once, until the kernel lets its thread go.
+    Nothing can end a thread that hangs in the kernel. The kernel has a lock
+    for each target, so other targets can be changed meanwhile. Changes of a
+    hanging target fail at once until the kernel releases its thread.
     """
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        #: Never changed, only replaced, by whoever has the turn: others look
-        #: at it meanwhile.
+        #: Never modified, only replaced by the thread that holds the lock:
+        #: other threads read it meanwhile.
         self._hanging: dict[str, tuple[futures.Future[typing.Any], float]] = {}
 
     def make(self, what: str, change: Callable[[], _Result]) -> _Result:
         """Make a change, and wait for it.
 
-        :param what: name of the target, or of the backstore, that it changes
-        :raises TargetTimeout: if it hangs, or one before it
+        :param what: name of the target, or of the backstore, to change
+        :param change: function that makes the change
+        :returns: the result of ``change``
+        :raises TargetTimeout: if it hangs, or an earlier change
+        :raises TargetHangs: if an earlier change of the same target hangs
         """
         self._check(what)
         until = time.monotonic() + TIMEOUT
         if not self._turn.acquire(timeout=TIMEOUT):
             raise exceptions.TargetTimeout(seconds=TIMEOUT)
         try:
-            self._check(what)  # what had the turn may have hung
+            self._check(what)  # the previous change may have hung
             work = process.in_thread(change)
             if process.has_ended(work, max(until - time.monotonic(),
                                            TIMEOUT / 20)):
@@ -90,9 +93,11 @@ class Changes:
                 target=what, since=_clock(hanging[what][1]))
 
     def refuse_too_many(self) -> None:
-        """Called before the first effect: whoever only looks may go on.
+        """Refuse a change if too many changes hang; checks may continue.
 
-        :raises TargetHangs: if so many hang that there are no more changes
+        Call it before the first effect of a change.
+
+        :raises TargetHangs: if :data:`MOST_HANGING` changes hang
         """
         hanging = self._still_hanging()
         if len(hanging) >= MOST_HANGING:
@@ -110,16 +115,17 @@ _changes = Changes()
 
 def _one_at_a_time(function: Callable[_Parameters, _Result]
                    ) -> Callable[_Parameters, _Result]:
-    """Changes stumble over what is just being removed.
+    """Decorate a change, to run alone and to retry after a collision.
 
-    Other processes (``targetcli``, another backend's service) change targets
-    as well: what stumbled over them is done again; it is idempotent.
+    A change fails if it meets an object that is being removed. Other processes
+    (``targetcli``, another backend's service) change targets as well. The
+    change is idempotent, so it is repeated.
     """
     @functools.wraps(function)
     def wrapped(*args: _Parameters.args,
                 **kwargs: _Parameters.kwargs) -> _Result:
         import rtslib_fb
-        # rtslib lets through some of what the kernel says, as it says it.
+        # rtslib passes on some errors of the kernel unchanged.
         stumbled = (OSError, rtslib_fb.RTSLibError)
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(stumbled),
@@ -127,7 +133,7 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
             wait=tenacity.wait_fixed(0.2), reraise=True)
 
         def attempt() -> _Result:
-            # rtslib remembers backstores; others may have removed them.
+            # rtslib caches backstores; another process may have removed them.
             rtslib_fb.tcm.bs_cache.clear()
             return function(*args, **kwargs)
         named = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -141,7 +147,10 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
 
 
 def _target(rtslib_fb: typing.Any, iqn: str) -> typing.Any:
-    """By its name: to go through all took 0.1 s with twenty of them."""
+    """Return a target by its name, or None.
+
+    A search through all targets took 0.1 s with twenty of them.
+    """
     try:
         return rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn,
                                 mode='lookup')
@@ -162,7 +171,8 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         return False
     for tpg in target.tpgs:
         if not tpg.enable:
-            return False  # not made to the end: not all of it can be read
+            # its creation was interrupted: some attributes can't be read
+            return False
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
@@ -190,12 +200,12 @@ def _is_shown(iqn: str, name: str, device: str, serial: str, readonly: bool,
 def is_exported(iqn: str, name: str, device: str, serial: str,
                 readonly: bool, address: str, port: int, initiator: str,
                 user: str, password: str) -> bool:
-    """Whether :func:`export` of the same has nothing to do.
+    """Return whether :func:`export` with the same arguments would do nothing.
 
-    Allows: compares an export of the driver's with what the caller names, its
-    CHAP secret, too.
+    Allows: compares an export of the driver's with the caller's values,
+    including its CHAP secret.
 
-    Said of what the driver has made to its end, and nobody has changed.
+    Only an export completed by the driver, and not changed since, counts.
     """
     return sysfs.mapped_name(device) == os.path.basename(device) and (
         _is_shown(iqn, name, device, serial, readonly,
@@ -208,23 +218,26 @@ def is_exported(iqn: str, name: str, device: str, serial: str,
 def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
            address: str, port: int, initiator: str, user: str,
            password: str) -> bool:
-    """Serve a device to one initiator, and to it alone, with CHAP.
+    """Export a device to a single initiator, with CHAP.
 
     Allows: exports a device of the driver's, but no crypt device, under a name
-    of the driver's, by any prefix, on any address, to any one initiator, with
-    a password that the caller names.
+    of the driver's, by any prefix, on any address, to any single initiator,
+    with a password of the caller's.
 
-    What exists already and is as asked for is left alone, so that sessions
-    live on; anything else under that name is replaced. All targets of one
-    device share one backstore, because the kernel claims a device for one.
+    An existing export with the same properties is left alone, so its sessions
+    live on; any other export under the name is replaced. All targets of a
+    device share a backstore, because the kernel claims a device for one
+    backstore.
 
-    :param name: of the backstore
+    :param name: name of the backstore
     :param device: path of the device
-    :param serial: the unit serial number that the initiator will see
+    :param serial: unit serial number reported to the initiator
     :param address: IP address of the portal, IPv6 without brackets
-    :param initiator: iSCSI name of the only one that may log in
-    :param user: CHAP user name, as ``password``
-    :returns: whether it was (re)created
+    :param port: TCP port of the portal
+    :param initiator: iSCSI name of the only initiator allowed to log in
+    :param user: CHAP user name
+    :param password: CHAP password
+    :returns: whether the export was (re)created
     :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
@@ -239,28 +252,28 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     portal = iscsi.portal(address, port)
     if _is_shown(iqn, name, device, serial, readonly, portal, initiator,
                  user, password):
-        return False  # nearly always; anything else rtslib looks at
-    initiator = initiator.lower()  # so has rtslib, and the kernel at a login
+        return False  # the usual case; all others need rtslib
+    initiator = initiator.lower()  # as rtslib, and the kernel at a login
     store = _storage_object(rtslib_fb, name)
-    # One that was not made to the end has no serial number to be read.
+    # The serial number of an incomplete backstore can't be read.
     new = (not store or not store.is_configured()
            or store.udev_path != device or store.wwn != serial)
     if not new and _as_asked(_target(rtslib_fb, iqn), store, initiator,
                              readonly, user, password, portal):
         with contextlib.suppress(rtslib_fb.RTSLibError):
-            # Before Linux 6.0 only a new store looks at its device.
+            # Before Linux 6.0 only a new store probes its device.
             _pass_discards(store, device)
         return False
     _changes.refuse_too_many()
     if new:
         if store:
-            _remove_with_targets(store)  # it is not this device
+            _remove_with_targets(store)  # it has another device
         _remove_empty_backstores()
         store = rtslib_fb.BlockStorageObject(
             name, dev=device, wwn=serial, readonly=sysfs.is_readonly(device))
     _remove(_target(rtslib_fb, iqn), None)
     try:
-        # Before Linux 6.0 only a new store looks at its device.
+        # Before Linux 6.0 only a new store probes its device.
         with contextlib.suppress(*(() if new else (rtslib_fb.RTSLibError,))):
             _pass_discards(store, device)
         target = rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn)
@@ -272,7 +285,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         acl.chap_userid = user
         acl.chap_password = password
         rtslib_fb.MappedLUN(acl, 0, lun, write_protect=readonly)
-        # As configfs wants IPv6; rtslib does not add the brackets.
+        # configfs needs brackets around IPv6; rtslib does not add them.
         rtslib_fb.NetworkPortal(tpg, iscsi.bracketed(address), port)
         tpg.enable = True
     except Exception:
@@ -282,10 +295,10 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
 
 
 def _pass_discards(store: typing.Any, device: str) -> None:
-    """Discards arrive at a device that takes them.
+    """Pass discards on to a device that takes them.
 
-    A handle takes none while it is on a clone, and the kernel refuses to
-    offer them then (ENOSYS).
+    A handle on a clone takes none, and the kernel refuses to announce them
+    then (ENOSYS).
     """
     wanted = _discards(device)
     if store.get_attribute('emulate_tpu') != wanted:
@@ -293,25 +306,26 @@ def _pass_discards(store: typing.Any, device: str) -> None:
 
 
 def _discards(device: str) -> str:
-    """Whether a device takes discards: '1' or '0'."""
+    """Return whether a device takes discards: '1' or '0'."""
     with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
         return '1' if int(limit.read()) else '0'
 
 
 def _remove_empty_backstores() -> None:
-    """What a process left that was killed between the two directories.
+    """Remove directories left by a process killed between two mkdir calls.
 
-    rtslib does not see them and would try to make the first one again.
+    rtslib does not see them and would fail to create the first directory
+    again.
     """
     for path in glob.glob(os.path.join(lio_configfs.ROOT, 'core', 'iblock_*')):
         with contextlib.suppress(OSError):
-            os.rmdir(path)  # refused if there is anything in it
+            os.rmdir(path)  # refused unless it is empty
 
 
 def _remove_with_targets(store: typing.Any) -> None:
-    """Remove a backstore; the driver's targets that serve it go first.
+    """Remove a backstore, after the driver's targets that export it.
 
-    From a stranger's it is only taken away.
+    Targets of other programs only lose the backstore.
     """
     targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
     for target in {each.wwn: each for each in targets}.values():
@@ -321,7 +335,7 @@ def _remove_with_targets(store: typing.Any) -> None:
 
 
 def _remove(target: typing.Any, store: typing.Any) -> bool:
-    """Remove a target; and a backstore that no other target serves.
+    """Remove a target, and a backstore without another target.
 
     :returns: whether anything was removed
     """
@@ -338,18 +352,19 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
 @privsep.entrypoint
 @_one_at_a_time
 def unexport(iqn: str, name: str) -> bool:
-    """Stop serving; returns whether there was anything to stop.
+    """Remove an export.
 
     Allows: removes an export of the driver's.
 
     :param iqn: '' for the backstore alone
-    :param name: of the backstore, removed with its last target; '' if there
-        is none
+    :param name: name of the backstore, removed with its last target; '' if
+        there is none
+    :returns: whether anything was removed
     """
     import rtslib_fb
     privsep.require(not iqn or iscsi.is_iqn(iqn), iqn)
     privsep.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
-    # rtslib refuses to look for a target without a name.
+    # rtslib refuses to search for a target without a name.
     return _remove(iqn and _target(rtslib_fb, iqn),
                    name and _storage_object(rtslib_fb, name))

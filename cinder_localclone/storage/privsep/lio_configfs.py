@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's iSCSI target (LIO) serves, as configfs shows it.
+"""Exports of the kernel's iSCSI target (LIO), as configfs shows them.
 
-Directories and links, which are read at once even while a change of a target
-hangs: whoever only wants to know waits for nothing and nobody. Where things
-are: the kernel's Documentation/target/tcm_mod_builder.rst, targetcli(8).
+Directories and links can be read at once even while a change of a target
+hangs, so a reader never waits. For the layout see the kernel's
+Documentation/target/tcm_mod_builder.rst and targetcli(8).
 """
 
 from collections.abc import Iterator
@@ -23,16 +23,18 @@ ROOT = '/sys/kernel/config/target'
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """A target with one device for one initiator, as configfs shows it.
+    """A target with a single device for a single initiator.
 
     :param store: name of the backstore
     :param device: path of its device
-    :param serial: the unit serial number of that
-    :param discards: whether they are passed on: '1' or '0'
-    :param initiator: who may log in, in lower case, as the kernel has it
-    :param readonly: whether it can only be read: '1' or '0'
-    :param portal: where, as :func:`.iscsi.portal` has it
-    :param user: CHAP user name, as ``password``
+    :param serial: unit serial number of the backstore
+    :param discards: whether discards are passed on: '1' or '0'
+    :param initiator: initiator allowed to log in, in lower case as in the
+        kernel
+    :param readonly: whether the export is read-only: '1' or '0'
+    :param portal: address and port, in the form of :func:`.iscsi.portal`
+    :param user: CHAP user name
+    :param password: CHAP password
     """
 
     store: str
@@ -48,12 +50,12 @@ class Export:
 
 @privsep.entrypoint
 def targets() -> str:
-    """The names of the driver's targets, under any prefix: JSON list.
+    """Return the names of the driver's targets, by any prefix: JSON list.
 
     Allows: lists iSCSI targets of the driver, by any prefix.
 
-    There are none without configfs or the module. Whoever needs to know more
-    of them asks for :func:`exports`, which takes 5 ms for each.
+    The list is empty without configfs or the kernel module. For more than the
+    names see :func:`exports`, which takes 5 ms for each target.
     """
     return json.dumps(_own())
 
@@ -64,11 +66,12 @@ def _own() -> list[str]:
 
 @privsep.entrypoint
 def unfinished() -> str:
-    """Those that nobody can log in to yet, or ever: JSON list of names.
+    """Return the names of targets without a portal: JSON list.
 
     Allows: lists iSCSI targets of the driver, by any prefix.
 
-    A portal is the last thing that each is given before it is enabled.
+    No initiator can log in to them (yet): a portal is the last thing that a
+    target gets before it is enabled.
     """
     return json.dumps(
         [iqn for iqn in _own()
@@ -77,12 +80,13 @@ def unfinished() -> str:
 
 @privsep.entrypoint
 def exports() -> str:
-    """The driver's targets, under any prefix: JSON list of dictionaries.
+    """Return the driver's targets, by any prefix: JSON list of dictionaries.
 
     Allows: lists iSCSI targets of the driver, by any prefix, with the paths of
     their devices; no CHAP secrets.
 
-    Each has ``iqn`` and ``devices`` (paths). What goes meanwhile is left out.
+    Each has ``iqn`` and ``devices`` (paths). Objects removed meanwhile are
+    left out.
     """
     return json.dumps([
         {'iqn': iqn, 'devices': [_text(store, 'udev_path')
@@ -92,11 +96,12 @@ def exports() -> str:
 
 @privsep.entrypoint
 def unused_backstores() -> str:
-    """The driver's backstores that no target serves: JSON list of names.
+    """Return the driver's backstores without a target: JSON list of names.
 
     Allows: lists backstores of the driver.
 
-    Each keeps its device open. One that is just being made is among them.
+    Each keeps its device open. A backstore for an export in creation is
+    included.
     """
     used = {store for iqn in _below('iscsi') for store in _stores_of(iqn)}
     return json.dumps([
@@ -108,14 +113,15 @@ def unused_backstores() -> str:
 
 @privsep.entrypoint
 def hanging(timeout: float) -> list[str]:
-    """The targets, whoever has made them, that a change hangs in.
+    """Return the targets of this node with a hanging change.
 
     Allows: lists iSCSI targets of the node.
 
-    Whoever changes a target holds its lock, which each look at one of its
-    parameters takes as well (iscsi_target_configfs.c).
+    A change of a target holds the target's lock, which a read of its
+    parameters takes as well (iscsi_target_configfs.c). Targets of other
+    programs are included.
 
-    :param timeout: seconds, twice: for all together, then for each; a
+    :param timeout: seconds, twice: for all targets together, then for each. A
         command that waits for a target can be killed
     """
     probes = {iqn: [os.path.join(ROOT, *tpg, 'param', 'MaxConnections')
@@ -123,7 +129,8 @@ def hanging(timeout: float) -> list[str]:
               for iqn in _below('iscsi')}
     if _answer(sum(probes.values(), []), timeout):
         return []
-    # Side by side: whoever asks waits for one more, however many hang.
+    # In parallel: the caller waits for a single further timeout, no matter how
+    # many targets hang.
     with futures.ThreadPoolExecutor(16) as probing:
         answers = probing.map(lambda paths: _answer(paths, timeout),
                               probes.values())
@@ -135,32 +142,32 @@ def _answer(paths: list[str], timeout: float) -> bool:
         process.run('cat', '/dev/null', *paths, timeout=timeout, ok=(0, 1))
     except exceptions.CommandTimeout:
         return False
-    return True  # what has gone meanwhile does not hang, either
+    return True  # a removed target does not hang, either
 
 
 def _groups(iqn: str) -> Iterator[tuple[str, ...]]:
-    """The target portal groups of a target."""
+    """Yield the target portal groups of a target."""
     for name in _below('iscsi', iqn):
         if name.startswith('tpgt_'):
             yield 'iscsi', iqn, name
 
 
 def _stores_of(iqn: str) -> Iterator[str]:
-    """The directories of the backstores that a target serves."""
+    """Yield the directories of the backstores that a target exports."""
     for tpg in _groups(iqn):
         for lun in _below(*tpg, 'lun'):
             yield from _links(*tpg, 'lun', lun)
 
 
 def export(iqn: str) -> Export | None:
-    """What a target serves, and to whom.
+    """Return the export under a target's name.
 
-    Some twenty files and directories, each where the driver has it made:
-    rtslib, which looks for all there could be, takes 40 ms with twenty
-    targets.
+    About twenty files and directories are read, each at the place where the
+    driver creates it. rtslib, which searches for all possible objects, takes
+    40 ms with twenty targets.
 
-    :returns: None if it is not there, not made to the end, or of any other
-        kind; if it can't be read, too
+    :returns: None if there is no target, it is incomplete, not of the driver's
+        form, or can't be read
     """
     tpg = os.path.join(ROOT, 'iscsi', iqn, 'tpgt_1')
     lun = os.path.join(tpg, 'lun', 'lun_0')
@@ -185,23 +192,23 @@ def export(iqn: str) -> Export | None:
             _text(acl, 'lun_0', 'write_protect'), _plain(portal),
             _text(acl, 'auth', 'userid'),
             _text(acl, 'auth', 'password'))
-    except (OSError, ValueError):  # not one of each, or not text
+    except (OSError, ValueError):  # another number of objects, or not text
         return None
 
 
 def _plain(portal: str) -> str:
-    """A portal in the form of the driver: IPv6 has several."""
+    """Return a portal in the form of the driver: IPv6 has several forms."""
     address, _colon, port = portal.rpartition(':')
     return iscsi.portal(iscsi.plain(address), int(port))
 
 
 def _plugin(store: str) -> str:
-    """What kind of a backstore a directory is."""
+    """Return the kind of the backstore at a directory."""
     return os.path.basename(os.path.dirname(store)).rpartition('_')[0]
 
 
 def _links(*where: str) -> list[str]:
-    """Where the links in a directory lead."""
+    """Return the destinations of the links in a directory."""
     paths = [os.path.join(ROOT, *where, name) for name in _below(*where)]
     return [os.path.realpath(path) for path in paths if os.path.islink(path)]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device-mapper device of the driver may be stacked on.
+"""Allowed lower devices of the driver's device-mapper devices.
 
-A table names its lower devices, by number or by path. Each is another device
-of the driver, an LV of a backend's volume group, or the disk of an iSCSI
-session with a target of the driver.
+A table names its lower devices, by number or by path. Each must be another
+device of the driver, an LV of a backend's volume group, or the disk of an
+iSCSI session with a target of the driver.
 """
 
 import os
@@ -16,16 +16,17 @@ from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import configuration
 from cinder_localclone.storage.privsep import sysfs
 
-#: Of how many lower devices each target is.
+#: Number of lower devices of each target.
 _TARGETS = {'linear': 1, 'clone': 3, 'flakey': 1, 'error': 0}
 _NUMBER = re.compile(r'\d+:\d+')
 _SESSION = re.compile(r'/(session\d+)/')
 
 
 def require(table: str) -> None:
-    """Refuse a table that leads to a device that is not the driver's.
+    """Refuse a table with a foreign lower device.
 
-    :raises Foreign: if it does, or has a target that the driver never uses
+    :raises Foreign: if a lower device is not the driver's, or the driver never
+        uses a target of the table
     """
     segments = dm_tables.parse(table)
     privsep.require(
@@ -48,15 +49,15 @@ def _is_own(number: str) -> bool:
 
 
 def is_own_lv(number: str) -> bool:
-    """Return whether a device is an LV of a group of this driver's."""
+    """Return whether a device is an LV in a volume group of this driver."""
     name = sysfs.name_of(number)
     return sysfs.uuid_of(number).startswith('LVM-') and any(
-        # A hyphen of the group's own name is doubled.
+        # A hyphen in the group's own name is doubled.
         name.startswith(group + '-') and not name.startswith(group + '--')
         for group in map(names.mapped, configuration.groups()))
 
 
 def _target_of(number: str) -> str:
-    """Return the iSCSI target that a disk is of, or ''."""
+    """Return the iSCSI target of a disk, or ''."""
     found = _SESSION.search(os.path.realpath(sysfs.of_number(number)))
     return sysfs.target_of_session(found.group(1)) if found else ''

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LVM commands that Cinder's brick has no method for, and its reports.
+"""LVM commands for which Cinder's brick has no method, and LVM's reports.
 
 Options: lvcreate(8), lvchange(8), lvextend(8), lvremove(8), lvmreport(7),
-lvm.conf(5). Sizes are bytes, time limits seconds. Each raises CommandFailed
-or CommandTimeout.
+lvm.conf(5). Sizes are bytes, time limits seconds. Each function raises
+CommandFailed or CommandTimeout.
 
-What changes anything is never killed: a snapshot that is killed halfway
-leaves its origin suspended, with the guest above it, or a thin pool in which
-nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
-off for those moments.
+A command that makes changes is never killed. A snapshot killed halfway leaves
+its origin suspended, with the guest above it, or a thin pool which refuses all
+further changes (measured with LVM 2.03.16). LVM delays SIGTERM during these
+steps.
 
-What has changed outlives a power cut once the function returns, or the next
-one of which it was told.
+A change outlives a power cut once its function returns, or, with
+``flush=False``, the next one.
 """
 
 import os
@@ -27,24 +27,24 @@ from cinder_localclone.storage.privsep import sysfs
 
 _RETRY = 'activation { retry_deactivation = 1 }'
 _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
-#: Seconds more for what was asked to end.
+#: Additional seconds for a command after SIGTERM.
 GRACE = 60
-#: How much of a striped LV is on one disk before the next one follows.
+#: Size of a stripe on a disk.
 _STRIPE = '64k'
 #: lvm(8), "Valid names".
 _NAME = re.compile('[A-Za-z0-9+_.][A-Za-z0-9+_.-]{,126}')
-#: Seconds until a process that another thread has forked runs its command:
-#: it has all locks of this process so long.
+#: Seconds until a process forked by another thread runs its command. Until
+#: then it holds all locks of this process.
 FORKED = 1
-#: What LVM says of an LV that is to be created and is there.
+#: LVM's message if the new LV exists already.
 _EXISTS = 'already exists in volume group'
 
 
 def _require(group: str, *lvs: str) -> None:
-    """Refuse other groups, and names that LVM could take for options.
+    """Refuse foreign groups, and names which LVM could take for options.
 
-    :raises ForeignGroup: if the group is no backend's
-    :raises Foreign: if LVM takes no LV of such a name
+    :raises ForeignGroup: if no backend has the group
+    :raises Foreign: if LVM does not allow the name
     """
     configuration.require_groups(group)
     for name in lvs:
@@ -59,18 +59,18 @@ def _change(group: str, *argv: str, timeout: float) -> None:
 def _change_unless(done: str, group: str, *argv: str, timeout: float,
                    flush: bool = True) -> bool:
     changed = process.run_unless(done, *argv, timeout=timeout, grace=GRACE)
-    if flush:  # whoever has done it may not have come to this
+    if flush:  # an earlier call may have been killed before this
         _flush(group, timeout)
     return changed
 
 
 def _flush(group: str, timeout: float) -> None:
-    """Make what LVM has changed outlive a power cut.
+    """Flush LVM's metadata on the disks, so a change outlives a power cut.
 
-    LVM writes a group's metadata, and then the header that names it, past
-    the page cache, but does not flush the disk's own (measured with LVM
-    2.03.16: an LV created seconds earlier was gone, a removed one was back;
-    with the header alone on the disk the whole group was unreadable).
+    LVM writes a group's metadata, and then the header with their location,
+    past the page cache, but does not flush the disk's own cache. Measured with
+    LVM 2.03.16: an LV created seconds earlier was gone, a removed LV was back;
+    with the header alone on the disk the whole group was unreadable.
     """
     paths = [path for path in process.run(
         'vgs', '--noheadings', '-o', 'pv_name', group,
@@ -86,7 +86,7 @@ def _lvchange(group: str, name: str, *words: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def volumes(groups: list[str], timeout: float) -> str:
-    """All LVs of some groups, and these: LVM's JSON, sizes in bytes.
+    """Return all LVs of the groups and the groups: LVM's JSON, in bytes.
 
     Allows: lists the LVs of the driver's volume groups.
     """
@@ -102,12 +102,13 @@ def volumes(groups: list[str], timeout: float) -> str:
 @privsep.entrypoint
 def transactions(group: str, pool: str, timeout: float
                  ) -> tuple[int, int | None]:
-    """A thin pool's transaction id, by LVM's metadata and by the kernel.
+    """Return a thin pool's transaction id, by LVM and by the kernel.
 
     Allows: reads the transaction id of a thin pool of the driver's volume
     groups.
 
-    :returns: None for the kernel's if the pool is not active
+    :returns: LVM's id; the kernel's, or None if the pool is not active or has
+        failed
     """
     _require(group, pool)
     of_lvm = int(process.run(
@@ -118,14 +119,14 @@ def transactions(group: str, pool: str, timeout: float
             group, pool, 'tpool'), timeout=timeout).split()
     except exceptions.CommandFailed:
         return of_lvm, None
-    # A pool that has failed says "Fail" in place of the number.
+    # A failed pool reports "Fail" in place of the number.
     return of_lvm, int(status[3]) if status[3:4] and (
         status[3].isdigit()) else None
 
 
 @privsep.entrypoint
 def free(groups: list[str], timeout: float) -> str:
-    """Size and free space of some groups: LVM's JSON, in bytes.
+    """Return the size and free space of groups: LVM's JSON, in bytes.
 
     Allows: reads the free space of the driver's volume groups.
     """
@@ -137,11 +138,13 @@ def free(groups: list[str], timeout: float) -> str:
 
 @privsep.entrypoint
 def archive_space(timeout: float) -> tuple[str, int]:
-    """Where LVM archives metadata before it changes them, and what is free.
+    """Return LVM's archive directory of metadata, and its free space.
 
     Allows: reads LVM's configuration, and the free space of its archive.
 
-    :returns: directory, bytes; ('', 0) if it archives nothing
+    LVM archives a group's metadata before it changes them.
+
+    :returns: directory, bytes; ('', 0) if LVM archives nothing
     """
     # Options of lvm.conf(5). LVM creates the directory.
     options = dict(line.partition('=')[::2] for line in process.run(
@@ -161,13 +164,13 @@ def archive_space(timeout: float) -> tuple[str, int]:
 @privsep.entrypoint
 def create_thin(group: str, pool: str, name: str, size: int,
                 tags: list[str], timeout: float) -> bool:
-    """Create a thin LV in a pool; old signatures are not asked for.
+    """Create a thin LV in a pool, without asking about old signatures.
 
     Allows: creates a thin LV of any name and tags in one of the driver's
     volume groups.
 
     :param size: bytes; LVM rounds up to whole extents
-    :returns: False if there is such an LV
+    :returns: False if the LV exists already
     """
     _require(group, pool, name)
     return _change_unless(
@@ -180,16 +183,16 @@ def create_thin(group: str, pool: str, name: str, size: int,
 def create_thick(group: str, name: str, size: int, tags: list[str],
                  timeout: float, stripes: int = 1, flush: bool = True
                  ) -> bool:
-    """Create a linear or striped LV, with whatever its extents had before.
+    """Create a linear or striped LV, with the old data of its extents.
 
     Allows: creates an LV of any name and tags in one of the driver's volume
-    groups. It has what its extents had before.
+    groups. The LV has the old data of its extents.
 
-    :param size: bytes; LVM rounds up to whole extents, of each stripe
-    :param stripes: over how many disks
-    :param flush: False if a change of the group follows that flushes this
-        one, too: LVM writes all of a group at once
-    :returns: False if there is such an LV
+    :param size: bytes; LVM rounds up to whole extents of each stripe
+    :param stripes: number of disks
+    :param flush: False if another change of the group comes next, whose flush
+        includes this change: LVM writes the metadata of a group as a whole
+    :returns: False if the LV exists already
     """
     _require(group, name)
     striped = ('--type', 'striped', '--stripes', str(stripes),
@@ -203,18 +206,19 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
 @privsep.entrypoint
 def create_snapshot(group: str, origin: str, name: str, writable: bool,
                     tags: list[str], timeout: float) -> bool:
-    """Take a snapshot of a thin LV: another thin LV, as large.
+    """Take a snapshot of a thin LV: another thin LV of the same size.
 
     Allows: takes a snapshot of any name and tags of any thin LV of the
     driver's volume groups.
 
-    It gets none of the origin's tags, and lives on without it. While it is
-    taken LVM suspends the origin for a moment; what was written past the page
-    cache before is in it.
+    The snapshot gets none of the origin's tags, and does not depend on it. LVM
+    suspends the origin for a moment. The snapshot has all data written past
+    the page cache before.
 
-    :param writable: active then, and after a reboot; one that is not is
-        read-only, and inactive until :func:`activate`
-    :returns: False if there is such an LV, of whatever
+    :param writable: whether the snapshot is writable, and active now and after
+        a reboot. Otherwise it is read-only, and inactive until
+        :func:`activate`
+    :returns: False if an LV of this name exists already, of any kind
     """
     _require(group, origin, name)
     return _change_unless(
@@ -227,13 +231,13 @@ def create_snapshot(group: str, origin: str, name: str, writable: bool,
 
 @privsep.entrypoint
 def extend(group: str, name: str, size: int, timeout: float) -> None:
-    """Make an LV larger; what a thin one gets reads as zeros.
+    """Make an LV larger; the new part of a thin LV reads as zeros.
 
     Allows: extends any LV of the driver's volume groups.
 
-    A striped one gets as many stripes as it ends with.
+    A striped LV is extended with as many stripes as its last segment has.
 
-    :param size: bytes; LVM rounds up to whole extents, of each stripe
+    :param size: bytes; LVM rounds up to whole extents of each stripe
     """
     _require(group, name)
     _change(group, 'lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
@@ -246,7 +250,7 @@ def _tagged(tags: list[str]) -> list[str]:
 
 @privsep.entrypoint
 def activate(group: str, name: str, timeout: float) -> None:
-    """Activate an LV, one that is skipped at boot (-K), too.
+    """Activate an LV, even if it is skipped at boot (-K).
 
     Allows: activates any LV of the driver's volume groups.
     """
@@ -259,7 +263,8 @@ def activate(group: str, name: str, timeout: float) -> None:
 def deactivate(group: str, name: str, timeout: float) -> None:
     """Deactivate an LV that nothing has open.
 
-    Allows: deactivates any LV of the driver's volume groups that nothing uses.
+    Allows: deactivates any LV of the driver's volume groups, unless it is in
+    use.
     """
     _require(group, name)
     process.run('lvchange', '-an', '--config', _RETRY,
@@ -268,10 +273,10 @@ def deactivate(group: str, name: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
-    """Tag an LV; one that has the tag keeps it.
+    """Add a tag to an LV, unless the LV has it already.
 
-    Allows: tags any LV of the driver's volume groups with any tag: a boot, and
-    ``zero``, believe the driver's tags.
+    Allows: tags any LV of the driver's volume groups with any tag; the restore
+    at boot, and ``zero``, trust the driver's tags.
     """
     _require(group, name)
     _lvchange(group, name, '--addtag', tag, timeout=timeout)
@@ -279,7 +284,7 @@ def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
-    """Take a tag off an LV.
+    """Remove a tag of an LV.
 
     Allows: takes any tag off any LV of the driver's volume groups.
     """
@@ -290,7 +295,7 @@ def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
 @privsep.entrypoint
 def retag(group: str, name: str, added: list[str], removed: list[str],
           timeout: float) -> None:
-    """Change the tags of an LV, all at once.
+    """Change tags of an LV, all at once.
 
     Allows: changes any tags of any LV of the driver's volume groups.
     """
@@ -302,7 +307,7 @@ def retag(group: str, name: str, added: list[str], removed: list[str],
 
 @privsep.entrypoint
 def physical_volumes(group: str, timeout: float) -> list[str]:
-    """The paths of the disks that a group is on.
+    """Return the paths of a group's disks.
 
     Allows: lists the disks of the driver's volume groups.
     """
@@ -313,7 +318,7 @@ def physical_volumes(group: str, timeout: float) -> list[str]:
 
 @privsep.entrypoint
 def extent_size(group: str, timeout: float) -> int:
-    """The size of the pieces that a group is allocated in, in bytes.
+    """Return the extent size of a group, in bytes.
 
     Allows: reads the extent size of a volume group of the driver's.
     """
@@ -325,7 +330,7 @@ def extent_size(group: str, timeout: float) -> int:
 
 @privsep.entrypoint
 def free_of_disks(group: str, timeout: float) -> list[int]:
-    """What is free of each disk that a group is on, in bytes.
+    """Return the free space of each disk of a group, in bytes.
 
     Allows: reads the free space of the disks of the driver's volume groups.
     """
@@ -339,11 +344,11 @@ def free_of_disks(group: str, timeout: float) -> list[int]:
 
 @privsep.entrypoint
 def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
-    """The tags of a group itself.
+    """Return the tags of a group itself.
 
     Allows: reads the tags of the driver's volume groups.
 
-    :returns: how often the group was changed, as LVM counts it; its tags
+    :returns: number of changes of the group, as counted by LVM; its tags
     """
     _require(group)
     changes, *tags = process.run(
@@ -355,7 +360,7 @@ def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
 @privsep.entrypoint
 def retag_group(group: str, added: list[str], removed: list[str],
                 timeout: float) -> None:
-    """Change the tags of a group, all at once.
+    """Change tags of a group, all at once.
 
     Allows: changes any tags of the driver's volume groups.
     """
@@ -367,7 +372,7 @@ def retag_group(group: str, added: list[str], removed: list[str],
 
 @privsep.entrypoint
 def rename(group: str, old: str, new: str, timeout: float) -> None:
-    """Give an LV another name, also while it is in use.
+    """Give an LV another name, even while it is in use.
 
     Allows: gives any LV of the driver's volume groups any other name.
     """
@@ -387,7 +392,7 @@ def protect(group: str, name: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def skip_activation(group: str, name: str, timeout: float) -> None:
-    """Leave an LV inactive until :func:`activate`, at boot, too.
+    """Keep an LV inactive until :func:`activate`, also at boot.
 
     Allows: leaves any LV of the driver's volume groups inactive at a boot.
     """
@@ -398,14 +403,18 @@ def skip_activation(group: str, name: str, timeout: float) -> None:
 @privsep.entrypoint
 def zero(group: str, name: str, start: int, length: int, timeout: float
          ) -> None:
-    """Zero a part of an LV that nobody may see yet (blkdiscard(8)).
+    """Zero a part of an LV that no user may see yet (blkdiscard(8)).
 
-    Allows: zeroes a part of an LV of the driver's volume groups that its tag
-    says nobody has seen; who may call ``add_tag`` can set that tag.
+    Allows: zeroes any part of an LV of the driver's volume groups from the
+    offset in its tag on; a caller of ``add_tag`` can set this tag.
 
-    Its tag says where that begins; see :func:`.names.shown`.
+    The LV's tag has the offset of the part without readers; see
+    :func:`.names.shown`.
 
-    :param start: bytes, a multiple of the sector size, as ``length``
+    :param start: bytes, a multiple of the sector size
+    :param length: bytes, a multiple of the sector size
+    :raises Foreign: if the tag does not allow it
+    :raises Busy: if an earlier command has not ended
     """
     _require(group, name)
     path = names.lv_path(group, name)
@@ -419,16 +428,17 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
 @privsep.entrypoint
 def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
                    timeout: float) -> None:
-    """Zero a part of an encrypted volume that nobody was given yet.
+    """Zero a part of an encrypted volume that is not given out yet.
 
-    Allows: zeroes a part of an open crypt device, if the tags of the LV that
-    the caller names say that it is new and this volume's.
+    Allows: zeroes any part of an open crypt device, if the tags of an LV named
+    by the caller declare it new and of the same volume.
 
-    The tag of its LV says that.
-
-    :param crypt: the device that decrypts it
-    :param start: bytes, a multiple of the sector size, as ``length``
-    :raises WrongDevice: if its path leads to another device
+    :param crypt: name of the crypt device
+    :param start: bytes, a multiple of the sector size
+    :param length: bytes, a multiple of the sector size
+    :raises Foreign: if the LV's tags do not allow it
+    :raises WrongDevice: if the crypt device's path leads to another device
+    :raises Busy: if an earlier command has not ended
     """
     _require(group, name)
     tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
@@ -438,25 +448,26 @@ def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
         names.FRESH in found and crypt == names.crypt(
             names.facts(found).get('volume', '')), crypt)
     sysfs.check_mapped('/dev/mapper/' + crypt)
-    # Without a look at what is there: of what is authenticated no sector can
-    # be read before it is written.
+    # Without reading first: a sector of an authenticated device can't be read
+    # before its first write.
     _zero(names.lv_path(group, name), '/dev/mapper/' + crypt, start, length,
           timeout)
 
 
 def _zero(lv: str, path: str, start: int, length: int, timeout: float
           ) -> None:
-    """Zero a part of a device, unless an earlier command is still at it.
+    """Zero a part of a device, unless an earlier command is still running.
 
     A command that hangs in the kernel outlives its time limit. Later it would
-    zero what a guest has written since.
+    zero new data of a guest.
 
-    :param lv: path of the LV
-    :param path: of the device: the LV, or what is above it
-    :raises Busy: if an earlier one has not ended
+    :param lv: path of the LV, for the lock
+    :param path: path of the device: the LV, or the crypt device above it
+    :raises Busy: if an earlier command has not ended
     """
     with process.locked(lv, 'Zeroing of ' + lv, FORKED) as lock:
-        # --force: the handle may be on it; else it is opened exclusively.
+        # --force: without it the device is opened exclusively, and a handle
+        # may be on it.
         process.run('blkdiscard', '--force', '--zeroout',
                     '--offset', str(start), '--length', str(length), path,
                     timeout=timeout, pass_fds=(lock,))
@@ -466,12 +477,12 @@ def _zero(lv: str, path: str, start: int, length: int, timeout: float
 def remove(group: str, name: str, timeout: float) -> bool:
     """Remove an LV that nothing has open.
 
-    Allows: removes any LV of the driver's volume groups whose name has an id,
-    as ``volume_name_template`` and the driver give it, and that nothing uses.
+    Allows: removes any unused LV of the driver's volume groups whose name
+    contains an id, as in ``volume_name_template`` and the driver's own names.
 
     :returns: False if there is no such LV
-    :raises Foreign: if the name is none that the driver, or Cinder's
-        volume_name_template, gives
+    :raises Foreign: if the name is of another form than the driver's, or
+        Cinder's volume_name_template's
     """
     _require(group, name)
     privsep.require(names.ids_in(name) or names.is_to_wipe(name), name)
@@ -482,12 +493,12 @@ def remove(group: str, name: str, timeout: float) -> bool:
 
 @privsep.entrypoint
 def resume(number: str, timeout: float) -> None:
-    """Resume the device of an LV that something has left suspended.
+    """Resume the device of a suspended LV.
 
     Allows: resumes any LV of the driver's volume groups.
 
     :param number: its ``major:minor``
-    :raises Foreign: if it is no LV of a backend's group
+    :raises Foreign: if the device is not an LV of a backend's group
     """
     privsep.require(lower.is_own_lv(number), number)
     major, minor = number.split(':')

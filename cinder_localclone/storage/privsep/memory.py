@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in the memory of a process stay out of swap and of core dumps.
+"""Keep keys in the memory of a process out of swap and core dumps.
 
-What cryptsetup has of a key it locks by itself; this is for the Python
-processes that hand it over.
+cryptsetup locks keys in its own memory. This module is for the Python
+processes which pass keys to it.
 """
 
 import ctypes
@@ -21,16 +21,17 @@ _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 
 @functools.cache
 def protect() -> None:
-    """Lock the memory of this process, and have no core dump made of it.
+    """Lock the memory of this process, and disable its core dumps.
 
-    Once for a process. A program that it begins afterwards may be dumped
-    again, but for its limit of 0 bytes. What the kernel refuses is logged.
+    It acts once in a process. A program executed afterwards may be dumpable
+    again, but inherits the size limit of 0 bytes. A refusal by the kernel is
+    logged.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     for risk, act in (
             ('core dumps', lambda: libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)),
-            # Only what is used: a thread's stack is 8 MiB of address space.
+            # Only used pages: a thread's stack is 8 MiB of address space.
             ('swap', lambda: libc.mlockall(
                 _MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT))):
         if act():

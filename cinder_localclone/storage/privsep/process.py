@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a command with a time limit that holds, whatever it waits for."""
+"""Run commands with a time limit, even if they hang in the kernel."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -27,19 +27,20 @@ _Result = typing.TypeVar('_Result')
 def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         stdin: bytes | None = None, grace: float = 0, dying: float = 1,
         secret: str = '', pass_fds: tuple[int, ...] = ()) -> str:
-    """Run a command and return what it printed.
+    """Run a command and return its output.
 
-    A command that hangs in the kernel cannot be killed; it is then left
-    behind rather than waited for, so that the caller is never held up.
+    A command blocked in the kernel can't be killed. It is left behind, so the
+    caller is never held up.
 
     :param timeout: limit in seconds
-    :param grace: for a command that must not be killed halfway: seconds more
-        that it gets when it was asked to end (SIGTERM); what goes on after
-        that is left behind. 0: it is killed at the limit
-    :param dying: seconds more in which what was killed has to be gone
-    :param ok: exit codes that are no failure
-    :param secret: what no error may have
-    :param pass_fds: file descriptors that it inherits
+    :param grace: for a command which must not be killed: seconds for it to end
+        after SIGTERM at the limit. Afterwards it is left behind. 0: kill the
+        command at the limit
+    :param dying: seconds to wait for a killed command
+    :param ok: exit codes without an error
+    :param stdin: data for standard input
+    :param secret: text to mask in errors
+    :param pass_fds: file descriptors inherited by the command
     :returns: standard output
     :raises CommandFailed: on another exit code, with the end of stderr
     :raises CommandTimeout: when the limit is reached
@@ -56,7 +57,7 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         except subprocess.TimeoutExpired:
             pass
         if process.returncode is None or process.returncode < 0:
-            # Without what subprocess has raised, which shows all of argv.
+            # subprocess's own exception would show all of argv.
             raise exceptions.CommandTimeout(
                 command=_shown(' '.join(argv), secret),
                 seconds=timeout) from None
@@ -87,11 +88,12 @@ def _shown(text: str, secret: str) -> str:
 
 def stream(take: Callable[[bytes], None], *argv: str, timeout: float,
            pass_fds: tuple[int, ...] = ()) -> None:
-    """Run a command that only reads, and that may print very much.
+    """Run a command which only reads, and may print very much.
 
-    :param take: gets what it prints, piece by piece, within the time limit
+    :param take: function called with each piece of the output, within the time
+        limit
     :param timeout: limit in seconds
-    :param pass_fds: as :func:`run`
+    :param pass_fds: as in :func:`run`
     :raises CommandFailed: on an exit code other than 0
     :raises CommandTimeout: when the limit is reached
     """
@@ -129,7 +131,10 @@ def stream(take: Callable[[bytes], None], *argv: str, timeout: float,
 
 
 def in_thread(act: Callable[[], _Result]) -> 'futures.Future[_Result]':
-    """Begin what may hang in the kernel; nothing can end such a thread."""
+    """Begin work in a thread of its own.
+
+    Nothing can end the thread if it hangs in the kernel.
+    """
     work: futures.Future[_Result] = futures.Future()
     threading.Thread(target=_work, args=(work, act), daemon=True).start()
     return work
@@ -144,19 +149,24 @@ def _work(work: futures.Future[typing.Any], act: Callable[[], typing.Any]
 
 
 def has_ended(work: futures.Future[typing.Any], timeout: float) -> bool:
-    """Whether such work ends in time, however: it may raise a TimeoutError."""
+    """Return whether work ends in time, with or without an error.
+
+    This is not ``result(timeout)``: the work itself may raise a TimeoutError.
+    """
     return work in futures.wait([work], timeout).done
 
 
 def within(timeout: float, what: str, act: Callable[[], _Result],
            undo: Callable[[_Result], typing.Any] | None = None) -> _Result:
-    """Do what takes no process, and may hang as well.
+    """Run a function with a time limit, in a thread.
 
-    It is left behind then, too.
+    If the function hangs, its thread is left behind.
 
     :param timeout: limit in seconds
-    :param what: it is
-    :param undo: gets what comes after that, which nobody waits for any more
+    :param what: description of the function, for errors
+    :param act: the function
+    :param undo: function called with a result that comes after the limit
+    :returns: the function's result
     :raises CommandTimeout: when the limit is reached
     """
     work = in_thread(act)
@@ -175,13 +185,16 @@ def _undo(undo: Callable[[_Result], typing.Any],
 
 @contextlib.contextmanager
 def locked(path: str, what: str, timeout: float) -> Iterator[int]:
-    """Lock a device (flock(2)); the lock goes with whoever has it open.
+    """Lock a device (flock(2)).
 
-    :param what: as others are told that it is in use
-    :param timeout: how long others are waited for, seconds
-    :returns: the descriptor that has the lock: a command that inherits it
-        keeps it until it has ended
-    :raises Busy: if others take too long
+    Every process with the descriptor keeps the lock: a command that inherits
+    it keeps the lock until it ends.
+
+    :param path: path of the device
+    :param what: description of the device, for errors
+    :param timeout: how long to wait for other holders, seconds
+    :returns: descriptor with the lock
+    :raises Busy: if other holders take too long
     """
     device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -201,14 +214,15 @@ def locked(path: str, what: str, timeout: float) -> Iterator[int]:
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0
                ) -> bool:
-    """Run a command whose work may be done already.
+    """Run a command, unless its work is done already.
 
-    Asking first would cost a command more, each time.
+    The command itself tells: a check beforehand would cost another command
+    each time.
 
-    :param done: what it says on stderr if so
+    :param done: text in the command's stderr if the work is done already
     :param timeout: limit in seconds
-    :param grace: as :func:`run`
-    :returns: whether it did anything
+    :param grace: as in :func:`run`
+    :returns: whether the command did anything
     :raises CommandFailed: if it failed for another reason
     :raises CommandTimeout: when the limit is reached
     """

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that re-encrypts a volume: it outlives the volume service.
 
-It begins as ``cinder-localclone encryption run``, which asks for the key, and
-then is cryptsetup itself, so whoever ends it (SIGTERM) has that pause. It is
-never killed: what it has suspended then stays suspended, and a guest's I/O
-with it. Where systemd runs the node it is a unit of its own, else a session
-of its own. It is found by its command line; as any process can write any
-command line over its own, it has to be root's in every respect, and in that
-unit where systemd runs the node.
+It begins as ``cinder-localclone encryption run``, which gets the key, and then
+executes cryptsetup itself. SIGTERM pauses the re-encryption. The process is
+never killed: devices suspended by it would stay suspended, and a guest's I/O
+with them. On a node run by systemd it is a unit of its own, otherwise a
+session of its own. It is found by its command line. Any process can overwrite
+its own command line, so the process must also have only root's user ids, and
+be in its unit on a node run by systemd.
 """
 
 from collections.abc import Iterable
@@ -32,37 +32,38 @@ from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import configuration
 from cinder_localclone.storage.privsep import process
 
-#: Where systemd has its sockets if it runs the node.
+#: Directory of systemd's sockets on a node run by systemd.
 SYSTEMD = '/run/systemd/system'
-#: Whose these processes are.
+#: User id of these processes.
 OWNER = 0
 #: The inode of the first PID namespace (PROC_PID_INIT_INO of the kernel).
 HOSTS_NAMESPACE = 0xEFFFFFFC
-#: Where what such a process says goes; gone after a boot, as it is.
+#: Directory of the processes' output; like the processes, it is gone after a
+#: boot.
 DIRECTORY = '/run/localclone'
-#: A unit that does not end when it is asked to is left alone.
+#: A unit which does not end after SIGTERM is left alone.
 PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
               'TimeoutStopSec=300', 'OOMScoreAdjust=-1000', 'LimitCORE=0',
               'Nice=10',
               'IOSchedulingClass=idle')
-#: The end of its command line before it is cryptsetup.
+#: The end of the command line before cryptsetup is executed.
 WORDS = ['encryption', 'run']
-#: Seconds until a process that was started has its command line.
+#: Seconds for a new process to show its command line.
 SEEN = 5
-#: Seconds between two lines of progress.
+#: Seconds between progress reports.
 FREQUENCY = 5
-#: How much of the end of what it has said is read.
+#: Bytes read from the end of the output.
 _TAIL = 4096
 
 
 def is_run(argv: Sequence[str], volume_id: str) -> bool:
-    """Whether a command line is that of a volume's re-encryption. Pure."""
+    """Return whether a command line re-encrypts a volume. Pure."""
     return list(argv[-3:]) == [*WORDS, volume_id] or (
         'reencrypt' in argv and names.crypt(volume_id) in argv)
 
 
 def volume_of(argv: Sequence[str]) -> str | None:
-    """The volume that a command line re-encrypts. Pure."""
+    """Return the volume that a command line re-encrypts, or None. Pure."""
     words = argv[-1:] if list(argv[-3:-1]) == WORDS else [
         names.volume_of_crypt_name(word) for word in argv] if (
             'reencrypt' in argv) else []
@@ -70,34 +71,37 @@ def volume_of(argv: Sequence[str]) -> str | None:
 
 
 def is_in_unit(cgroups: str, volume_id: str) -> bool:
-    """Whether a process is in the unit of a volume's re-encryption. Pure.
+    """Return whether a process is in the re-encryption unit of a volume.
 
-    :param cgroups: /proc/<pid>/cgroup
+    Pure.
+
+    :param cgroups: contents of /proc/<pid>/cgroup
     """
     unit = '/system.slice/' + names.reencryption_unit(volume_id)
     return any(line.endswith(unit) for line in cgroups.splitlines())
 
 
 def is_by_systemd() -> bool:
-    """Whether systemd runs what this process can see, and starts units."""
+    """Return whether systemd runs this PID namespace, and can start units."""
     return bool(os.path.isdir(SYSTEMD) and shutil.which('systemd-run')
                 and psutil.Process(1).name() == 'systemd')
 
 
 @privsep.entrypoint
 def obstacle() -> str:
-    """Say why nothing can be re-encrypted here; '' if it can.
+    """Say why this node can't re-encrypt volumes; '' if it can.
 
     Allows: tells whether systemd runs the node.
 
-    When a container ends, the kernel kills all that is in its PID namespace,
-    by SIGKILL; and of a unit of the host nothing is seen from there.
+    When a container ends, the kernel kills all processes in its PID namespace
+    by SIGKILL. A process in a unit of the host would not be visible in the
+    container.
     """
     if is_by_systemd() or _namespace() == HOSTS_NAMESPACE:
         return ''
     return ('cinder-volume runs in a container with its own PID namespace. '
-            'When that container ends, the re-encryption is killed and '
-            'guests\' I/O stays suspended; run the container in the host\'s '
+            'When the container ends, the re-encryption is killed and '
+            'guests\' I/O stays suspended. Run the container in the host\'s '
             'PID namespace')
 
 
@@ -106,7 +110,7 @@ def _namespace() -> int:
 
 
 def _argv(process: psutil.Process) -> list[str]:
-    """Return the command line of a process; none of one that has ended."""
+    """Return the command line of a process; [] if the process has ended."""
     try:
         return list(process.cmdline())
     except (psutil.Error, OSError):
@@ -114,10 +118,10 @@ def _argv(process: psutil.Process) -> list[str]:
 
 
 def _is_owned(process: psutil.Process) -> bool:
-    """Return whether a process is of one user alone.
+    """Return whether all user ids of a process are root's.
 
-    The owner of its directory does not tell: that is root as well for any
-    process that has made itself undumpable.
+    The owner of its /proc directory is no proof: any process which has made
+    itself undumpable has a directory owned by root.
     """
     return set(process.uids()) == {OWNER}
 
@@ -128,7 +132,7 @@ def _cgroups(pid: int) -> str:
 
 
 def _runs(process: psutil.Process, volume_id: str, by_systemd: bool) -> bool:
-    """Whether a process is what re-encrypts a volume, or is about to."""
+    """Return whether a process re-encrypts a volume, or is about to."""
     try:
         return (is_run(_argv(process), volume_id) and _is_owned(process)
                 and (not by_systemd
@@ -138,9 +142,9 @@ def _runs(process: psutil.Process, volume_id: str, by_systemd: bool) -> bool:
 
 
 def processes(volume_id: str) -> list[int]:
-    """The ids of those that re-encrypt a volume, or are about to.
+    """Return the ids of processes that re-encrypt a volume, or are about to.
 
-    Only those of the PID namespace of this process are seen.
+    Only processes in this PID namespace are visible.
     """
     privsep.require(names.is_id(volume_id), volume_id)
     by_systemd = is_by_systemd()
@@ -156,17 +160,18 @@ def _file(volume_id: str, kind: str) -> str:
 
 @privsep.entrypoint
 def start(volume_id: str, backend: str, timeout: float) -> None:
-    """Have a volume re-encrypted whose header says how; unless it is.
+    """Start the re-encryption of a volume, unless it is running.
 
     Allows: starts the re-encryption of any volume, as its header says, with
     the configuration files of the daemon itself. Where systemd runs the node
     the process has all capabilities.
 
-    The process reads the configuration files that this one was started with.
+    The volume's header has the parameters. The process reads the configuration
+    files given to this daemon at its start.
 
-    :param backend: the section of the backend
+    :param backend: section of the backend
     :raises CannotReencrypt: if the end of this service would kill it
-    :raises Foreign: if those files have no such section
+    :raises Foreign: if the configuration files have no such section
     """
     privsep.require(configuration.has(backend), backend)
     if processes(volume_id):
@@ -182,8 +187,8 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
         _start_unit(volume_id, argv, timeout)
     else:
         _start_session(volume_id, argv)
-    # The kernel tells that a program was begun before its command line is to
-    # be seen: who looks for the process in between would find none.
+    # The kernel reports the start of a program before its command line is
+    # visible. A search for the process in between would find none.
     tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda found: not found),
         stop=tenacity.stop_after_delay(SEEN), wait=tenacity.wait_fixed(0.02),
@@ -192,7 +197,7 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
 
 def command(volume_id: str, config_files: Iterable[str], backend: str
             ) -> list[str]:
-    """What is started."""
+    """Return the command line to start."""
     return [sys.executable, '-m', 'cinder_localclone.cmd.main',
             *(word for path in config_files
               for word in ('--config-file', path)),
@@ -225,11 +230,11 @@ def _forget(volume_id: str) -> None:
 
 def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
                       zone: int) -> typing.NoReturn:
-    """Go on as cryptsetup, in this very process.
+    """Execute cryptsetup in place of this process.
 
-    :param key: goes through a pipe: it is in no file and on no command line
-    :param resilience: how it outlives a power cut, as its header says
-    :param zone: MiB that are encrypted anew at one time
+    :param key: passed through a pipe: it is in no file and on no command line
+    :param resilience: protection against power cuts, as in the volume's header
+    :param zone: MiB re-encrypted at a time
     """
     pathlib.Path('/proc/self/oom_score_adj').write_text('-1000')
     reading, writing = os.pipe()
@@ -243,7 +248,7 @@ def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
 
 
 def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
-    """The command line of the process in the end."""
+    """Return the cryptsetup command line of the process."""
     return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
             '--active-name', names.crypt(volume_id), '--key-file', '-',
             *cryptsetup_cli.going_on(resilience, zone), '--progress-json',
@@ -251,33 +256,37 @@ def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
             names.handle_path(volume_id)]
 
 
-# -- stop, and look
+# -- stop, and check
 
 @privsep.entrypoint
 def stop(volume_id: str, seconds: float) -> bool:
-    """Have it pause, after the part that it is at work on.
+    """Pause a re-encryption after its present zone.
 
     Allows: ends the re-encryption of any volume for now (SIGTERM).
 
-    :returns: whether there is none any more
+    :param seconds: how long to wait for its end
+    :returns: whether no process is left
     """
     return not _stop([volume_id], seconds)
 
 
 @privsep.entrypoint
 def stop_sessions(seconds: float) -> list[str]:
-    """Have all pause that are no units: they may not outlive the service.
+    """Pause all re-encryptions that are not units of systemd.
 
     Allows: ends all re-encryptions for now (SIGTERM) where systemd does not
     run the node.
 
-    :returns: volumes of which one goes on
+    They may not outlive the service.
+
+    :param seconds: how long to wait for their end
+    :returns: volumes whose re-encryption continues
     """
     return [] if is_by_systemd() else _stop(running(), seconds)
 
 
 def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
-    """Have some pause, and return those that have not in time."""
+    """Pause re-encryptions, and return the volumes not paused in time."""
     deadline = time.monotonic() + seconds
     told: set[int] = set()
 
@@ -305,7 +314,7 @@ def _terminate(pid: int, volume_id: str) -> None:
     with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
         descriptor = os.pidfd_open(pid)
         try:
-            # Not another one of its id.
+            # Another process may have the id by now.
             if _runs(psutil.Process(pid), volume_id, is_by_systemd()):
                 signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         finally:
@@ -314,7 +323,7 @@ def _terminate(pid: int, volume_id: str) -> None:
 
 @privsep.entrypoint
 def is_running(volume_id: str) -> bool:
-    """Whether a volume is being re-encrypted, or is about to be.
+    """Return whether a volume is being re-encrypted, or is about to be.
 
     Allows: tells whether a volume is being re-encrypted.
     """
@@ -323,7 +332,7 @@ def is_running(volume_id: str) -> bool:
 
 @privsep.entrypoint
 def running() -> list[str]:
-    """The ids of all volumes that are being re-encrypted on this node.
+    """Return the ids of all volumes being re-encrypted on this node.
 
     Allows: lists the volumes that are being re-encrypted.
     """
@@ -335,7 +344,7 @@ def running() -> list[str]:
 
 @privsep.entrypoint
 def said(volume_id: str) -> str:
-    """The end of what it has said of its progress; '' if nothing.
+    """Return the end of a re-encryption's progress output; '' if none.
 
     Allows: reads the progress of the re-encryption of any volume.
     """

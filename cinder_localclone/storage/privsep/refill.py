@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copying into a thin LV what its pool has forgotten, beneath its handle.
+"""Copy lost blocks into a thin LV, beneath its handle.
 
-dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
-as local, so what is written to the LV is what the handle reads.
+See dmsetup(8) and the kernel's dm-clone.rst. A pool may have lost blocks which
+it had mapped. The clone between LV and handle counts all these blocks as
+local, so data written to the LV are read by the handle.
 """
 
 from oslo_utils import units
@@ -19,22 +20,23 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 from cinder_localclone.storage.privsep import thin_pool
 
-#: Bytes of one call, at most: the guest's I/O waits until they are written.
+#: Maximum bytes of a call: the guest's I/O waits until they are written.
 AT_ONCE = 4 * units.Mi
 
 
 @privsep.entrypoint
 def local(group: str, lv: str, regions: int, timeout: float
           ) -> thin_map.Holes:
-    """Which regions a clone has on record as local.
+    """Return the regions recorded as local in a clone's metadata.
 
     Allows: reads the map in any LV of the driver's volume groups.
 
-    Past the page cache, which does not know what the kernel writes.
+    The metadata are read past the page cache, because the kernel writes them
+    without it.
 
-    :param lv: of its metadata
-    :param regions: how many it has
-    :raises OddMetadata: if they are not understood
+    :param lv: the metadata LV
+    :param regions: number of regions of the clone
+    :raises OddMetadata: if the metadata are not understood
     """
     configuration.require_groups(group)
     return dm_clone_metadata.local(_dd(
@@ -45,29 +47,30 @@ def local(group: str, lv: str, regions: int, timeout: float
 def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
            at_once: int, start: int, count: int, timeout: float
            ) -> tuple[int, thin_map.Holes]:
-    """Copy some blocks of a pool, unless anything was written to them since.
+    """Copy blocks of a pool, unless anything was written to them since.
 
     Allows: copies blocks of any path into an LV of the driver's volume groups
     where its pool has none, and suspends a handle meanwhile.
 
-    They are read before the handle is suspended. Once it is, they are looked
-    for in the pool's map. Each is written whole: with zeros beyond the clone,
-    where the LV has nothing either.
+    The blocks are read before the handle is suspended, and looked up in the
+    pool's map afterwards. Each block is written whole, with zeros beyond the
+    end of the clone, where the LV has no data either.
 
-    :param disk: path and number of the source's disk, which its clone holds
+    :param disk: path and number of the source's disk, which the clone has open
     :param size: bytes of the clone
     :param at_once: bytes of a block of the pool
-    :param start: the first one
-    :param count: how many; :data:`AT_ONCE` bytes at most
-    :returns: how many of them it has come to, the first ones; and which of
-        these were written: the pool had mapped the others
-    :raises WrongDevice: if a path does not lead to the device that it names
+    :param start: the first block
+    :param count: number of blocks; :data:`AT_ONCE` bytes at most
+    :returns: number of processed blocks, from the first on; the written blocks
+        among them. The pool had mapped the others
+    :raises WrongDevice: if a path does not lead to the device in its name
     :raises SourceUnread: if the source can't be read; nothing is written
-    :raises PoolFails: if the pool can't write its metadata; the same
-    :raises PoolOutOfSpace: if it has no room; the same
-    :raises CommandFailed: if one can't be written; then none is, as far as
-        that can be taken back
-    :raises CommandTimeout: if it takes too long: any may be there, in part
+    :raises PoolFails: if the pool can't write its metadata; nothing is written
+    :raises PoolOutOfSpace: if the pool has no free space; nothing is written
+    :raises CommandFailed: if a write fails; all writes are undone as far as
+        possible
+    :raises CommandTimeout: if it takes too long; any block may be written in
+        part
     """
     configuration.require_groups(group)
     privsep.require(names.volume_of_handle(handle), handle)
@@ -93,11 +96,11 @@ def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
 
 @privsep.entrypoint
 def forget_read(devices: list[str], timeout: float) -> None:
-    """Whoever has read zeros from these reads again.
+    """Drop cached pages, so readers of stale zeros read the disk again.
 
     Allows: drops the page cache of any device in /dev/mapper.
 
-    :param devices: names of a handle, and of what is above it
+    :param devices: names of a handle and its upper devices
     """
     for name in devices:
         privsep.require('/' not in name, name)  # cryptsetup's, too
@@ -106,7 +109,10 @@ def forget_read(devices: list[str], timeout: float) -> None:
 
 
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
-    """:raises SourceUnread: also if the disk ends before that"""
+    """Read a part of the source's disk.
+
+    :raises SourceUnread: also if the disk ends before the part's end
+    """
     try:
         data = _dd(timeout, 'if=' + disk, 'skip=%d' % first,
                    'count=%d' % length,

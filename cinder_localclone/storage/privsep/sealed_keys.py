@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys that are kept on this node, sealed by systemd-creds(1).
+"""Keys kept on this node, sealed by systemd-creds(1).
 
-What seals them is the node's own: a key in ``/var/lib/systemd``, and its TPM
-if it has one. A key in plain text is in no file and on no command line, and
-does not leave this daemon, which is that of :mod:`.cryptsetup_keys`. It is
-sealed under a name that says which volume and which secret it is of, and is
-not unsealed under another.
+They are sealed with secrets of the node: a key in ``/var/lib/systemd``, and
+its TPM if it has one. A key in plain text is in no file and on no command
+line, and does not leave this daemon, the daemon of :mod:`.cryptsetup_keys`.
+Each key is sealed under a name with its volume and its secret, and can't be
+unsealed under another name.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from cinder_localclone.storage.privsep import folders
 from cinder_localclone.storage.privsep import process
 
 _COMMAND = 'systemd-creds'
-#: Suffix of a file that is not written to its end.
+#: Suffix of an incomplete file.
 _PARTIAL = '.partial'
 
 
@@ -44,13 +44,13 @@ def _file(volume_id: str) -> str:
 @cryptsetup_keys.entrypoint
 def seal(backend: str, volume_id: str, recorded: str, key: bytes,
          timeout: float) -> None:
-    """Keep the key of a volume; what was kept before goes.
+    """Keep the key of a volume, in place of an earlier key.
 
-    Allows: keeps any key for any volume in the configured directory, in the
-    place of the key that is there.
+    Allows: keeps any key for any volume in the configured directory, in place
+    of an earlier key.
 
-    :param backend: section of the backend, whose directory of keys is made
-    :param recorded: reference of its secret
+    :param backend: section of the backend; its directory of keys is created
+    :param recorded: reference of the key's secret
     :raises FileNotFoundError: if systemd-creds is not installed
     """
     file = _file(volume_id)
@@ -74,15 +74,16 @@ def seal(backend: str, volume_id: str, recorded: str, key: bytes,
 def open_device(path: str, name: str, backend: str, recorded: str,
                 timeout: float, readonly: bool = False,
                 keep_header: bool = False, discards: bool = False) -> None:
-    """Have a volume decrypted with the key that is kept of it.
+    """Open the crypt device of a volume with the volume's kept key.
 
-    Allows: opens any volume under its own name, with the key that is kept of
-    it: a caller needs no key.
+    Allows: opens any volume under its own name with its kept key: a caller
+    needs no key.
 
-    :param recorded: reference of the secret that it must be of; the others
-        as of :func:`.cryptsetup_keys.open_device`
-    :raises NotSealed: if there is none, or it can't be unsealed here
-    :raises WrongKey: if it does not open the volume
+    For the other parameters see :func:`.cryptsetup_keys.open_device`.
+
+    :param recorded: reference of the secret, which must be the key's
+    :raises NotSealed: if no key is kept, or it can't be unsealed here
+    :raises WrongKey: if the key does not open the volume
     """
     volume_id = cryptsetup.require_handle(path)
     privsep.require(name == names.crypt(volume_id), name)
@@ -94,11 +95,14 @@ def open_device(path: str, name: str, backend: str, recorded: str,
 @cryptsetup_keys.entrypoint
 def end_reencryption(path: str, backend: str, recorded: str,
                      timeout: float) -> None:
-    """As :func:`.cryptsetup_keys.end_reencryption`, by the key that is kept.
+    """Write the end of a re-encryption, with the volume's kept key.
 
-    Allows: as ``secrets.end_reencryption``, with the key that is kept.
+    Allows: as ``secrets.end_reencryption``, with the kept key.
 
-    :param recorded: as of :func:`open_device`; and its errors
+    See :func:`.cryptsetup_keys.end_reencryption`.
+
+    :param recorded: reference of the secret, which must be the key's
+    :raises NotSealed: as :func:`open_device`
     """
     volume_id = cryptsetup.require_handle(path)
     cryptsetup_keys.end_with(path, _unseal(
@@ -107,12 +111,14 @@ def end_reencryption(path: str, backend: str, recorded: str,
 
 @cryptsetup_keys.entrypoint
 def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
-    """Let what decrypts a volume grow with its handle, by what is kept.
+    """Grow a crypt device to the length of its handle, with the kept key.
 
-    Allows: as ``secrets.resize``, with the key that is kept.
+    Allows: as ``secrets.resize``, with the kept key.
 
-    :param name: of the device that decrypts it; the others, and errors, as
-        of :func:`open_device`
+    :param name: name of the crypt device
+    :param recorded: reference of the secret, which must be the key's
+    :raises NotSealed: as :func:`open_device`
+    :raises WrongKey: as :func:`open_device`
     """
     privsep.require(names.is_crypt(name), name)
     volume_id = name.removeprefix(names.crypt(''))
@@ -136,16 +142,16 @@ def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
     except (exceptions.CommandFailed, exceptions.CommandTimeout,
             OSError) as exc:  # a TPM may hang
         raise encryption_exceptions.NotSealed(path=path, reason=exc)
-    except ValueError:  # whose text would quote it
+    except ValueError:  # its text would quote the key
         raise encryption_exceptions.NotSealed(
             path=path, reason='the file contains no key') from None
 
 
 @cryptsetup_keys.entrypoint
 def forget(backend: str, volume_id: str) -> None:
-    """Keep the key of a volume no more.
+    """Remove the kept key of a volume.
 
-    Allows: removes the key that is kept of any volume.
+    Allows: removes the kept key of any volume.
 
     :param backend: section of the backend
     """
@@ -160,11 +166,12 @@ def forget(backend: str, volume_id: str) -> None:
 
 @privsep.entrypoint
 def volumes(backend: str) -> list[str]:
-    """Return the ids of the volumes whose keys are kept, or were about to be.
+    """Return the ids of volumes with kept keys, or incomplete files of keys.
 
-    Allows: lists the volumes whose keys are kept in the configured directory.
+    Allows: lists the volumes with kept keys in the configured directory.
 
-    In the daemon that has no keys: it reads the names of files.
+    This runs in the daemon without keys, because it reads only the names of
+    files.
 
     :param backend: section of the backend
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things are in sysfs (the kernel's Documentation/ABI)."""
+"""Entries of sysfs (the kernel's Documentation/ABI)."""
 
 import os
 import stat
@@ -10,9 +10,9 @@ ROOT = '/sys'
 
 
 def of_disk(path: str, *entry: str) -> str:
-    """The path of a block device's entry in sysfs.
+    """Return the path of a block device's entry in sysfs.
 
-    :param path: of the device, or of a link to it
+    :param path: path of the device, or of a link to it
     :param entry: for example ``'queue', 'discard_max_bytes'``
     """
     name = os.path.basename(os.path.realpath(path))
@@ -20,12 +20,12 @@ def of_disk(path: str, *entry: str) -> str:
 
 
 def iscsi_session(*entry: str) -> str:
-    """The path of an entry in the directory of all iSCSI sessions."""
+    """Return the path of an entry in the directory of all iSCSI sessions."""
     return os.path.join(ROOT, 'class', 'iscsi_session', *entry)
 
 
 def number(path: str) -> str:
-    """The ``major:minor`` of the block device that a path leads to, or ''."""
+    """Return the ``major:minor`` of the block device at a path, or ''."""
     try:
         found = os.stat(path)
     except OSError:
@@ -36,12 +36,12 @@ def number(path: str) -> str:
 
 
 def mapped_name(path: str) -> str:
-    """The name of the device-mapper device that a path leads to, or ''."""
+    """Return the name of the device-mapper device at a path, or ''."""
     return name_of(number(path))
 
 
 def check_mapped(path: str) -> None:
-    """Whoever opens a path in /dev/mapper gets the device of that name.
+    """Check that a /dev/mapper path leads to the device of its name.
 
     :raises WrongDevice: if it leads elsewhere
     """
@@ -51,9 +51,9 @@ def check_mapped(path: str) -> None:
 
 
 def check_opened(descriptor: int, path: str) -> None:
-    """What was opened by a path in /dev/mapper is the device of that name.
+    """Check that an open device has the name in its /dev/mapper path.
 
-    :raises WrongDevice: if it is not
+    :raises WrongDevice: if it has another name
     """
     found = os.fstat(descriptor)
     name = name_of('%d:%d' % (
@@ -63,39 +63,39 @@ def check_opened(descriptor: int, path: str) -> None:
 
 
 def name_of(number: str) -> str:
-    """The name of the device-mapper device ``major:minor``, or ''."""
+    """Return the name of the device-mapper device ``major:minor``, or ''."""
     return _text('dev', 'block', number, 'dm', 'name')
 
 
 def uuid_of(number: str) -> str:
-    """The UUID of the device-mapper device ``major:minor``, or ''."""
+    """Return the UUID of the device-mapper device ``major:minor``, or ''."""
     return _text('dev', 'block', number, 'dm', 'uuid')
 
 
 def of_number(number: str) -> str:
-    """The path of the entry of the block device ``major:minor``."""
+    """Return the path of the entry of the block device ``major:minor``."""
     return os.path.join(ROOT, 'dev', 'block', number)
 
 
 def target_of_session(session: str) -> str:
-    """The name of the target of an iSCSI session, or ''."""
+    """Return the name of the target of an iSCSI session, or ''."""
     return _text('class', 'iscsi_session', session, 'targetname')
 
 
 def is_counted(number: str) -> bool:
-    """Whether the kernel counts the I/O of the device ``major:minor``."""
+    """Return whether the kernel counts the I/O of device ``major:minor``."""
     return _text('dev', 'block', number, 'queue', 'iostats') == '1'
 
 
 def counters(number: str) -> str:
-    """What it has counted (Documentation/block/stat.rst), or ''."""
+    """Return a device's I/O counters (Documentation/block/stat.rst), or ''."""
     return _text('dev', 'block', number, 'stat')
 
 
 def logical_block(number: str) -> int:
-    """The logical block size of the device ``major:minor``, in bytes.
+    """Return the logical block size of device ``major:minor``, in bytes.
 
-    A partition has its disk's. 0 if there is no such device.
+    A partition has its disk's. 0 if the device does not exist.
     """
     found = [_text('dev', 'block', number, *place, 'logical_block_size')
              for place in (('queue',), ('..', 'queue'))]
@@ -103,7 +103,7 @@ def logical_block(number: str) -> int:
 
 
 def mapped_device(name: str) -> str:
-    """The kernel's name (``dm-N``) of a device-mapper device, or ''."""
+    """Return the kernel's name (``dm-N``) of a device-mapper device, or ''."""
     for entry in os.listdir(os.path.join(ROOT, 'block')):
         if _text('block', entry, 'dm', 'name') == name:
             return entry
@@ -111,7 +111,7 @@ def mapped_device(name: str) -> str:
 
 
 def is_readonly(path: str) -> bool:
-    """Whether nobody can open the block device at a path for writing."""
+    """Return whether the block device at a path is read-only."""
     return _text('block', os.path.basename(os.path.realpath(path)),
                  'ro') == '1'
 
@@ -121,4 +121,4 @@ def _text(*entry: str) -> str:
         with open(os.path.join(ROOT, *entry)) as file:
             return file.read().strip()
     except OSError:
-        return ''  # none, or it has just gone
+        return ''  # no such entry (any more)

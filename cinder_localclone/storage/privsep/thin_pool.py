@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking a thin pool what of a volume was ever written to.
+"""Read from a thin pool which parts of a volume were never written.
 
-dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. A pool that is
-in use shows its map only as a snapshot of its own metadata, of which it has
-one: so one at a time reads it, whichever service of the node that is. A
-snapshot that stays costs the pool up to twice its metadata. It is released
-whatever happens; one that a killed process has left, the next one releases.
+See dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. A pool in use
+shows its map only as a snapshot of its own metadata. It has a single snapshot,
+so the services of a node read the map in turn. A snapshot left behind costs
+the pool up to twice its metadata: it is released after every use, even after
+an error. A snapshot left by a killed process is released by the next use.
 
-Each command has a time limit in seconds. Each entry point raises
-CommandFailed or CommandTimeout.
+Each command has a time limit in seconds. Each entry point raises CommandFailed
+or CommandTimeout.
 """
 
 from collections.abc import Iterator
@@ -27,20 +27,20 @@ from cinder_localclone.storage.privsep import dm_control
 from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 
-#: Seconds after which a look is given up for which somebody waits.
+#: Time limit in seconds for a read on behalf of a waiting client.
 LIMIT = 10
-#: Modes of a pool that writes its metadata; the second has no room for data.
+#: Modes of a pool with writable metadata; in the second it has no free space.
 _WRITES, _FULL = 'rw', 'out_of_data_space'
-#: Of a message that cannot be answered because there is no snapshot.
+#: Error of a message about a snapshot if there is none.
 _NONE = 'Invalid argument'
 
 
 class Thin(typing.NamedTuple):
-    """Where a thin LV is.
+    """The location of a thin LV.
 
-    :param pool: the name of its pool's device
-    :param metadata: the path of that one's metadata
-    :param number: its id there
+    :param pool: name of its pool's device
+    :param metadata: path of the pool's metadata device
+    :param number: the LV's id in the pool
     """
 
     pool: str
@@ -51,16 +51,16 @@ class Thin(typing.NamedTuple):
 @privsep.entrypoint
 def holes(group: str, lv: str, size: int, region: int, timeout: float
           ) -> thin_map.Holes:
-    """What nothing was ever written to of a volume that nothing writes to.
+    """Return the never-written regions of an idle volume.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
 
     :param size: bytes of the volume
     :param region: bytes of a region
-    :returns: the largest; none for an LV that is not thin
-    :raises OddMap: if the pool does not say it clearly
-    :raises PoolFails: if it can't write its metadata
-    :raises WrongDevice: if a path does not lead to the device that it names
+    :returns: the largest holes; none for an LV that is not thin
+    :raises OddMap: if the pool does not report its map clearly
+    :raises PoolFails: if the pool can't write its metadata
+    :raises WrongDevice: if a path does not lead to the device in its name
     """
     configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.MOST)
@@ -70,9 +70,12 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
 @privsep.entrypoint
 def unmapped(group: str, lv: str, size: int, region: int, timeout: float
              ) -> thin_map.Holes:
-    """The same, all of it; what is in use may have been mapped since.
+    """Return all unmapped regions of a volume, which may be in use.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
+
+    Regions of a volume in use may have been mapped since. For parameters and
+    errors see :func:`holes`.
     """
     configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
@@ -81,13 +84,13 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
 
 @privsep.entrypoint
 def check(group: str, lv: str, timeout: float) -> None:
-    """See that the pool of an LV can write its metadata.
+    """Check that the pool of an LV can write its metadata.
 
     Allows: reads the state of the pool of an LV of the driver's volume groups.
 
     :raises OddMap: if the LV is not active
-    :raises PoolFails: if it can't
-    :raises WrongDevice: if its path leads elsewhere
+    :raises PoolFails: if the pool can't write its metadata
+    :raises WrongDevice: if the LV's path leads elsewhere
     """
     configuration.require_groups(group)
     thin = _thin(group, lv, timeout)
@@ -98,13 +101,13 @@ def check(group: str, lv: str, timeout: float) -> None:
 
 @privsep.entrypoint
 def block(group: str, lv: str, timeout: float) -> int:
-    """How many bytes the pool of an LV maps at once; 0 if it is not thin.
+    """Return the block size of an LV's pool in bytes; 0 if it is not thin.
 
     Allows: reads the block size of the pool of an LV of the driver's volume
     groups.
 
     :raises OddMap: if the LV is not active
-    :raises WrongDevice: if its path leads elsewhere
+    :raises WrongDevice: if the LV's path leads elsewhere
     """
     configuration.require_groups(group)
     thin = _thin(group, lv, timeout)
@@ -113,7 +116,10 @@ def block(group: str, lv: str, timeout: float) -> int:
 
 
 def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
-    """An LV's pool, and its id there; None if it is not thin."""
+    """Return the number of an LV's pool, and the LV's id in the pool.
+
+    :returns: None if the LV is not thin
+    """
     path = names.lv_path(group, lv)
     number = sysfs.number(path)
     if not number:
@@ -124,7 +130,7 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
 
 
 def _located(group: str, lv: str, limit: float) -> Thin | None:
-    """Where an LV is; None if it is not thin."""
+    """Return the location of an LV; None if it is not thin."""
     thin = _thin(group, lv, limit)
     if thin is None:
         return None
@@ -144,22 +150,23 @@ def _dump(group: str, lv: str, size: int, region: int, limit: float,
         process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
                        str(device), metadata, timeout=limit)
         if held == '-' or _held(pool, limit) != held:
-            raise thin_map.OddMap('another program has released it')
+            raise thin_map.OddMap('another program has released the snapshot')
     return dump
 
 
 @contextlib.contextmanager
 def to_be_written(group: str, lv: str, blocks: int, timeout: float
                   ) -> Iterator[Thin]:
-    """Where an LV is, for whoever takes a snapshot of its pool's metadata.
+    """Yield the location of an LV to which a caller writes blocks.
 
-    That is released afterwards.
+    The caller takes a snapshot of the pool's metadata. It is released
+    afterwards.
 
-    :param blocks: that are to be written
+    :param blocks: number of blocks to write
     :raises OddMap: if the LV is not active, or not thin
     :raises PoolFails: if the pool can't write its metadata
-    :raises PoolOutOfSpace: if it might have no room: who waits for a write
-        with something suspended would wait very long
+    :raises PoolOutOfSpace: if the pool may not have enough free space: a write
+        would wait very long, with the handle suspended
     """
     thin = _located(group, lv, timeout)
     if thin is None:
@@ -167,34 +174,35 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
     pool = thin.pool
     with _alone(thin.metadata, timeout):
         room = dm_tables.parse_pool_space(_check(pool, timeout, (_WRITES,)))
-        # Others write as well.
+        # Guests write to the pool as well.
         if room < 2 * blocks:
             raise exceptions.PoolOutOfSpace(
                 pool=pool, host=socket.gethostname())
         try:
             yield thin
-            # If it could not commit that, it has said so to nobody.
+            # The pool reports a failed commit only in its mode.
             _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
         finally:
-            # Else the next one does it; what was written is worth more.
+            # On failure the next use releases it; the written blocks matter
+            # more.
             with contextlib.suppress(exceptions.LocalCloneError):
                 _release(pool, timeout)
 
 
 @privsep.entrypoint
 def release(group: str, pool: str, timeout: float) -> bool:
-    """Release what a service that was killed has left of a map.
+    """Release a snapshot of a pool's metadata left by a killed service.
 
     Allows: releases the metadata snapshot of a pool of the driver's volume
     groups.
 
-    :returns: whether there was anything
+    :returns: whether there was a snapshot
     """
     configuration.require_groups(group)
     device = names.mapped(group, pool, 'tpool')
     number = sysfs.number('/dev/mapper/' + device)
     if not number:
-        return False  # nothing of the pool is active
+        return False  # the pool is not active
     limit = min(timeout, LIMIT)
     metadata = _metadata(number, limit)
     with _alone(metadata, limit):
@@ -202,7 +210,7 @@ def release(group: str, pool: str, timeout: float) -> bool:
 
 
 def _metadata(number: str, timeout: float) -> str:
-    """The device of a pool's metadata."""
+    """Return the path of a pool's metadata device."""
     path = '/dev/mapper/' + sysfs.name_of(
         dm_tables.parse_pool_metadata(dm_control.table(number, timeout)))
     sysfs.check_mapped(path)
@@ -215,17 +223,17 @@ def _held(pool: str, timeout: float) -> str:
 
 def _alone(metadata: str, timeout: float
            ) -> contextlib.AbstractContextManager[int]:
-    """Nobody else on this node maps volumes of a pool meanwhile.
+    """Lock a pool's map against other readers on this node.
 
-    :param metadata: the device of the pool's metadata
-    :raises Busy: if others take too long
+    :param metadata: path of the pool's metadata device
+    :raises Busy: if other readers take too long
     """
     return process.locked(metadata, metadata, timeout)
 
 
 @contextlib.contextmanager
 def _snapshot(pool: str, timeout: float) -> Iterator[None]:
-    """A snapshot of a pool's metadata, released whatever happens.
+    """Take a snapshot of a pool's metadata, and release it in any case.
 
     :raises PoolFails: if the pool can't write its metadata
     """
@@ -242,9 +250,11 @@ def _snapshot(pool: str, timeout: float) -> Iterator[None]:
 
 
 def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
-    """A pool's status; a snapshot that was left is released.
+    """Return a pool's status; release a snapshot left behind.
 
-    :param modes: in which it may be
+    :param modes: allowed modes of the pool
+    :raises PoolFails: if the pool is in another mode
+    :raises PoolOutOfSpace: if it is out of space and may not be
     """
     status = dm_control.status(pool, timeout)
     _mode(status, pool, modes)

@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done under a handle in use, suspended; see :mod:`.dmsetup`.
+"""Work beneath a handle in use while it is suspended; see :mod:`.dmsetup`.
 
-Run by its path, in a process of its own and without anything of the driver:
-the guest's I/O waits meanwhile, so nothing may be started in between. Its
-calls are those of the kernel's include/uapi/linux/dm-ioctl.h and fs.h.
+This script runs by its path, in a process of its own and without importing the
+driver: the guest's I/O waits meanwhile, so no other process may be started in
+between. Its calls are those of the kernel's include/uapi/linux/dm-ioctl.h and
+fs.h.
 
-``swap HANDLE DISK SECONDS`` gives the handle the table of standard input, and
-flushes the disk before. ``discard HANDLE CLONE ...`` discards the parts of a
-clone that standard input has, a line each: first byte, bytes. What is not
-discarded when its time is up is left, without an error.
+``swap HANDLE DISK SECONDS`` flushes the disk, and gives the handle the table
+on standard input.
 
-``refill HANDLE POOL METADATA ID LV BLOCK`` writes to an LV what standard input
-has: a line with pairs of first byte and bytes, then these bytes. Each pair is
-a whole block of the pool. What the pool has mapped by then is left alone:
-somebody else has written to it. That is looked for once nothing is on its way,
-in a snapshot of the pool's metadata, which whoever has started this releases.
-It prints how many pairs it has come to, and which of these it has written. If
-one can't be written, none is: one that is there in part would be taken for
-whole.
+``discard HANDLE CLONE ...`` discards parts of a clone. Standard input has a
+line for each part: first byte, bytes. Parts left when the time is up are
+skipped without an error.
 
-A discard of a region that is being copied loses writes that follow it
-(measured on 6.1). With the handle suspended nothing is on its way, and
-hydration is off: only then the kernel marks what is not local as local, and
-leaves alone what the guest has written. A clone that has once refused
-discards takes them again only when its table is loaded anew.
+``refill HANDLE POOL METADATA ID LV BLOCK`` writes blocks to an LV. Standard
+input has a line with pairs of first byte and bytes, then the data. Each pair
+is a whole block of the pool. A block which the pool has mapped by then is left
+alone: the guest has written to it. The check is made in a snapshot of the
+pool's metadata after all I/O has ended; the calling process releases the
+snapshot. The script prints the number of processed pairs and the first bytes
+of the written blocks. If a write fails, all writes are undone as far as
+possible: a block written in part could not be told from a whole block.
+
+A discard of a region that is being copied loses later writes to the region
+(measured on 6.1). With the handle suspended and hydration off, no I/O is in
+flight. Only then does the kernel mark regions as local without touching
+regions written by the guest. A clone which has refused discards accepts them
+again only after a reload of its table.
 """
 
 import bisect
@@ -52,11 +55,10 @@ _CLEAR, _STATUS, _MESSAGE = 0xc138fd0a, 0xc138fd0c, 0xc138fd0e
 _SUSPENDED, _NO_LOCKFS = 1 << 1, 1 << 10
 _BLKDISCARD = 0x1277
 
-#: Seconds for what is on its way to end, and for a table to be loaded; for
-#: discards until the guest's I/O may go on, and how long it then goes on at
-#: least.
+#: Seconds: for I/O in flight to end, and for a table to be loaded; of a series
+#: of discards; and of the guest's I/O between two series at least.
 ENDING, AT_ONCE, BETWEEN = 2, 0.1, 0.1
-#: Bytes of a block of a pool's metadata.
+#: Block size of a pool's metadata, in bytes.
 _METADATA = 4096
 #: struct thin_disk_superblock, of drivers/md/dm-thin-metadata.c: csum, flags,
 #: blocknr, uuid, magic, version, time, trans_id, held_root, both space maps'
@@ -68,9 +70,9 @@ _MAGIC = 27022010
 #: then values.
 _NODE = struct.Struct('<IIQIIII')
 _INTERNAL, _LEAF = 1, 2
-#: Levels of one tree, at most.
+#: Maximum levels of a tree.
 _DEPTH = 16
-#: Seconds after which no block is begun any more while a guest waits.
+#: Seconds after which no further block is written while a guest waits.
 WRITING = 2
 
 
@@ -78,6 +80,7 @@ class Device:
     """A device-mapper device.
 
     :param control: /dev/mapper/control
+    :param name: name of the device
     """
 
     def __init__(self, control: typing.IO[bytes], name: str) -> None:
@@ -93,10 +96,13 @@ class Device:
         return answer[_IOCTL.size:]
 
     def resume(self) -> None:
-        """On the table that was loaded last, or else on the one it had.
+        """Resume the device on its loaded table, or else on its present table.
 
-        A table that is loaded may be refused only now; it stays suspended
-        then until that is cleared.
+        The kernel may refuse a loaded table only at this point. The device
+        then stays suspended until the table is cleared.
+
+        :raises OSError: if the kernel refuses; the device has been resumed on
+            its old table
         """
         try:
             self._call(_SUSPEND)
@@ -107,12 +113,15 @@ class Device:
 
     @contextlib.contextmanager
     def suspended(self, seconds: int = ENDING) -> Iterator[None]:
-        """Nothing is on its way, and what comes waits.
+        """Suspend the device, after its I/O in flight has ended.
 
-        :param seconds: in which what is on its way ends
-        :raises TimeoutError: if something does not end; it is resumed
+        New I/O waits until the device is resumed.
+
+        :param seconds: time limit for I/O in flight
+        :raises TimeoutError: if some I/O does not end; the device is resumed
         """
-        self._call(_CLEAR)  # what others gave up, and came late, is not taken
+        # a late load of a timed-out command must not take effect
+        self._call(_CLEAR)
         try:
             with _limit(seconds):
                 self._call(_SUSPEND, _SUSPENDED | _NO_LOCKFS)
@@ -131,10 +140,11 @@ class Device:
     def reload(self, table: str) -> None:
         """Load the table of a clone that is suspended, for the next resume.
 
-        :raises ValueError: if it could not record all that is local: its new
-            table would not know, and the guest would not be told
-        :raises TimeoutError: if that takes too long: whoever waits for this
-            may have resumed it by then, so the table is not taken
+        :raises ValueError: if the clone could not record all local regions:
+            the new table would not know them, and the guest would not learn of
+            it
+        :raises TimeoutError: if the load takes too long: the calling process
+            may have resumed the clone by then, so the table is dropped
         """
         status = self._status()
         if status.split()[-1:] != ['rw']:
@@ -147,11 +157,11 @@ class Device:
             raise
 
     def message(self, text: bytes) -> None:
-        """Send its target a message."""
+        """Send a message to the device's target."""
         self._call(_MESSAGE, data=struct.pack('=Q', 0) + text + b'\0')
 
     def _status(self) -> str:
-        """What its only target says of itself."""
+        """Return the status line of the device's only target."""
         text = self._call(_STATUS, data=bytes(4096))[_SPEC.size:]
         return text.partition(b'\0')[0].decode()
 
@@ -165,7 +175,7 @@ def _target(start: int, sectors: int, target: bytes, text: bytes) -> bytes:
 @contextlib.contextmanager
 def _limit(seconds: int) -> Iterator[None]:
     def expired(_number: int, _frame: object) -> None:
-        raise TimeoutError('what is on its way has not ended in %d s'
+        raise TimeoutError('I/O in flight has not ended within %d s'
                            % seconds)
     signal.signal(signal.SIGALRM, expired)
     signal.alarm(seconds)
@@ -177,22 +187,31 @@ def _limit(seconds: int) -> Iterator[None]:
 
 def swap(handle: Device, table: str, disk: int | None, seconds: int
          ) -> None:
-    """Give a handle another table; what was written before is flushed.
+    """Give a handle another table, and flush earlier writes.
 
-    Whatever fails, it goes on with the table that it has.
+    After any failure the handle continues on its present table.
 
-    :param handle: the Device
-    :param disk: a descriptor of the disk; None if nothing can be flushed
-    :param seconds: in which what is on its way ends
+    :param handle: the handle
+    :param table: the new table
+    :param disk: descriptor of the disk to flush; None if nothing can be
+        flushed
+    :param seconds: time limit for I/O in flight
+    :raises OSError: if the disk can't be flushed, or the kernel refuses the
+        table
+    :raises TimeoutError: if some I/O does not end
     """
     with handle.suspended(seconds):
         if disk is not None:
             os.fsync(disk)
-        handle.load(table)  # last: it is what a resume takes
+        handle.load(table)  # last, because a resume takes it
 
 
 def pieces(parts: Iterable[str], at_once: int) -> Iterator[tuple[int, int]]:
-    """Parts of a device, none too large for one call: (first, bytes)."""
+    """Divide parts of a device into pieces for single calls: (first, bytes).
+
+    :param parts: lines of first byte and bytes
+    :param at_once: most bytes of a piece
+    """
     for line in parts:
         start, length = map(int, line.split())
         for begin in range(start, start + length, at_once):
@@ -203,12 +222,13 @@ def discard(handle: Device, clone: Device, table: str, device: int, queue: str,
             todo: list[tuple[int, int]], seconds: float) -> None:
     """Discard parts of a clone, for a moment at a time.
 
-    :param handle: the Device that is suspended meanwhile
-    :param clone: the Device of the clone, which is loaded with ``table``
-    :param device: a descriptor of the clone
-    :param queue: what of sysfs says how large a discard may be
-    :param todo: (first, bytes), the last one first
-    :param seconds: after which none is begun any more
+    :param handle: the handle, suspended during discards
+    :param clone: the clone
+    :param table: table of the clone
+    :param device: descriptor of the clone
+    :param queue: path of the clone's discard limit in sysfs
+    :param todo: (first, bytes), in reverse order
+    :param seconds: time after which no discard is begun
     """
     deadline = time.monotonic() + seconds
     while todo and time.monotonic() < deadline:
@@ -232,9 +252,10 @@ def _discard_some(device: int, todo: list[tuple[int, int]], until: float
 
 
 class Mapping:
-    """What a thin pool has mapped, by a snapshot of its metadata.
+    """The mapped blocks of a thin pool, in a snapshot of its metadata.
 
-    :param metadata: a descriptor of their device, for direct I/O
+    :param metadata: descriptor of the metadata device, for direct I/O
+    :raises ValueError: if there is no snapshot, or it is not understood
     """
 
     def __init__(self, metadata: int) -> None:
@@ -246,7 +267,7 @@ class Mapping:
         self._devices = self._superblock(self._held)[-1]
 
     def of(self, device: int) -> int:
-        """The root of a thin device's own tree.
+        """Return the root of a thin device's own tree.
 
         :raises ValueError: if there is no such device
         """
@@ -256,10 +277,12 @@ class Mapping:
         return root
 
     def has(self, root: int, block: int) -> bool:
-        """Whether a block of the device with this root is mapped.
+        """Return whether a block of a thin device is mapped.
 
+        :param root: root of the device's tree
         :raises ValueError: also if another program has released the snapshot
-            by then: that is recorded before its blocks are used again
+            meanwhile: the release is recorded before the snapshot's blocks are
+            used again
         """
         found = self._find(root, block) is not None
         if self._superblock(0)[8] != self._held:
@@ -269,25 +292,30 @@ class Mapping:
     def _read(self, block: int) -> mmap.mmap:
         if os.preadv(self._metadata, [self._memory],
                      block * _METADATA) != _METADATA:
-            raise ValueError('metadata end before block %d' % block)
+            raise ValueError('the metadata end before block %d' % block)
         return self._memory
 
     def _superblock(self, block: int) -> tuple[typing.Any, ...]:
         fields = _SUPERBLOCK.unpack_from(self._read(block))
         if fields[2] != block or fields[4] != _MAGIC:
-            raise ValueError('block %d of the metadata is no superblock'
+            raise ValueError('block %d of the metadata is not a superblock'
                              % block)
         return fields
 
     def _find(self, block: int, wanted: int) -> int | None:
-        """The value of a key in a tree, by its root; None if it has none."""
+        """Return the value of a key in a tree; None if there is no such key.
+
+        :param block: root of the tree
+        :param wanted: the key
+        """
         for _level in range(_DEPTH):
             data = self._read(block)
             _csum, flags, number, entries, most, size, _padding = (
                 _NODE.unpack_from(data))
             if (number != block or entries > most or size != 8
                     or flags not in (_INTERNAL, _LEAF)):
-                raise ValueError('block %d of the metadata is no node' % block)
+                raise ValueError(
+                    'block %d of the metadata is not a node' % block)
             keys = struct.unpack_from('<%dQ' % entries, data, _NODE.size)
             place = bisect.bisect_right(keys, wanted) - 1
             if place < 0 or (flags == _LEAF and keys[place] != wanted):
@@ -304,24 +332,23 @@ class Mapping:
 def refill(handle: Device, pool: Device, metadata: int, number: int,
            device: int, block: int, parts: Iterable[tuple[int, int]],
            data: typing.IO[bytes]) -> tuple[int, list[int]]:
-    """Write to an LV beneath a handle what its pool has not mapped.
+    """Write blocks to an LV beneath a handle if its pool has not mapped them.
 
-    :param handle: the Device that is suspended meanwhile
-    :param pool: the Device of the pool
-    :param metadata: a descriptor of its metadata
-    :param number: the LV's own, in the pool
-    :param device: a descriptor of the LV
-    :param block: bytes that the pool maps at once
+    :param handle: the handle, suspended meanwhile
+    :param pool: the pool
+    :param metadata: descriptor of the pool's metadata device
+    :param number: the LV's id in the pool
+    :param device: descriptor of the LV
+    :param block: bytes of a block of the pool
     :param parts: first byte, bytes; each a block of the pool
-    :param data: all of these, in a file
-    :returns: how many of them it has come to; the first bytes of those that
-        it has written
-    :raises OSError: if one can't be written; then none is, as far as that
-        can be taken back
-    :raises ValueError: if it can't be seen what is mapped; the same
+    :param data: a file with the data of all parts
+    :returns: number of processed parts; the first bytes of the written parts
+    :raises OSError: if a write fails; all writes are undone as far as possible
+    :raises ValueError: if the pool's map can't be read; all writes are undone
+        as far as possible
     """
     memories = []
-    for first, length in parts:  # as direct I/O wants it
+    for first, length in parts:  # page-aligned, for direct I/O
         memories.append((first, mmap.mmap(-1, length)))
         memories[-1][1][:] = data.read(length)
     with handle.suspended():
@@ -340,7 +367,7 @@ def refill(handle: Device, pool: Device, metadata: int, number: int,
                     _write(device, first, memory)
             os.fsync(device)
         except BaseException:
-            # The last one first: that is the one in part.
+            # In reverse order: the last block may be written in part.
             for first, length in reversed(begun):
                 with contextlib.suppress(OSError):
                     fcntl.ioctl(device, _BLKDISCARD,
@@ -357,7 +384,7 @@ def _write(device: int, first: int, memory: mmap.mmap) -> None:
 
 def _refill(control: typing.IO[bytes], handle: str, pool: str, metadata: str,
             number: str, path: str, block: str) -> None:
-    """See :func:`refill`; ``metadata`` and ``path`` are paths."""
+    """Run :func:`refill`; ``metadata`` and ``path`` are paths."""
     data = sys.stdin.buffer
     numbers = [int(word) for word in data.readline().split()]
     come, written = refill(
@@ -370,7 +397,7 @@ def _refill(control: typing.IO[bytes], handle: str, pool: str, metadata: str,
 
 def _discard(control: typing.IO[bytes], handle: str, clone: str, table: str,
              path: str, queue: str, at_once: str, seconds: str) -> None:
-    """See :func:`discard`; ``path`` is that of the clone."""
+    """Run :func:`discard`; ``path`` is the path of the clone."""
     todo = list(pieces(sys.stdin, int(at_once)))
     discard(Device(control, handle), Device(control, clone), table,
             os.open(path, os.O_RDWR), queue, todo[::-1], float(seconds))
@@ -378,15 +405,19 @@ def _discard(control: typing.IO[bytes], handle: str, clone: str, table: str,
 
 def _swap(control: typing.IO[bytes], handle: str, disk: str, seconds: str
           ) -> None:
-    """See :func:`swap`; ``disk`` is a path, or ''."""
+    """Run :func:`swap`; ``disk`` is a path, or ''."""
     swap(Device(control, handle), sys.stdin.read(),
          os.open(disk, os.O_RDONLY) if disk else None, int(seconds))
 
 
 def main(what: str, *arguments: str) -> None:
-    """Do what is asked for by name."""
-    # Its time is up soon. Whatever ended it in between might come just when
-    # the guest is about to go on.
+    """Run a command of this script.
+
+    :param what: swap, refill or discard
+    :param arguments: see the module
+    """
+    # SIGTERM comes at the time limit, and might arrive just before the guest's
+    # I/O is resumed. This script ends soon without it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open('/dev/mapper/control', 'r+b', buffering=0) as control:
         if what == 'swap':

@@ -314,8 +314,8 @@ class ExportedTest(testtools.TestCase):
         self.assertEqual('', self.exports.problem())
         self.configfs.hanging.return_value = [SOURCE, REMOTE]
         self.assertEqual(
-            'its iSCSI target hangs: a change of %s, %s waits for a device '
-            'that does not answer' % (SOURCE, REMOTE), self.exports.problem())
+            'its iSCSI target hangs: a change of %s, %s waits for an '
+            'unresponsive device' % (SOURCE, REMOTE), self.exports.problem())
         self.configfs.hanging.assert_called_with(iscsi_target.PROBE_TIMEOUT)
         self.configfs.hanging.return_value = ['iqn.x:of-others']
         self.assertEqual('', self.exports.problem())

@@ -460,7 +460,7 @@ class LinesTest(commands.Case):
         error = self.assertRaises(encryption_exceptions.NotEnded,
                                   cryptsetup_keys.end_reencryption, HANDLE,
                                   KEY, 30)
-        self.assertIn('would not read the completed header', str(error))
+        self.assertIn('can\'t read the completed header', str(error))
         with mock.patch.object(luks_ending, 'end',
                                side_effect=ValueError('odd')):
             error = self.assertRaises(

@@ -481,19 +481,19 @@ class FoldersTest(testtools.TestCase):
         (self.root / 'link').symlink_to(self.directory)
         for path in (self.root / 'link', self.root / 'link' / 'deeper'):
             self.configure(path)
-            self.refused('a link, or no directory')
+            self.refused('a link, or not a directory')
 
     @ddt.data(0o770, 0o702, 0o1777)
     def test_writable_by_others(self, mode):
         self.directory.chmod(mode)
-        self.refused('writable by others')
+        self.refused('writable by users other than root')
 
     def test_below_what_is_writable_by_others(self):
         """They would put another directory of root's in its place."""
         (self.directory / 'deeper').mkdir(mode=0o700)
         self.configure(self.directory / 'deeper')
         self.directory.chmod(0o777)
-        self.refused('writable by others')
+        self.refused('writable by users other than root')
         self.directory.chmod(0o1777)  # as /tmp: nobody renames root's
         with self.opened() as folder:
             self.assertEqual([], folder.names())
@@ -513,7 +513,7 @@ class FoldersTest(testtools.TestCase):
         self.assertEqual('', folders.problem(str(self.directory)))
         self.assertEqual('', folders.problem(str(self.root / 'none')))
         self.directory.chmod(0o770)
-        self.assertEqual('%s is writable by others than root'
+        self.assertEqual('%s is writable by users other than root'
                          % self.directory,
                          folders.problem(str(self.directory)))
 
