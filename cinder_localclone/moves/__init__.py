@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume goes to another node.
+"""A volume moves to another node.
 
-Others may import five modules:
+Other packages may import five modules:
 
-- ``source``: begin a move, give it up, let hydration begin.
-- ``destination``: build the clone, complete the move, or go back.
+- ``source``: begin a move, roll it back, let hydration begin.
+- ``destination``: build the clone, complete the move, or roll it back.
 - ``copying``: the copies to this node, their queue, pace and comparison.
-- ``remote_attachment``: use a volume over iSCSI; the deferred move that ends
-  this.
-- ``cleanup``: remove what an ended move, or a volume, has on a node.
+- ``remote_attachment``: use a volume over iSCSI; begin its deferred move.
+- ``cleanup``: remove the rest of a finished move, or of a volume.
 
 Private: ``checks``, ``flow``, ``holes``, ``hydration``, ``pace``, ``refill``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be true on a node before a move goes on."""
+"""Conditions on a node before a move goes on."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -13,11 +13,11 @@ from cinder_localclone.core import state
 
 def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
                      geometry: state.Geometry) -> None:
-    """A volume and its move metadata fit.
+    """Check that a volume and its move metadata fit.
 
-    :param host: whose free space it is
-    :param size_bytes: of the volume's body
-    :raises NoFreeSpace: if they do not
+    :param host: service host of the node with this free space
+    :param size_bytes: of the volume's LV
+    :raises NoFreeSpace: if they do not fit
     """
     lack = free.lacks(size_bytes, geometry.metadata_bytes(size_bytes))
     if lack:
@@ -26,15 +26,15 @@ def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
 
 
 def check_block(host: str, own: int, of_volume: int) -> None:
-    """A node's disks have the logical block size of a volume.
+    """Check that a node's disks have the logical block size of a volume.
 
-    What is on a volume is laid out for it: partition tables and the sectors
-    of file systems. A user that has the volume open writes in blocks of it,
-    which larger ones refuse. A move to smaller ones would succeed, but the
+    The data of a volume depends on it: partition tables and the sectors of
+    file systems. A user of the open volume writes in blocks of this size,
+    which larger blocks refuse. A move to smaller blocks would succeed, but the
     volume could never return.
 
     :param own: of the node's disks, in bytes
-    :param of_volume: of the volume where it is, in bytes
+    :param of_volume: of the volume at its home, in bytes
     :raises NotReady: if they differ
     """
     if own != of_volume:
@@ -45,11 +45,11 @@ def check_block(host: str, own: int, of_volume: int) -> None:
 
 def check_space(node: Node, move: state.Move,
                 lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
-    """A volume that is about to arrive fits on this node, as it is now.
+    """Check that a volume about to move to this node fits now.
 
-    For a caller that holds the lock of free space, until it is taken.
+    The caller holds the allocation lock until the LVs are created.
 
-    :param lvs: all that there are
+    :param lvs: all LVs of this node
     :raises NoFreeSpace: if it does not fit
     """
     usage = node.lvm.pool_usage(lvs)
@@ -62,15 +62,15 @@ def check_space(node: Node, move: state.Move,
 
 @dataclasses.dataclass(frozen=True)
 class Holders:
-    """Who holds a volume whose live move is in phase ``starting``.
+    """The holders of a volume whose live move is in phase ``starting``.
 
-    The attachments are what Cinder says; whether a handle is open is what a
-    kernel says, which only its own node can tell.
+    Cinder's attachments show who may use the volume. Only the kernel of a node
+    shows whether its handle is open.
 
-    :param source: an attachment is connected to another host than the
+    :param source: whether an attachment is connected to another host than the
         destination
-    :param destination: an attachment is connected to the destination
-    :param pending: an attachment is not connected to any host (yet)
+    :param destination: whether an attachment is connected to the destination
+    :param pending: whether an attachment is not connected to any host (yet)
     """
 
     source: bool
@@ -80,7 +80,7 @@ class Holders:
 
 def holders_of(node: Node, move: state.Move, volume: objects.Volume
                ) -> Holders:
-    """Return who holds a volume, as its attachments say."""
+    """Return the holders of a volume by its attachments."""
     connectors = [attachment.connector
                   for attachment in volume.volume_attachment]
     at = [node.is_at(connector, move.destination)
@@ -90,21 +90,21 @@ def holders_of(node: Node, move: state.Move, volume: objects.Volume
 
 
 def may_go_forward(holders: Holders, source_users: int) -> bool:
-    """Whether the guest has left the source, so that hydration may begin.
+    """Return whether the guest has left the source, so hydration may begin.
 
-    A source attachment that survives means "unsafe", whatever else is true;
-    without one, it is the kernel that has the last word.
+    With an attachment at the source this is unsafe, whatever else is true.
+    Without it, the kernel has the last word.
 
-    :param source_users: how many have the volume open at the source
+    :param source_users: open count of the volume at the source
     """
     return not holders.source and not source_users
 
 
 def may_go_back(holders: Holders, destination_users: int,
                 written: bool) -> bool:
-    """Whether a live migration was given up without a call that says so.
+    """Return whether a live migration has ended at the source, without a call.
 
-    :param destination_users: how many have the handle open there
+    :param destination_users: open count of the handle at the destination
     :param written: whether anything was written at the destination
     """
     return (holders.source and not holders.destination

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of what an ended move, or a volume, has on a node: exports and LVs.
+"""Remove the exports and LVs of a finished move, or of a volume, on a node.
 
-That needs this node alone and stops nobody else, so the volume may be at
-rest elsewhere, or moving again, by then: to this node too.
+This needs only this node and waits for no other. So the volume may be at rest
+elsewhere by then, or moving again, even to this node.
 """
 
 from collections.abc import Collection
@@ -25,21 +25,21 @@ LOG = logging.getLogger(__name__)
 
 
 def here(node: Node, volume_id: str) -> list[state.Move]:
-    """The remains of a volume's moves that this node has to take down."""
+    """Return the pending cleanups of a volume's moves on this node."""
     return [move for move in node.moves.pending_cleanups(volume_id)
             if move.cleanup_node == node.host]
 
 
 def take_down(node: Node, move: state.Move) -> None:
-    """Remove what a move has left here; it ends with that.
+    """Do a pending cleanup of this node, which ends the move record.
 
-    :raises InvalidTransition: if it is not over
+    :raises InvalidTransition: if the move is not over
     """
     event = (state.Event.SOURCE_REMOVED if move.committed
              else state.Event.DESTINATION_REMOVED)
     move.token.after(event, move.committed)
     if move.committed:
-        # Its own, and those of moves that failed before.
+        # Its own source device, and older devices of failed moves.
         withdraw_above(node, move.source_lv)
         remove_source(node, move)
     else:
@@ -49,11 +49,11 @@ def take_down(node: Node, move: state.Move) -> None:
 
 def end_exports(node: Node, volume_id: str, initiator: str | None
                 ) -> None:
-    """Stop serving a volume to one initiator, or (None) to all.
+    """Withdraw the exports of a volume to an initiator, or (None) to all.
 
-    The kernel's target waits for what an initiator still reads. On a clone
-    whose source does not answer, that takes as long as the source does: so
-    the session goes first, and what waits for it fails.
+    The kernel's target waits for the initiator's unfinished reads. On a clone
+    whose source does not answer, they last until the source answers. So the
+    session to the source is ended first, and the reads fail.
     """
     move = node.moves.move_of(volume_id)
     try:
@@ -67,20 +67,20 @@ def end_exports(node: Node, volume_id: str, initiator: str | None
 
 
 def tear_down(node: Node, move: state.Move) -> None:
-    """Remove the destination's stack of a move, and the LV.
+    """Remove the devices of a move at its destination, and the LV.
 
-    The session goes first: a read that waits for a source which has been
-    withdrawn would keep the handle open for ever.
+    The session is ended first: a read from a withdrawn source would wait, and
+    keep the handle open for ever.
     """
     node.sessions.detach(move)
     remove_stack(node, move)
 
 
 def remove_stack(node: Node, move: state.Move) -> None:
-    """The same, of a move whose session has ended."""
+    """Remove the same devices and LV of a move whose session has ended."""
     gone = remove_handle(node, move, move.destination_lv)
     node.clones.remove_clone(move.move_id)
-    # The metadata LV goes last: without it the LV would count as complete.
+    # The metadata LV is last: without it the LV would count as complete.
     discard_lv(node, move.destination_lv)
     node.lvm.remove_lv(names.metadata_lv(move.move_id))
     if gone and move.extra_bytes:  # it is encrypted
@@ -88,7 +88,7 @@ def remove_stack(node: Node, move: state.Move) -> None:
 
 
 def remove_source(node: Node, move: state.Move) -> None:
-    """Remove the source of a move that has ended; the volume is elsewhere."""
+    """Remove the source of a finished move; its volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
     if gone and move.extra_bytes:  # it is encrypted
         devices.forget_left(node, move.volume_id, move.source_lv)
@@ -96,13 +96,12 @@ def remove_source(node: Node, move: state.Move) -> None:
 
 
 def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
-    """Remove the volume's handle if it is on what a move has here.
+    """Remove the volume's handle, if it is on the LV or clone of a move.
 
-    One that is on anything else is that of a later move, or of the volume
-    at rest.
+    Any other handle belongs to a later move, or to the volume at rest.
 
-    :param lv: the LV that the move has here
-    :returns: whether there is none any more
+    :param lv: the LV of the move on this node
+    :returns: whether this node has no handle of the move any more
     """
     present = node.handles.survey()
     own = {backing.number for backing in (
@@ -111,7 +110,7 @@ def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
     if handle and not own.issuperset(handle.uses()):
         return False
     if handle:
-        # Whoever the volume followed was served until then.
+        # After a deferred move, the guest's node had an export until now.
         node.exports.withdraw_unnamed(
             move.volume_id, node.exports.remote().get(move.volume_id, set()),
             at_once=True)
@@ -120,11 +119,11 @@ def remove_handle(node: Node, move: state.Move, lv: str) -> bool:
 
 
 def discard_lv(node: Node, name: str) -> None:
-    """Remove an LV that is needed no more; one that is gone is done.
+    """Remove an unneeded LV; do nothing if it is gone.
 
-    A thick one has to be overwritten first, which can take hours. Its volume
-    may come here meanwhile, and others wait for this node: so all that is done
-    now is to take it from its volume. It has another name then.
+    A thick LV must be overwritten first, which can take hours. Its volume may
+    move here meanwhile, and other work waits for this node. So for now the LV
+    only gets the name of an LV to be wiped, and loses its tags.
     """
     lv = node.lvm.lvs().get(name)
     if lv and not _has_data(lv):
@@ -136,20 +135,20 @@ def discard_lv(node: Node, name: str) -> None:
 
 def remove_stray_metadata(node: Node, seen: survey.Survey,
                           moves: Collection[str]) -> None:
-    """Remove the metadata LVs that belong to no move and to no volume.
+    """Remove metadata LVs without a move and without a volume.
 
-    An ``lvcreate`` that outlived its time limit may have created one after
-    its move was given up. A failure is logged; the next check tries again.
+    An ``lvcreate`` may exceed its time limit and create the LV after its move
+    was rolled back. An error is logged; the next check tries again.
 
-    :param seen: what the check of this node has found
-    :param moves: the moves of this node, by shadow id; any other is looked
-        up in the database
+    :param seen: result of this node's check
+    :param moves: move record ids of this node; any other id is looked up in
+        the database
     """
     for move_id, lv in seen.stray_metadata().items():
         volume_id = names.facts(lv.tags).get('volume')
         if volume_id is None or move_id in moves:
             continue
-        # A destination holds this lock for as long as it prepares.
+        # A destination holds this lock during its preparation.
         nodes.attempt(
             node, volume_id,
             functools.partial(_remove_metadata, node, move_id, lv.name),
@@ -171,26 +170,26 @@ def _tell_of_metadata(lv: str, error: Exception) -> None:
 
 def wipe_marked(node: Node, seen: survey.Survey | None = None
                 ) -> None:
-    """Overwrite and remove what :func:`discard_lv` has left, one by one.
+    """Overwrite and remove the LVs to be wiped, in sequence.
 
-    Nobody else knows these LVs: that takes no lock.
+    No other work knows these LVs, so this takes no lock.
 
-    :param seen: what the last check of the node has found; if none of them
-        is there, nothing is done. None: not known
+    :param seen: result of the last check of the node; without any LV to be
+        wiped in it, nothing is done. None: not known
     """
     if seen and not _to_wipe(node, seen.lvs):
         return
     for lv in _to_wipe(node, node.lvm.lvs()):
         try:
             _take_off_its_tags(node, lv)
-            if not lv.opened:  # else doctor says so
+            if not lv.opened:  # else the doctor command reports it
                 remove_volume_lv(node, lv.name)
         except exceptions.Busy:
             pass
         except Exception as exc:
-            LOG.error('LV %(lv)s, which belongs to no volume any more, '
-                      'could not be overwritten and removed, will retry: '
-                      '%(error)s', {'lv': lv.name, 'error': exc})
+            LOG.error('LV %(lv)s belongs to no volume any more, but could '
+                      'not be overwritten and removed, will retry: %(error)s',
+                      {'lv': lv.name, 'error': exc})
 
 
 def _to_wipe(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
@@ -200,11 +199,11 @@ def _to_wipe(node: Node, lvs: Mapping[str, lvm_reports.LogicalVolume]
 
 
 def _take_off_its_tags(node: Node, lv: lvm_reports.LogicalVolume) -> None:
-    """They go before it is overwritten: a boot would believe them.
+    """Remove the tags of an LV to be wiped, because a boot would believe them.
 
-    Whoever has given it its name does that, unless he did not live to.
+    :func:`discard_lv` does this itself, unless it was interrupted.
 
-    :raises Busy: if he still does, as it seems
+    :raises Busy: if it may still be running
     """
     volume_id = names.facts(lv.tags).get('volume')
     if volume_id:
@@ -213,9 +212,10 @@ def _take_off_its_tags(node: Node, lv: lvm_reports.LogicalVolume) -> None:
 
 
 def remove_volume_lv(node: Node, name: str) -> None:
-    """Overwrite a thick LV, and remove it; one that is gone is done.
+    """Overwrite a thick LV, and remove it; do nothing if it is gone.
 
-    A thin pool zeroes blocks before it hands them out again.
+    A thin LV needs no overwriting: its pool zeroes a block before it maps it
+    again.
     """
     lv = node.lvm.lvs().get(name)
     if lv:
@@ -225,9 +225,9 @@ def remove_volume_lv(node: Node, name: str) -> None:
 
 
 def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
-    """Whether an LV has to be overwritten before it goes.
+    """Return whether an LV must be overwritten before its removal.
 
-    As long as nothing of a thick one may be seen, nobody has written to it.
+    A thick LV without a visible part was never written.
     """
     try:
         return not lv.thin and lv.shown > 0
@@ -236,16 +236,16 @@ def _has_data(lv: lvm_reports.LogicalVolume) -> bool:
 
 
 def withdraw_source(node: Node, move_id: str) -> None:
-    """Offer the source of a move no more; what is gone is done."""
+    """Withdraw the source of a move, if it is still exported."""
     node.exports.withdraw_source(move_id)
     node.handles.remove_source(move_id)
 
 
 def withdraw_above(node: Node, lv: str) -> None:
-    """The same for all moves whose source an LV is, or has been.
+    """Withdraw the sources of all moves from an LV.
 
-    For a caller that knows that nothing reads it as a source any more: moves
-    that failed, and those that are over, may have left theirs.
+    The caller knows that no destination reads from the LV any more. Failed and
+    finished moves may have left source devices.
     """
     for move_id in node.handles.survey().sources_above(lv):
         withdraw_source(node, move_id)
@@ -253,13 +253,13 @@ def withdraw_above(node: Node, lv: str) -> None:
 
 def withdraw_strays(node: Node, present: survey.Survey,
                     moves: Collection[str] = ()) -> None:
-    """Offer nothing of moves that are over.
+    """Withdraw the sources of finished moves.
 
-    What fails is logged, and stops nothing else.
+    An error is logged, and stops nothing else.
 
-    :param present: what there is on this node
-    :param moves: those that there were a moment ago, by shadow id: one that
-        has ended since is left to the next look. Any other is asked for
+    :param present: the devices and LVs of this node
+    :param moves: move record ids listed a moment ago: if a move has ended
+        since then, the next sweep withdraws it. Any other id is looked up
     """
     def is_move(move_id: str) -> bool:
         return move_id in moves or node.moves.is_move(move_id)
@@ -270,7 +270,7 @@ def withdraw_strays(node: Node, present: survey.Survey,
         found = node.handles.devices() if strays else {}
         for move_id in strays:
             device = found.get(names.source(move_id))
-            # Else its export could not be withdrawn now.
+            # Otherwise its export could not be withdrawn now.
             if device and not device.opened:
                 node.handles.remove_source(move_id)
     except exceptions.LocalCloneError as exc:
@@ -279,10 +279,11 @@ def withdraw_strays(node: Node, present: survey.Survey,
 
 
 def end_after_swap(node: Node, volume_id: str) -> None:
-    """The handle is on what this node has of the volume: log out.
+    """Log out from the former home, once the handle is on local data.
 
-    The home of before may stop serving it once the attachment says so. As
-    long as there is no handle, a boot needs that, and the initiator's record.
+    The former home may withdraw its export once the attachment is updated.
+    Until there is a handle, a boot needs the attachment and the initiator's
+    record.
     """
     present = node.handles.survey()
     if present.handle(volume_id) and not present.is_handle_foreign(volume_id):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The copies to this node: their queue, pace and errors.
 
-Pacing copies, and waking those that the I/O of guests has put to sleep.
+Sets the pace of copies, and wakes copies that guest I/O has put to sleep.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ from cinder_localclone.moves import hydration
 from cinder_localclone.moves import pace
 from cinder_localclone.moves import refill
 
-#: Seconds between two checks of the copies, and between two prompts of the
-#: kernel to go on with them. Left alone the kernel checks once a second
-#: whether guest I/O is over; a guest's pauses are far shorter.
+#: Seconds between two checks of the copies, and between two messages for the
+#: kernel to go on with them. By itself the kernel checks only once a second
+#: whether guest I/O is over. A guest's pauses are far shorter.
 PROMPT = 0.05
 
 
 class Copies:
-    """The copies to one node, from look to look.
+    """The copies to a node, from sweep to sweep.
 
-    The kernel copies what is here switched on, and nothing else.
+    The kernel copies only the clones enabled here.
 
-    :param service: the service's own, if these are not: both remember the
-        same of what was compared
+    :param service: the service's own copies, if these are others: both share
+        the memory of the comparison
     """
 
     def __init__(self, node: Node, service: 'Copies | None' = None):
@@ -44,7 +44,7 @@ class Copies:
         self.comparison: refill.Comparison = refill.Comparison(
             node, service.comparison.memory if service else None)
         self._copies: dict[str, hydration.Copy] = {}
-        #: What the look under way has found: each is used once.
+        #: Queue positions from the current sweep. Each is used only once.
         self._positions: dict[str, copies_module.Position] = {}
         self._running: set[str] = set()
         self._some_ended = False
@@ -52,36 +52,36 @@ class Copies:
                            node.pacing)
 
     def progress(self, move_id: str) -> copies_module.Progress | None:
-        """How far a copy was when it was last checked."""
+        """Return the progress of a copy at its last check."""
         return self.all_progress().get(move_id)
 
     def all_progress(self) -> dict[str, copies_module.Progress]:
-        """The same of all copies, by their shadows' ids."""
+        """Return the progress of all copies by move record id."""
         return {move_id: dataclasses.replace(
             copy.progress, pace=self.waker.speed(move_id))
             for move_id, copy in list(self._copies.items())
             if copy.progress}
 
     def soonest_end(self) -> float | None:
-        """Seconds until the first of them ends; None: nobody knows."""
+        """Return the seconds until the first copy ends; None if unknown."""
         return min((each.seconds_left
                     for move_id, each in self.all_progress().items()
                     if not each.pause and each.seconds_left is not None
                     and not self.waker.stands_still(move_id)),
                    default=None)
 
-    # -- whose turn it is
+    # -- the queue
 
     @contextlib.contextmanager
     def round(self, moves: Iterable[state.Move]) -> Iterator[None]:
-        """During a look at this node the database is asked once for all.
+        """Read the queue from the database once for a sweep of this node.
 
         :param moves: from and to this node
         """
         copied = {move.move_id for move in moves if move.committed
                   and move.destination == self._node.host
                   and move.phase is Phase.MIGRATING}
-        for move_id in set(self._copies) - copied:  # deleted, say
+        for move_id in set(self._copies) - copied:  # for example deleted
             self._forget(move_id)
         if copied:
             positions = self._all_positions()
@@ -94,11 +94,10 @@ class Copies:
             self._positions = {}
 
     def still_waits(self, move: state.Move) -> bool:
-        """Whether a copy that was seen to wait has nothing to do but that.
+        """Return whether a waiting copy needs nothing but its new position.
 
-        During a look. Else twenty volumes that move would keep a node busy
-        with looking at them; what else they may need the next look at all of
-        the node sees to.
+        Valid during a sweep. Without this, twenty waiting volumes would keep a
+        node busy with checks. The next full sweep handles their other work.
         """
         position = self._positions.get(move.move_id)
         copy = self._copies.get(move.move_id)
@@ -108,10 +107,10 @@ class Copies:
         return True
 
     def take_next(self) -> list[copies_module.Entry]:
-        """Return, once, what runs since copies to this node have ended.
+        """Return the copies to start on all nodes, if a copy here has ended.
 
-        Copies of all nodes are among it. To be asked at the end of a look;
-        other nodes would see it at their next.
+        Call this at the end of a sweep: each end counts only once. Otherwise
+        other nodes would start these copies at their own next sweep.
         """
         if not self._some_ended:
             return []
@@ -131,18 +130,18 @@ class Copies:
         return copies_module.positions(entries, self._node.limits, dead)
 
     def _position(self, move_id: str) -> copies_module.Position | None:
-        """None if it is not in the queue (any more)."""
+        """Return the queue position of a copy; None if it is not queued."""
         position = self._positions.pop(move_id, None)
         return position or self._all_positions().get(move_id)
 
-    # -- one copy, for a caller that holds the volume's lock
+    # -- a single copy; the caller holds the volume's lock
 
     def drive(self, move: state.Move, disk: str) -> bool:
-        """Let the kernel copy if it is its turn, and it makes progress.
+        """Let the kernel copy, if the queue allows it and there is progress.
 
         :param move: committed, and in phase "migrating"
         :param disk: path of the source's disk
-        :returns: whether all is copied
+        :returns: whether the copy is complete
         """
         if not self.comparison.resume(move):
             self.hindered(move)
@@ -183,9 +182,9 @@ class Copies:
         return status.finished
 
     def ensure_whole(self, move: state.Move) -> bool:
-        """See that all that the source has is here, once all is copied.
+        """Compare a complete copy with its source, and copy lost blocks again.
 
-        :returns: False if that can't be seen now
+        :returns: False if the comparison is not possible now
         :raises LocalCloneError: as :meth:`.refill.Comparison.ensure_whole`
         """
         whole = self.comparison.ensure_whole(move)
@@ -194,10 +193,10 @@ class Copies:
         return whole
 
     def hindered(self, move: state.Move) -> None:
-        """A copy can't be driven, or ended: it may have to make room.
+        """Note an error of a copy; stop it if the queue does not let it run.
 
-        It goes on by itself if only its source could not be reached, so what
-        has to wait is stopped.
+        A copy goes on by itself if only its source was unreachable. So a copy
+        which must wait is stopped here.
         """
         position = self._position(move.move_id)
         if not (position and position.runs):
@@ -213,9 +212,10 @@ class Copies:
 
     def _note(self, move: state.Move, noted: float, stalled: bool | None
               ) -> None:
-        """Have all nodes know whether a copy makes progress.
+        """Record in the queue, for all nodes, whether a copy makes progress.
 
-        :param noted: what they know
+        :param noted: the time in the present record; 0: it makes progress
+        :param stalled: None: unknown
         """
         if stalled or (noted and stalled is False):
             self._node.queue.note_stalled(move, stalled)
@@ -224,7 +224,7 @@ class Copies:
                        source=move.source, seconds=hydration.STALLED)
 
     def ended(self, move_id: str) -> None:
-        """A copy is complete."""
+        """Note the end of a complete copy."""
         self._forget(move_id)
         self._some_ended = True
 
@@ -235,10 +235,12 @@ class Copies:
 
 @dataclasses.dataclass
 class _Copy:
-    """A copy that is under way.
+    """A running copy.
 
-    :param migrating: whether its guest is: it yields whatever that does
-    :param sent: what the kernel was told last; None: it may have forgotten
+    :param migrating: whether its guest is being live-migrated: the copy then
+        always gives way
+    :param sent: the last step sent to the kernel; None: the kernel may have
+        forgotten it
     """
 
     law: pace.Law
@@ -252,20 +254,20 @@ class _Copy:
 class Waker:
     """Prompts the kernel to go on with copies, each at its pace.
 
-    The kernel starts copying regions only while no guest I/O is in flight.
-    If there is some when the last region under way is done, it checks again
-    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c), and
-    a guest that does nothing but a few synchronous writes slows the copy to a
-    twentieth. A message makes it check at once.
+    The kernel starts to copy regions only without guest I/O in flight. If
+    there is guest I/O at the end of the last region, the kernel checks again
+    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c). So a
+    guest with only a few synchronous writes slows the copy to a twentieth. A
+    message makes the kernel check at once.
 
-    A message says how many regions may be in flight, too: that is how a
-    copy is slowed. It never lets the kernel copy what is held back, which is
-    another message; see :meth:`.storage.Clones.set_hydration`.
+    The message also sets the number of regions in flight, which slows a copy
+    down. It never enables a paused copy; another message does, see
+    :meth:`.storage.Clones.set_hydration`.
 
-    :param ask: ``ask({shadow id: counters})`` says what of them the kernel
-        has counted; what can't be seen is left out
-    :param send: ``send({shadow id: step})`` sends it to clones; returns the
-        ids of those that are gone
+    :param ask: ``ask({move record id: counters})`` returns the kernel's
+        counts; copies with unreadable counters are left out
+    :param send: ``send({move record id: step})`` sends steps to clones;
+        returns the ids without a clone
     """
 
     def __init__(
@@ -281,8 +283,8 @@ class Waker:
         self._budget = pace.Budget(settings.limit)
         self._prompted: float | None = None
         self._courtesy = pace.Courtesy()
-        #: One for each that copies give way to; whether there was any since
-        #: the last look.
+        #: A token for each caller that copies give way to; whether there was
+        #: any since the last check.
         self._ahead: set[object] = set()
         self._was_ahead = False
 
@@ -290,40 +292,39 @@ class Waker:
               extra_spec: str = '',
               counters: tuple[str, str] = ('', ''),
               migrating: bool = False) -> None:
-        """A copy is under way; at each check, of which it may be the first.
+        """Watch a running copy; called at each of its checks.
 
         :param geometry: of its clone
-        :param extra_spec: what the volume's type says of its pace
-        :param counters: where the kernel counts what its guest does, and
-            what is copied
-        :param migrating: whether its guest is being live-migrated: the moment
-            at which that stands still is no time to hurry
+        :param extra_spec: the pace in the volume's type
+        :param counters: of the kernel, for the guest's I/O and for the copy
+        :param migrating: whether its guest is being live-migrated: while such
+            a guest is paused, the copy must not hurry
         """
         before = self._copies.get(move_id)
         law = before.law if before and before.counters == counters else (
             pace.Law(geometry))
         self._copies[move_id] = _Copy(
             law, self._settings.of(extra_spec), counters, migrating,
-            # The clone may have been made again since.
+            # The clone may have been made again since then.
             speed=before.speed if before else copies_module.Speed.FULL)
 
     def forget(self, move_id: str) -> None:
-        """A copy is not under way any more."""
+        """Stop watching a copy."""
         self._copies.pop(move_id, None)
 
     def stands_still(self, move_id: str) -> bool:
-        """Whether nothing of a copy is copied at this moment."""
+        """Return whether a copy is at standstill at this moment."""
         copy = self._copies.get(move_id)
         return copy is not None and copy.sent == copies_module.STANDSTILL
 
     def speed(self, move_id: str) -> str:
-        """How fast a copy may go at this moment; '' if it may not."""
+        """Return the present speed of a copy; '' if it does not run."""
         copy = self._copies.get(move_id)
         return copy.speed.value if copy else ''
 
     @contextlib.contextmanager
     def give_way(self) -> Iterator[None]:
-        """Somebody waits for what is done here: copies give way to it."""
+        """Let copies give way while a caller waits for work of this node."""
         one = object()
         self._ahead.add(one)
         self._was_ahead = True
@@ -333,10 +334,10 @@ class Waker:
             self._ahead.discard(one)
 
     def wake(self, now: float) -> bool:
-        """Look at all copies that are under way, and prompt them.
+        """Check all running copies, and prompt them.
 
         :param now: a monotonic time in seconds
-        :returns: whether any of them is still there
+        :returns: whether any of them still runs
         """
         copies = dict(self._copies)
         seen = self._ask({move_id: copy.counters for move_id, copy
@@ -360,8 +361,10 @@ class Waker:
 
     def _tell(self, copies: dict[str, _Copy],
               steps: dict[str, copies_module.Step], now: float) -> None:
-        """Tell the kernel what is new to it; and now and then all of it that
-        is to go on.
+        """Send new steps to the kernel, and sometimes all steps.
+
+        Every :data:`PROMPT` seconds all steps are sent, except for a
+        standstill, which needs no repeat.
         """
         again = self._prompted is None or now - self._prompted >= PROMPT
         if again:
@@ -370,7 +373,7 @@ class Waker:
                  if step != copies[move_id].sent
                  or again and step != copies_module.STANDSTILL}
         if steps:
-            # Not known of any of them if this fails.
+            # All of them are unknown if this fails.
             for move_id in steps:
                 copies[move_id].sent = None
             gone = self._send(steps)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move at its destination: build the stack over the source, or go back.
+"""A move at its destination: build the clone over the source, or roll back.
 
-The same flow builds the stack the first time and rebuilds it after a power
-cut; only the first time may it create anything. When everything is local, the
-handle is cut over to the LV, and the clone is removed.
+The same flow builds the stack at first and rebuilds it after a power cut. It
+creates LVs only at first. When all regions are local, the handle is cut over
+to the LV, and the clone is removed.
 """
 
 import time
@@ -32,11 +32,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Allocate(flow.Step):
-    """LV and metadata LV: created the first time, else they must exist.
+    """Create the LV and the metadata LV; later only activate them.
 
-    Says whether the volume's LV reads as zeros: it is thin, nothing was ever
-    written to it, and its pool zeroes the rest of a block of which a part is
-    written.
+    Provides whether the volume's LV reads as zeros: it is thin, it was never
+    written, and its pool zeroes the rest of a partly written block.
     """
 
     default_provides = 'blank'
@@ -56,17 +55,17 @@ class Allocate(flow.Step):
             lvs = self._node.listing.recent(time.monotonic())
             if move.destination_lv not in lvs:
                 checks.check_space(self._node, move, lvs)
-            # The metadata LV goes first: it marks the volume as arriving.
+            # The metadata LV is first: it marks the volume as incomplete.
             self._node.clones.create_metadata(move, lvs)
             created = self._node.lvm.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone
                 extra_bytes=move.extra_bytes, lvs=lvs)
             if move.extra_bytes:
-                # A key may have gone since backups of its header were made
-                # here, when this node was its home before.
+                # A key may have been removed since this node, as an earlier
+                # home, made backups of its header.
                 self._node.crypt.mark(move.destination_lv, names.OUTDATED)
-            # None is created in a pool that does not zero.
+            # No LV is created in a pool without zeroing.
             return created and self._node.lvm.pool is not None
 
     def _activate(self, move: state.Move) -> None:
@@ -82,22 +81,22 @@ class Allocate(flow.Step):
 
 
 class AttachSource(flow.Step):
-    """Log in to the source and verify that it is that source."""
+    """Log in to the source, and verify its identity."""
 
     default_provides = 'disk'
 
     def execute(self, move: state.Move) -> str:
         disk = self._node.sessions.attach(move)
-        if not move.committed:  # afterwards there is no way back
+        if not move.committed:  # afterwards it can't be rolled back
             checks.check_block(self._node.host, self._node.lvm.own_block(),
                                self._node.lvm.logical_block(disk))
         return disk
 
 
 class Clone(flow.Step):
-    """The clone over LV, metadata LV and the source's disk.
+    """Make the clone over the LV, the metadata LV and the source's disk.
 
-    The source's holes are left out only where the LV has them, too.
+    The source's holes are only left out if the LV has them, too.
     """
 
     def execute(self, move: state.Move, disk: str, blank: bool,
@@ -106,10 +105,10 @@ class Clone(flow.Step):
 
 
 class Handle(flow.Step):
-    """The constant path; and proof that it can be read.
+    """Put the handle on the clone, and prove that it can be read.
 
-    A guest that uses the volume through its source goes on doing so until
-    the move is committed; what it gets then is proven before.
+    In a deferred move the guest uses the volume through its source until the
+    commit. Before the commit this only reads the clone itself.
     """
 
     def execute(self, move: state.Move, disk: str) -> None:
@@ -120,28 +119,28 @@ class Handle(flow.Step):
 
 
 def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
-    """The handle is on the clone; of a volume that follows, from now on.
+    """Put the handle on the clone; in a deferred move only from the commit on.
 
-    :param source: path of the source's disk; '' if it can't be reached
-    :returns: whether it had to be put there
-    :raises SourceUnreachable: if what is at the source should be flushed
-        first, and that does not answer
+    :param source: path of the source's disk; '' if it is unreachable
+    :returns: whether the handle was changed
+    :raises SourceUnreachable: if writes at the source can't be flushed,
+        because it does not answer
     """
     if not (move.is_deferred and node.clones.begin_swap(move)):
         return node.handles.ensure_handle_on_clone(move)
     if (source and node.sessions.is_away(move)
             and not _can_do_without_home(node, move)):
         raise exceptions.SourceUnreachable(
-            portal=move.location, reason='data that this node wrote can\'t be '
+            portal=move.location, reason='writes of this node can\'t be '
             'flushed')
     changed = node.handles.survey().is_handle_foreign(move.volume_id)
     if changed:
         _check_writable(node, move)
-        if not source:  # what waits for its home fails: it is given up
+        if not source:  # I/O that waits for the lost home fails
             node.sessions.end_remote(move.volume_id)
         node.handles.switch_to_clone(move, source)
     else:
-        # Nobody has used it since: this node was rebooted.
+        # After a reboot of this node, nothing has used the volume since.
         if source:
             node.clones.flush_disk(move, source)
         changed = node.handles.ensure_handle_on_clone(move)
@@ -152,31 +151,29 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
 
 
 def _is_noted(node: Node, move: state.Move) -> bool:
-    """Note on the LV what a boot needs to open an encrypted volume.
+    """Tag the LV with the data that a boot needs to open it, if encrypted.
 
-    :returns: whether that is done; until then a boot needs the initiator's
-        record of what is passed through, so that has to stay, but the copy
-        goes on
+    :returns: whether it is tagged. Until then a boot needs the initiator's
+        record of the remote attachment, which must stay, but the copy goes on
     """
     try:
         if move.extra_bytes:
             devices.note_moved(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('The LV of volume %(volume)s could not be tagged with the '
-                    'data that a boot needs to open it; the copy continues, '
-                    'will retry: %(error)s',
+        LOG.warning('The LV of volume %(volume)s was not tagged for the next '
+                    'boot. The copy continues, will retry: %(error)s',
                     {'volume': move.volume_id, 'error': exc})
         return False
     return True
 
 
 def _check_writable(node: Node, move: state.Move) -> int:
-    """A clone works.
+    """Check that a clone works.
 
-    :returns: how many of its regions were local, by this same status: a
-        clone that fails afterwards reports none
-    :raises CloneFailed: if a guest would get errors of it
+    :returns: the number of local regions in the same status, because a clone
+        that fails later reports none
+    :raises CloneFailed: if a guest would get errors from it
     """
     status = node.clones.clone_status(move.move_id)
     if status.mode != 'rw':
@@ -186,10 +183,9 @@ def _check_writable(node: Node, move: state.Move) -> int:
 
 
 def _can_do_without_home(node: Node, move: state.Move) -> bool:
-    """Whether the home of before is away, and nobody here needs it.
+    """End an unused remote attachment; return whether the source is reachable.
 
-    It serves the volume no more once that is detached; then nothing is in
-    flight.
+    After a detach the home withdraws its export. No I/O is in flight then.
     """
     if devices.users(node, move.volume_id):
         return False
@@ -199,14 +195,13 @@ def _can_do_without_home(node: Node, move: state.Move) -> bool:
 
 def build(node: Node, move: state.Move, create: bool,
           holes: thin_map.Holes = ()) -> str:
-    """Build the destination's stack, and leave hydration as it is.
+    """Build the destination's stack; don't change hydration.
 
-    :param create: whether LVs may be created. Never after commit:
-        new ones would be empty, and what the guest wrote would be lost.
-    :param holes: of the source; none unless it was closed when they were
-        looked for
+    :param create: whether LVs may be created. Never after the commit: new LVs
+        would be empty, and the guest's writes would be lost
+    :param holes: of the source; empty unless it was closed when they were read
     :returns: path of the source's disk
-    :raises MissingData: if an LV that may not be created is gone
+    :raises MissingData: if an LV is gone, and may not be created
     :raises LocalCloneError: if the source or a command fails
     """
     disk: str = flow.run(linear_flow.Flow('build').add(
@@ -216,9 +211,9 @@ def build(node: Node, move: state.Move, create: bool,
 
 
 def rebuild(node: Node, move: state.Move) -> str:
-    """The same after the commit, at each look.
+    """Rebuild the stack after the commit, at each sweep.
 
-    :returns: path of the source's disk; '' if that can't be reached, and is
+    :returns: path of the source's disk; '' if the source is unreachable, and
         not needed any more
     """
     try:
@@ -231,12 +226,11 @@ def rebuild(node: Node, move: state.Move) -> str:
 
 
 def open_if_complete(node: Node, move: state.Move) -> bool:
-    """Put the handle on a clone without its source, if all of it is local.
+    """Make the clone without its source; return whether it is complete.
 
-    Then the source is not needed any more. Otherwise nobody gets to read the
-    clone. :func:`build` has been tried, so the LVs are active.
-
-    :returns: whether all is local
+    If it is complete, the source is not needed any more, and the handle is put
+    on the clone. Otherwise the handle is left alone, so no user reads from the
+    clone. :func:`build` was tried before, so the LVs are active.
     """
     node.clones.ensure_clone_alone(move)
     if not node.clones.clone_status(move.move_id).finished:
@@ -247,7 +241,7 @@ def open_if_complete(node: Node, move: state.Move) -> bool:
 
 
 def open_alone(node: Node, move: state.Move) -> None:
-    """The handle, on a clone of which some may not be readable.
+    """Put the handle on a clone without its source; some of it is unreadable.
 
     As for :func:`open_if_complete`, the LVs are active.
     """
@@ -258,14 +252,14 @@ def open_alone(node: Node, move: state.Move) -> None:
 @rpc.method('prepare', rpc.DESTINATION, gives_way=True)
 def prepare(node: Node, move_id: str, nonce: str,
             holes: thin_map.Holes = ()) -> None:
-    """Do the destination's part of a move, which its source asks for.
+    """Do the destination's part of a move, called by its source.
 
-    What earlier moves of the volume have left here goes first.
+    First removes everything that earlier moves of the volume have left here.
 
-    :param nonce: of the move's token, which tells two moves apart
+    :param nonce: of the move's token; it differs between two moves
     :param holes: of the source
-    :raises StaleMove: if the record is not, or no longer, that of the
-        caller: a late or repeated request builds nothing
+    :raises StaleMove: if the caller's move is not the recorded move: a late or
+        repeated request builds nothing
     :raises LocalCloneError: if the stack could not be built
     """
     move = node.moves.get_move(move_id)
@@ -275,7 +269,7 @@ def prepare(node: Node, move_id: str, nonce: str,
 
 def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
              ) -> None:
-    """The same for a caller that holds the lock."""
+    """Do the same for a caller that holds the lock."""
     move = node.moves.get_move(move_id)
     if (move is None or move.token.nonce != nonce
             or move.committed or move.destination != node.host
@@ -284,7 +278,7 @@ def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'of move record ' + move_id)
     for earlier in cleanup.here(node, move.volume_id):
-        if earlier.move_id == move_id:  # given up since it was read
+        if earlier.move_id == move_id:  # rolled back meanwhile
             raise exceptions.StaleMove(volume=move.volume_id)
         cleanup.take_down(node, earlier)
     _check_handle(node, move)
@@ -293,10 +287,10 @@ def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
 
 
 def _open_upper(node: Node, move: state.Move) -> None:
-    """What Nova is about to open is there before the move is committed.
+    """Make the upper devices for Nova before the commit.
 
-    A volume that follows its instance is in use here, by its top. Any other
-    that nobody attaches needs none.
+    In a deferred move the volume is already in use here, with its upper
+    device. Any other volume without an attachment needs no upper device.
     """
     volume = node.volumes.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
@@ -306,14 +300,14 @@ def _open_upper(node: Node, move: state.Move) -> None:
 
 
 def _check_handle(node: Node, move: state.Move) -> None:
-    """What others still write to here never becomes the volume.
+    """Check that no other user of the handle can write to the moved volume.
 
-    Cinder's own migration to here may have been given up by its service,
-    while whatever it has begun still has the handle open. A guest that the
-    volume follows has it open on the source.
+    Cinder's own migration to this node may have been abandoned, while its
+    process still has the handle open. In a deferred move the guest has the
+    handle open on the source.
 
-    :raises SourceBusy: if the handle is open on anything else
-    :raises NotPossible: if it is longer than what is to be copied
+    :raises SourceBusy: if the handle is open on any other device
+    :raises NotPossible: if the handle is longer than the volume to copy
     """
     present = node.handles.survey() if move.is_deferred else survey.Survey(
         {}, node.handles.devices(survey.names_of(
@@ -324,8 +318,8 @@ def _check_handle(node: Node, move: state.Move) -> None:
         if handle and handle.opened and (
                 handle.sectors * state.SECTOR > move.size_bytes):
             raise exceptions.NotPossible(
-                volume=move.volume_id, reason='its device on the node that '
-                'uses it is larger than its row says: an extension has '
+                volume=move.volume_id, reason='its device on the node of its '
+                'instance is larger than its recorded size: an extension has '
                 'failed. Extend it again.')
         return
     if handle and handle.opened and not (
@@ -334,14 +328,14 @@ def _check_handle(node: Node, move: state.Move) -> None:
 
 
 def roll_back_live(node: Node, move: state.Move) -> None:
-    """The live migration was given up.
+    """Roll back a live move after its live migration was given up.
 
-    The volume is at its source again, where the guest never left it, and
-    nothing is left here.
+    The volume is at its source again, where the guest still runs, and
+    everything is removed here.
 
-    :raises SourceBusy: if something has the handle open here
+    :raises SourceBusy: if a process has the handle open here
     :raises DestinationWritten: if anything was written here
-    :raises CloneFailed: if that is unknown
+    :raises CloneFailed: if this is unknown
     """
     devices.ensure_closed(node, move.volume_id)
     written = written_regions(node, move)
@@ -355,11 +349,11 @@ def roll_back_live(node: Node, move: state.Move) -> None:
 
 
 def written_regions(node: Node, move: state.Move) -> int:
-    """How many regions were written at the destination of a live move.
+    """Return the number of regions written at the destination of a live move.
 
-    Nothing hydrates yet, so a region that is local was written.
+    Hydration has not begun, so each local region was written.
 
-    :raises CloneFailed: if the kernel cannot tell any more
+    :raises CloneFailed: if the kernel can't tell any more
     """
     clone = names.clone(move.move_id)
     if clone not in node.handles.devices([clone]):
@@ -368,7 +362,7 @@ def written_regions(node: Node, move: state.Move) -> int:
 
 
 class MarkHydrated(flow.Step):
-    """Everything is local: flushed, and said so in the record."""
+    """Flush a completely local volume, and record the phase."""
 
     default_provides = 'completing'
 
@@ -380,7 +374,7 @@ class MarkHydrated(flow.Step):
 
 
 class CutOver(flow.Step):
-    """The handle maps to the LV again; the clone is used by nothing."""
+    """Put the handle on the LV again; then nothing uses the clone."""
 
     def execute(self, completing: state.Move) -> None:
         self._node.handles.ensure_handle_on_lv(
@@ -390,7 +384,7 @@ class CutOver(flow.Step):
 
 
 class RemoveClone(flow.Step):
-    """Clone, session and metadata go; then the source may."""
+    """Remove clone, session and metadata LV; then the source may go."""
 
     def execute(self, completing: state.Move) -> None:
         self._node.clones.remove_clone(completing.move_id)
@@ -400,14 +394,17 @@ class RemoveClone(flow.Step):
 
 
 def complete(node: Node, move: state.Move) -> None:
-    """At the destination: finish a hydrated move."""
+    """Complete a hydrated move, at the destination."""
     flow.run(linear_flow.Flow('complete').add(
         MarkHydrated(node), CutOver(node), RemoveClone(node)), move=move)
 
 
 def roll_back_if_dropped(node: Node, move: state.Move,
                          volume: objects.Volume) -> None:
-    """At the destination: the migration was dropped without a call."""
+    """Roll back a live move whose migration was dropped without a call.
+
+    Runs at the destination.
+    """
     users = devices.users(node, move.volume_id)
     written = written_regions(node, move)
     if checks.may_go_back(checks.holders_of(node, move, volume), users,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running the steps of a move as a TaskFlow flow."""
+"""Run the steps of a move as a TaskFlow flow."""
 
 import typing
 
@@ -11,12 +11,12 @@ from cinder_localclone.core.node import Node
 
 
 class Step(task.Task):
-    """One step of a flow, on this node.
+    """A step of a flow on this node.
 
-    TaskFlow passes the arguments of ``execute`` by their names: what the flow
-    was started with, and what earlier steps provide.
+    TaskFlow fills the arguments of ``execute`` by name: from the arguments of
+    :func:`run`, and from the results of earlier steps.
 
-    :param name: for a step that a flow takes twice
+    :param name: for a step that occurs twice in a flow
     """
 
     def __init__(self, node: Node, name: str | None = None):
@@ -26,10 +26,10 @@ class Step(task.Task):
 
 def run(flow: linear_flow.Flow, **store: typing.Any
         ) -> dict[str, typing.Any]:
-    """Run a flow; the error of a step that failed is raised as itself.
+    """Run a flow, and raise the original error of a failed step.
 
-    :param store: what the steps are given
-    :returns: that, and what the steps have provided
+    :param store: arguments of the steps
+    :returns: these arguments, and the results of the steps
     """
     engine = taskflow.engines.load(flow, store=store, engine='serial')
     engine.run()

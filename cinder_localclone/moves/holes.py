@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was never written of a source that a guest has used until it was left.
+"""Holes of a source that its guest writes to until the switch.
 
-Of a live move, and of a volume that follows its instance, the source is
-written until the handle is on the clone. So its map is taken when it was
-left, by the destination, right before the copy begins; see
-:class:`.source.MapHoles` for other moves.
+In a live move and in a deferred move, the source is written until the handle
+is on the clone. So the destination reads the source's map after the switch,
+right before the copy begins. For other moves see :class:`.source.MapHoles`.
 """
 
 from collections.abc import Iterator
@@ -22,12 +21,12 @@ LOG = logging.getLogger(__name__)
 
 
 def leave_out(node: Node, move: state.Move) -> None:
-    """At the destination: what need not be copied is not.
+    """Leave the source's holes out of the copy, at the destination.
 
-    Tried once. Without a map all is copied.
+    Tried only once. Without a map everything is copied.
 
-    :param move: whose handle is on the clone, which does not hydrate
-    :raises CommandTimeout: if the kernel hangs; nothing may be copied now
+    :param move: its handle is on the clone, which does not hydrate yet
+    :raises CommandTimeout: if the kernel hangs; then nothing may be copied
     """
     if not node.clones.is_unmapped(move):
         return
@@ -42,9 +41,9 @@ def leave_out(node: Node, move: state.Move) -> None:
 @contextlib.contextmanager
 def _unless_it_fails(move: state.Move, *fatal: type[Exception]
                      ) -> Iterator[None]:
-    """Without it all is copied.
+    """Log an error and go on, because then everything is copied.
 
-    :param fatal: errors with which that may not begin, either
+    :param fatal: errors to raise, because the copy may not begin after them
     """
     try:
         yield
@@ -56,10 +55,9 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
 
 
 def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
-    """Where source and destination both read as zeros.
+    """Return the ranges that read as zeros on source and destination.
 
-    The destination in so far as nothing was written to the clone there: the
-    kernel knows.
+    The kernel leaves out ranges written to the clone at the destination.
     """
     if not (node.lvm.reads_zeros(move.destination_lv)
             and node.services.by_host().get(move.source)):
@@ -73,13 +71,13 @@ def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
 @rpc.method('holes', rpc.SOURCE)
 def of_source(node: Node, move_id: str, nonce: str
               ) -> thin_map.Holes:
-    """Return what was never written of the source of a move that was left.
+    """Return the holes of a move's source after the switch.
 
-    Nothing writes to it any more, so nothing is locked: the destination
-    waits, with the volume's lock.
+    Nothing writes to the source any more, so no lock is taken here. The
+    destination holds the volume's lock meanwhile.
 
-    :raises StaleMove: if the move is none that may be copied
-    :raises OddMap: if the pool does not say it clearly
+    :raises StaleMove: if the move does not copy from this node
+    :raises OddMap: if the pool's map is unclear
     """
     move = node.moves.get_move(move_id)
     if not (move and move.token.nonce == nonce and move.committed

@@ -9,19 +9,19 @@ from cinder_localclone.core import copies
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import state
 
-#: Samples over which the rate is taken.
+#: Number of samples for the rate.
 WINDOW = 12
-#: Seconds in which nothing becomes local before a copy counts as stuck,
-#: and the same for each later try.
+#: Seconds without a new local region before a copy counts as stuck: at first,
+#: and at each later try.
 PATIENCE, PATIENCE_AGAIN = 10, 2
-#: Seconds before the next try: the first time, and as they double, at most.
+#: Seconds before the next try: at first, and at most; they double.
 FIRST_PAUSE, LONGEST_PAUSE = 5, 60
-#: Seconds in which nothing becomes local before a copy counts as stalled.
+#: Seconds without a new local region before a copy counts as stalled.
 STALLED = 60
 
 
 class Meter:
-    """Turns the kernel's status lines into progress."""
+    """Computes progress from the kernel's status lines."""
 
     def __init__(self) -> None:
         self._samples: collections.deque[tuple[float, int]] = (
@@ -29,7 +29,7 @@ class Meter:
 
     def update(self, status: dm_tables.CloneStatus, now: float
                ) -> copies.Progress:
-        """Add a sample.
+        """Add a sample, and return the progress.
 
         :param now: a monotonic time in seconds
         """
@@ -45,13 +45,13 @@ class Meter:
 
 
 class Brake:
-    """Stops a copy that is repeated without progress.
+    """Pauses a copy that repeats failing regions without progress.
 
-    The kernel tries regions whose copy has failed again at once, without end
-    (drivers/md/dm-clone-target.c), which takes processor and link from all
-    others on the node. A source that is silent is no such case: reads of it
-    wait, and none is completed. Nor is a guest that keeps the kernel from
-    copying: it reads the source, but no region is on its way.
+    The kernel repeats failed regions at once, without end
+    (drivers/md/dm-clone-target.c). This takes processor time and bandwidth
+    from all other users of the node. Two cases are different. Reads from a
+    silent source wait, and none is completed. A guest may keep the kernel from
+    copying: the guest reads the source, but no region is being copied.
     """
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Brake:
 
     def pause(self, status: dm_tables.CloneStatus, reads: int,
               now: float) -> float:
-        """How long the copy has to rest; 0: it may run.
+        """Return the seconds for which the copy must pause; 0: it may run.
 
-        :param reads: reads that the source's disk has completed so far
+        :param reads: completed reads of the source's disk so far
         :param now: a monotonic time in seconds
         :returns: seconds
         """
@@ -96,16 +96,18 @@ class Brake:
 
 
 class Stall:
-    """Tells a copy that makes no progress in its turn from one that does."""
+    """Detects a running copy without progress."""
 
     def __init__(self) -> None:
         self._hydrated: int | None = None
         self._since: float | None = None
 
     def check(self, hydrated: int | None, now: float) -> bool | None:
-        """Whether it is stalled, said once; None: that can't be told yet.
+        """Return whether a copy is stalled; None if this is unknown yet.
 
-        :param hydrated: regions that are local; None: that can't be seen
+        Returns True only once in :data:`STALLED` seconds.
+
+        :param hydrated: number of local regions; None if unknown
         :param now: a monotonic time in seconds
         """
         before = self._hydrated
@@ -121,7 +123,7 @@ class Stall:
 
 
 class Copy:
-    """One copy, from check to check: how far it is, whether it may go on."""
+    """The progress of a copy, from check to check, and its pauses."""
 
     def __init__(self) -> None:
         self._begin_turn()
@@ -134,30 +136,30 @@ class Copy:
 
     @property
     def position(self) -> int:
-        """Its place when it was checked; 0: it ran, or was not checked."""
+        """Its queue position at its last check; 0: it ran, or no check yet."""
         return self.progress.position if self.progress else 0
 
     def move_up(self, position: int) -> None:
-        """One that waited has another place now."""
+        """Set the new queue position of a waiting copy."""
         if self.progress:
             self.progress = dataclasses.replace(self.progress,
                                                 position=position)
 
     def hinder(self) -> None:
-        """It can't be checked: nobody knows when it ends."""
+        """Clear its rate after a failed check, because its end is unknown."""
         if self.progress:
             self.progress = dataclasses.replace(
                 self.progress, rate=None, seconds_left=None)
 
     def update(self, status: dm_tables.CloneStatus, reads: int,
                now: float, position: int = 0) -> copies.Progress:
-        """Take in what a check has shown.
+        """Add the result of a check, and return the progress.
 
-        :param reads: reads that the source's disk has completed so far
+        :param reads: completed reads of the source's disk so far
         :param now: a monotonic time in seconds
         :param position: its position in the queue; 0: it runs
         """
-        # It may not have been checked meanwhile.
+        # It may have been without checks meanwhile.
         if position or self.position:
             self._begin_turn()
         if position:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast copies go beside the guests of a node. Pure: time is an argument.
+"""The pace of copies beside the guests of a node. Pure: time is an argument.
 
-What a guest notices of a copy is how many regions are in flight when its own
-I/O comes: each of its flushes, and each first touch, waits behind them.
-So a copy takes steps between one region at a time and all that its geometry
-allows. :class:`Law` chooses one by what the guest does, :class:`Budget` keeps
-all copies of a node together within a rate. Neither starts what is held back:
-a step is two numbers that the kernel looks at only while it may copy.
+Each flush of a guest, and each of its first accesses to a region, waits for
+the regions in flight. So a copy has steps, from a single region at a time to
+the full width of its geometry. :class:`Law` chooses the step by the guest's
+I/O. :class:`Budget` keeps all copies of a node within a common rate. Neither
+of them starts a paused copy: a step consists of two numbers, which the kernel
+reads only while hydration is enabled.
 """
 
 from collections.abc import Mapping
@@ -17,53 +17,53 @@ from oslo_utils import units
 from cinder_localclone.core import copies
 from cinder_localclone.core import state
 
-#: Bytes a second that a copy makes, if disks and network allow, beside a guest
-#: that is never idle, so that it ends: 100 GiB in three hours. A lower rate
-#: helps no guest: a synchronous write is slow if anything was copied since the
-#: one before, be it at 10 or at 60 MiB/s (measured; doc/source/admin/costs).
+#: Bytes per second for a copy beside a guest without any pause, if disks and
+#: network allow it, so that the copy ends: 100 GiB in three hours. A lower
+#: rate does not help the guest: a synchronous write is slow after any copied
+#: region, at 10 as at 60 MiB/s (measured; doc/source/admin/costs).
 FLOOR = 10 * units.Mi
-#: Seconds over which a rate is compared with the floor; how far beyond the
-#: floor it has to be for a step back.
+#: Seconds over which a rate is compared with the floor; factor of the floor
+#: from which the step goes down.
 JUDGED, BEYOND = 2.0, 1.5
-#: Seconds' worth of its share that a copy may save up.
+#: Seconds of its share that a copy may save up.
 HELD = 1.0
-#: Seconds for which a copy in debt waits at most; after a minute it would
-#: count as stalled.
+#: Longest wait of a copy in debt, in seconds; after a minute it would count as
+#: stalled.
 LONGEST_WAIT = 20.0
-#: Seconds for which copies stop at most, in a row, for those who wait for
-#: something of a node.
+#: Longest standstill of copies in a row, in seconds, while callers wait for
+#: the node.
 STOPPED = 10.0
-#: Seconds of that allowance that come back for each in which they don't stop.
+#: Seconds of standstill regained for each second without a standstill.
 REGAINED = 0.5
-#: Seconds for which they go on giving way after the last one waited: to its
-#: next step, or a first read.
+#: Seconds for which copies go on giving way after the last caller: for its
+#: next step, or its first read.
 AFTERWARDS = 3.0
-#: Sectors of a unit in which steps are measured.
+#: Sectors of a unit for the width of steps.
 _UNIT = 128
 
 
-#: Seconds that a guest rests before its copy goes quickly; and those after
-#: which it has gone, as it seems.
+#: Seconds without guest I/O before the copy speeds up; and before the guest
+#: counts as gone.
 RESTED = {copies.Pace.YIELD: 0.6, copies.Pace.FULL: 0.0,
           copies.Pace.SPARE: 5.0}
 GONE = {copies.Pace.YIELD: 5.0, copies.Pace.SPARE: 30.0}
-#: How many units are in flight while the guest rests, and when it has gone, or
-#: never came. What it does next waits for all of them. While it works it is
-#: one: the first step.
+#: Units in flight beside a resting guest, and without a guest. The guest's
+#: next I/O waits for all of them. Beside a working guest it is a single unit:
+#: the first step.
 _RESTING, _ALONE = 32, 128
 
 
 class GiveWay(enum.Enum):
-    """Whether a copy gives way to those who wait for something of its node."""
+    """Whether a copy gives way to callers that wait for its node."""
 
     NO = 'no'
-    #: As to a guest that works.
+    #: As to a working guest.
     SLOWING = 'slowing'
     STOPPING = 'stopping'
 
 
 def ladder(geometry: state.Geometry) -> tuple[copies.Step, ...]:
-    """The steps of a copy, from the slowest to all that it is made for."""
+    """Return the steps of a copy, from the slowest to its full width."""
     own = copies.Step(geometry.threshold, geometry.batch)
     found: list[copies.Step] = []
     units = 1
@@ -86,41 +86,42 @@ def _regions(units: int, geometry: state.Geometry) -> int:
 
 
 class Law:
-    """The pace of one copy, from look to look at the same devices."""
+    """The pace of a single copy, from check to check of the same devices."""
 
     def __init__(self, geometry: state.Geometry):
         self.steps = ladder(geometry)
         self._resting = self._place(_RESTING, geometry)
         self._alone = self._place(_ALONE, geometry)
         self._seen: copies.Seen | None = None
-        #: Whether it could be compared with what was seen before; since when.
+        #: Whether the last check had a predecessor to compare with; since
+        #: when.
         self._compared = False
         self._began = 0.0
-        #: The most bytes that were ever seen to be copied: what a guest has
-        #: under way makes them come and go.
+        #: The highest number of copied bytes so far: guest I/O in flight makes
+        #: the number vary.
         self._most = 0
-        #: When the guest was last seen to work.
+        #: Time of the guest's last I/O.
         self._worked: float | None = None
-        #: When the copy last went slowly, for the guest or for others.
+        #: Time of the last slow step, for the guest or for other callers.
         self._yielded: float | None = None
-        #: When the copy was last compared with the floor, and the bytes that
-        #: it had copied by then.
+        #: Time of the last comparison with the floor, and the bytes copied by
+        #: then.
         self._judged: tuple[float, int] | None = None
         self._copied = 0
-        #: Steps taken for the sake of the floor.
+        #: Steps added to reach the floor.
         self._raised = 0
 
     def _place(self, units: int, geometry: state.Geometry) -> int:
-        """The place of the last step with so many, or the first one."""
+        """Return the index of the last step of at most this width, or 0."""
         return max(place for place, step in enumerate(self.steps)
                    if not place or step.threshold <= _regions(
                        units, geometry))
 
     def take(self, seen: copies.Seen | None, now: float) -> int:
-        """Take in what a look has shown.
+        """Take in the result of a check.
 
-        :param seen: None if it could not be seen
-        :returns: bytes copied since the last one
+        :param seen: the kernel's counts; None if unreadable
+        :returns: bytes copied since the last check
         """
         before, self._seen = self._seen, seen
         self._compared = not (before is None or seen is None)
@@ -140,22 +141,21 @@ class Law:
     def step(self, pace: copies.Pace, now: float, room: float | None = None,
              give_way: GiveWay = GiveWay.NO) -> tuple[copies.Step,
                                                       copies.Speed]:
-        """How it goes on.
+        """Return the next step of the copy, and its speed.
 
-        What can't be seen, or not compared yet, is copied as beside a guest
-        that rests.
+        Without counts to compare, the copy runs as beside a resting guest.
 
-        :param room: how much of its share of the budget is left, at most 1;
-            0 or less: nothing; None: there is no budget
-        :param give_way: whether to others than its guest, too
+        :param room: remaining part of its share of the budget, at most 1; 0 or
+            less: nothing is left; None: there is no budget
+        :param give_way: whether to give way to callers other than its guest
         """
         if give_way is GiveWay.STOPPING and pace is not copies.Pace.FULL:
             self._yielded, self._judged = now, None
             return copies.STANDSTILL, copies.Speed.YIELDING
         top = allowed = len(self.steps) - 1
         if room is not None:
-            top = self._resting  # more would be beyond a limit at once
-            # As many steps as there is room for.
+            top = self._resting  # more would exceed a limit at once
+            # As many steps as the budget allows.
             allowed = min(top, int(room * (top + 1))) if room > 0 else -1
         wanted, speed = min(
             top, self._unhindered(pace, now)), copies.Speed.FULL
@@ -167,15 +167,15 @@ class Law:
             speed = (copies.Speed.FLOOR if self._raised
                      else copies.Speed.YIELDING)
         elif self._yielded is None or now - self._yielded >= JUDGED:
-            # A shorter rest belongs to what is compared with the floor.
+            # A shorter rest counts as work in the comparison with the floor.
             self._judged, self._raised = None, 0
         if allowed < wanted:
             wanted, speed = allowed, copies.Speed.LIMITED
-            self._judged = None  # it is the budget that holds it back
+            self._judged = None  # the budget is the limit
         return (copies.STANDSTILL if wanted < 0 else self.steps[wanted]), speed
 
     def _unhindered(self, pace: copies.Pace, now: float) -> int:
-        """The step of a copy that nothing holds back."""
+        """Return the step of a copy without limits."""
         if pace is copies.Pace.FULL:
             return len(self.steps) - 1
         if not self._compared:
@@ -186,15 +186,15 @@ class Law:
                 else self._resting)
 
     def _is_beside(self, pace: copies.Pace, now: float) -> bool:
-        """Whether a guest is at work that it is to yield to."""
+        """Return whether the copy must yield to a working guest."""
         return (self._seen is not None and self._worked is not None
                 and now - self._worked < RESTED[pace])
 
     def _judge(self, now: float) -> None:
-        """A step up while the rate is beneath the floor, down beyond it.
+        """Go a step up if the rate is below the floor, down if well above.
 
-        Not beyond what there is beside a guest that rests: what can't be
-        copied faster would only stand in this one's way.
+        Never beyond the step for a resting guest: a copy that can't go faster
+        would only delay this guest.
         """
         if self._judged is None:
             self._judged = now, self._copied
@@ -211,25 +211,26 @@ class Law:
 
 
 class Courtesy:
-    """How the copies of a node give way to those who wait for it.
+    """Decides how the copies of a node give way to waiting callers.
 
-    What helps them most is that nothing is copied: they need the same
-    processors, disks and network. So copies stop for a while; to who takes
-    longer, and to one after the other, they give way as to a guest.
+    A complete standstill helps callers most, because they need the same
+    processors, disks and network. So copies stop for a while. If a call takes
+    longer, or calls come in sequence, copies only slow down as for a guest.
     """
 
     def __init__(self) -> None:
         self._until: float | None = None
         self._looked: float | None = None
         self._way = GiveWay.NO
-        #: Seconds that are left to stop; whether they are being regained.
+        #: Seconds of standstill left; whether they must be regained first.
         self._left = STOPPED
         self._spent = False
 
     def take(self, waiting: bool, now: float) -> GiveWay:
-        """How they give way from now on.
+        """Return how copies give way from now on.
 
-        :param waiting: whether somebody has waited since the last look
+        :param waiting: whether a caller has waited since the last check
+        :param now: a monotonic time in seconds
         """
         elapsed = 0.0 if self._looked is None else now - self._looked
         self._looked = now
@@ -250,11 +251,11 @@ class Courtesy:
 
 
 class Budget:
-    """What all copies to a node may copy together, in fair shares.
+    """The common rate of all copies to a node, in fair shares.
 
-    What one has no use for, because it yields to its guest, the others get.
+    If a copy yields to its guest, the other copies get its share.
 
-    :param limit: bytes a second; 0: as many as they can
+    :param limit: bytes per second; 0: no limit
     """
 
     def __init__(self, limit: int):
@@ -264,11 +265,12 @@ class Budget:
 
     def spend(self, copied: Mapping[str, int], now: float
               ) -> dict[str, float]:
-        """Account for what was copied since the last look.
+        """Account for the bytes copied since the last check.
 
-        :param copied: bytes, by copy; of all that there are
-        :returns: how much of its share each has left: 1, all of a second; 0
-            or less: nothing. Of none if there is no limit
+        :param copied: bytes by copy, for all copies
+        :param now: a monotonic time in seconds
+        :returns: remaining part of its share, by copy: 1 for a full second; 0
+            or less: nothing is left. Empty without a limit
         """
         since, self._since = self._since, now
         if not self._limit or not copied:
@@ -282,7 +284,11 @@ class Budget:
         return {key: room / share for key, room in self._rooms.items()}
 
     def _share_out(self, left: float, share: float) -> None:
-        """:param share: what each can have at most"""
+        """Distribute bytes to the copies.
+
+        :param left: bytes to distribute
+        :param share: the most that a copy can have, in bytes
+        """
         wanting = list(self._rooms)
         while left >= 1 and wanting:
             part, left = left / len(wanting), 0.0

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thin pool has forgotten of a copy is copied again.
+"""Copy blocks again that the destination's thin pool has lost.
 
-A pool that can't write its metadata drops what it has mapped since it last
-could. Who flushes the volume afterwards is told that all is well: the mark
-that would tell (``changed``, in the kernel's drivers/md/dm-thin-metadata.c)
-is taken off before the commit that fails. So a clone goes on to record as
-local what is not there any more, and reads as zeros. (Watched on 7.2 in four
-of five trials, with a disk that refuses writes.)
+If a pool can't write its metadata, it drops all mappings since its last
+commit. A later flush of the volume succeeds nevertheless: the flag of the
+change (``changed``, in the kernel's drivers/md/dm-thin-metadata.c) is cleared
+before the commit that fails. So a clone records regions as local, although
+they are gone and read as zeros. (Observed on kernel 7.2 in four of five
+trials, with a disk that refuses writes.)
 
-The source has it as long as it is there. So before it goes the maps of both
-thin pools are compared. They are read from what the pools have committed:
-what is in them then outlives a power cut.
+The source still has these blocks. So the maps of both thin pools are compared
+before the source is removed. Both maps are read from committed pool metadata:
+their blocks survive a power cut.
 """
 
 from collections.abc import Iterable
@@ -29,37 +29,38 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.moves import holes as never_written
 
-#: Bytes of the smallest block that a thin pool of LVM maps.
+#: Smallest block of an LVM thin pool, in bytes.
 BLOCK = 64 * units.Ki
-#: Seconds after which a look that failed before says nothing of the next one.
+#: Seconds after which an earlier failure does not count any more.
 AGO = 3600
-#: What keeps something from being seen or copied.
+#: Errors of a comparison or of a copy.
 ERRORS = (exceptions.LocalCloneError, OSError, ValueError)
 
 
 @dataclasses.dataclass
 class Memory:
-    """What a service remembers of its copies, each by its shadow's id."""
+    """Memory of a service about its copies, by move record id."""
 
-    #: Since when one can't be compared, and until when; monotonic seconds.
+    #: First and latest time of a failed comparison; monotonic seconds.
     unseen: dict[str, tuple[float, float]] = dataclasses.field(
         default_factory=dict)
-    #: Those that this service has found.
+    #: Moves from before the start of this service, until they resume. None
+    #: before its first sweep.
     interrupted: set[str] | None = None
-    #: What was seen to be missing, though on record as local, as long as the
-    #: source can't be asked whether it has that.
+    #: Blocks seen unmapped although recorded as local, until the source has
+    #: said whether it has them.
     suspected: dict[str, thin_map.Holes] = dataclasses.field(
         default_factory=dict)
-    #: What is known to be lost, and was not seen since it was copied again.
+    #: Blocks known to be lost, until they are seen mapped after a new copy.
     known: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
-    #: What of that was copied again, until the next look at the map.
+    #: Blocks of these with a new copy, until the next check of the map.
     copied: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
-    #: Of which someone may have read zeros, and would read them once more.
+    #: Moves whose lost blocks may be cached as zeros by a reader.
     read: set[str] = dataclasses.field(default_factory=set)
 
 
 class Comparison:
-    """What this node has of its copies, when their clones say: all.
+    """Compares copies with their sources, once their clones are complete.
 
     :param memory: of the service
     """
@@ -67,24 +68,25 @@ class Comparison:
     def __init__(self, node: Node, memory: Memory | None = None) -> None:
         self._node = node
         self.memory = memory or Memory()
-        #: Moves whose source has not told what it has, by volume id.
+        #: Moves whose source has not answered, by volume id.
         self._silent: dict[str, state.Move] = {}
-        #: What it has told since, or failed with, by shadow id.
+        #: Later answers of the source, or errors, by move record id.
         self._answers: dict[str, thin_map.Holes | Exception] = {}
 
     def ask_ahead(self, volume_id: str) -> None:
-        """Ask a source that has failed to answer, for the next look.
+        """Ask a silent source again, before the next check.
 
-        For a caller without the volume's lock. A source takes as long as any
-        command, and others wait less long for that lock: each look would keep
-        them from it anew. Nothing writes to a source, so its answer holds.
+        The caller does not hold the volume's lock. A source takes as long as
+        any command, and other callers wait less long for the lock: each check
+        would shut them out again. Nothing writes to a source, so its answer
+        stays valid.
         """
         move = self._silent.get(volume_id)
         if move is None:
             return
         present = self._node.moves.move_of(volume_id)
         if present is None or present.move_id != move.move_id:
-            # It ended while somebody waited for an answer.
+            # It ended during the wait for an answer.
             self._forget(move)
         elif self._node.services.by_host().get(move.source):
             answer: thin_map.Holes | Exception
@@ -92,11 +94,12 @@ class Comparison:
                 answer = self._ask(move)
             except ERRORS as exc:
                 answer = exc
-            if self._silent.get(volume_id) is move:  # it goes on
+            # The move still waits for it.
+            if self._silent.get(volume_id) is move:
                 self._answers[move.move_id] = answer
 
     def _holes(self, move: state.Move) -> thin_map.Holes:
-        """What the source says that it never had."""
+        """Return the holes of the source, by an earlier answer if any."""
         answer = self._answers.pop(move.move_id, None)
         if isinstance(answer, Exception):
             raise answer
@@ -114,38 +117,39 @@ class Comparison:
             raise
 
     def _forget(self, move: state.Move) -> None:
-        """Ask the source of a move no more."""
+        """Stop asking the source of a move."""
         self._silent.pop(move.volume_id, None)
         self._answers.pop(move.move_id, None)
 
     def expect(self, moves: Iterable[state.Move]) -> None:
-        """To be called once this service has looked at all for the first time.
+        """Note the moves to resume, after the first sweep of this service.
 
-        :param moves: from and to this node: what goes on was begun before
+        :param moves: from and to this node: their copies began before its
+            start
         """
         if self.memory.interrupted is None:
             self.memory.interrupted = {move.move_id for move in moves}
 
     def resume(self, move: state.Move) -> bool:
-        """What was lost before this service runs is copied again at once.
+        """Copy blocks again that were lost before this service started.
 
-        Later than a service starts, as its peer may start as well.
+        This runs later than the start, because the peer may be starting, too.
 
-        :param move: committed, in phase "migrating", whose clone is there
-        :returns: whether it may be copied on: what is copied beside it, in
-            the same block of the pool, would hide what was lost. What can't
-            be seen for too long is looked for when all is copied; what can't
-            be copied for too long keeps the source
-        :raises PoolFails: if something can't be seen or copied and the pool
-            here can't write its metadata: so long nothing is copied on
+        :param move: committed, in phase "migrating", with its clone
+        :returns: whether the copy may go on: a new copy in the same block of
+            the pool would hide a loss. After a time limit it goes on without
+            the comparison, which is repeated at the end. If blocks can't be
+            copied until then, the source stays
+        :raises PoolFails: if a comparison or a copy fails, and the pool here
+            can't write its metadata; the copy pauses meanwhile
         """
         interrupted = self.memory.interrupted
         if not interrupted or move.move_id not in interrupted:
             return True
         try:
-            # It maps blocks all the time. Whoever drives it goes on.
+            # Hydration maps blocks all the time. The next drive resumes it.
             self._node.clones.set_hydration(move.move_id, False)
-            # What was local then was mapped then, whoever has mapped it.
+            # Read this before the map: each local region was mapped by then.
             local = self._node.clones.recorded_as_local(move)
             here = self._compare_maps(move)
             lost = self._missing(move, thin_map.common(
@@ -153,19 +157,19 @@ class Comparison:
             if lost or move.move_id in self.memory.known:
                 tags = self._tags(move)
                 self._recall(move, tags)
-                # What it has of that is known from now on.
+                # From now on the known losses include its suspected blocks.
                 del self.memory.suspected[move.move_id]
                 self._restore(move, lost, here, tags)
             self.memory.suspected.pop(move.move_id, None)
         except exceptions.Lacking:
-            pass  # all that can be; its source stays
+            pass  # everything else was copied; its source stays
         except ERRORS as exc:
             self._check_pool(move)
             if not self._has_waited(move, exc):
                 return False
             if self._is_known(move):
-                self._mark(move)  # if that was what has failed
-            # Where it is lost again, what is copied from now on hides that.
+                self._mark(move)  # if tagging itself has failed
+            # If these blocks are lost again, the copy may hide it.
             self.memory.copied.pop(move.move_id, None)
         self.memory.unseen.pop(move.move_id, None)
         interrupted.discard(move.move_id)
@@ -173,19 +177,19 @@ class Comparison:
         return True
 
     def ensure_whole(self, move: state.Move) -> bool:
-        """See that all that the source has is here; the lock is held.
+        """Compare both maps, and copy lost blocks again; the lock is held.
 
         :param move: committed, in phase "migrating", and fully copied
-        :returns: False if that can't be seen now. Not for ever, as the source
-            may never come back: then the clone is taken at its word, unless
-            something is known to be lost
-        :raises PoolFails: if the pool here can't write its metadata: so long
-            the source stays
-        :raises NotAllCopied: if what was lost is lost again
-        :raises Lacking: if something may be lost for good
-        :raises LocalCloneError: if what was lost can't be copied now. If an
-            operator has accepted it, it ends nevertheless: at once if all
-            that can be was copied, else not before it has waited
+        :returns: False if the comparison is not possible now. After a time
+            limit True, because the source may never come back: the clone's
+            record is believed, unless a loss is known
+        :raises PoolFails: if the pool here can't write its metadata; the
+            source stays meanwhile
+        :raises NotAllCopied: if copied blocks are lost again
+        :raises Lacking: if blocks may be lost for good
+        :raises LocalCloneError: if lost blocks can't be copied now. If an
+            operator has accepted the loss, this returns True instead: at once
+            if all available blocks were copied, otherwise after the time limit
         """
         tags = self._tags(move)
         try:
@@ -227,10 +231,10 @@ class Comparison:
         self.memory.unseen.pop(move.move_id, None)
         return True
 
-    # -- both maps, in blocks that are no larger than a region
+    # -- both maps, in blocks no larger than a region
 
     def _factor(self, move: state.Move) -> int:
-        """How many blocks a region has."""
+        """Return the number of blocks in a region."""
         return int(max(
             1, move.geometry.region_sectors * state.SECTOR // BLOCK))
 
@@ -239,10 +243,11 @@ class Comparison:
             [[0, move.geometry.regions(move.size_bytes)]], self._factor(move))
 
     def _compare_maps(self, move: state.Move) -> thin_map.Holes:
-        """What is not mapped here.
+        """Return the blocks unmapped here, and update the known losses.
 
-        What was copied again, and is mapped, is lost no more. What is missing
-        stays lost, whoever maps it later: that may be a part of it.
+        A block with a new copy is restored if it is mapped. Any other lost
+        block stays lost even if it is mapped later, because a write may have
+        covered a part of it only.
         """
         here = self._node.clones.unmapped(move, self._factor(move))
         known = self.memory.known
@@ -251,15 +256,15 @@ class Comparison:
         if found:
             known[move.move_id] = thin_map.without(
                 known[move.move_id], found)
-            self.memory.unseen.pop(move.move_id, None)  # it goes on
+            self.memory.unseen.pop(move.move_id, None)  # there is progress
         return here
 
     def _missing(self, move: state.Move, here: thin_map.Holes
                  ) -> thin_map.Holes:
-        """What the source has of it, and of what was suspected before.
+        """Return the suspected blocks, old and new, that the source has.
 
-        :param here: what is not mapped, though on record as local
-        :raises Forgotten: if its node was
+        :param here: blocks unmapped here although recorded as local
+        :raises Forgotten: if the source's node was forgotten
         :raises PeerUnreachable: if its service is down
         """
         suspected = self.memory.suspected[move.move_id] = thin_map.union(
@@ -274,29 +279,31 @@ class Comparison:
         return thin_map.without(suspected, thin_map.scaled(
             self._holes(move), self._factor(move)))
 
-    # -- what is known to be lost
+    # -- known losses
 
     def _is_known(self, move: state.Move) -> bool:
-        """Whether something is known to be lost."""
+        """Return whether any blocks are known to be lost."""
         return bool(self.memory.known.get(move.move_id))
 
     def _recall(self, move: state.Move, tags: frozenset[str]) -> None:
-        """What an earlier service has known to be lost, whatever it was."""
+        """Recall the losses of an earlier service: any block may be lost."""
         if names.LACKING in tags and move.move_id not in self.memory.known:
             self.memory.known[move.move_id] = self._all(move)
             self.memory.read.add(move.move_id)
 
     def _restore(self, move: state.Move, lost: thin_map.Holes,
                  here: thin_map.Holes, tags: frozenset[str]) -> None:
-        """Copy what was lost; the copy is marked until all of it has been.
+        """Copy lost blocks again; the LV stays tagged until all are restored.
 
-        What is mapped by then although this did not copy it may be there in
-        part: a guest has written to it, say, or an earlier service was
-        killed. The map does not tell any more.
+        If a block is mapped by then without this copy, it may be incomplete: a
+        guest may have written to a part of it, or an earlier service was
+        killed. The map does not show this.
 
-        :param here: what is not mapped
+        :param here: blocks unmapped here
         :param tags: of the LV
-        :raises Lacking: if so
+        :raises Lacking: if a block may be incomplete
+        :raises NotRefilled: if blocks could not be copied
+        :raises NotAllCopied: if copied blocks are lost again
         """
         if not lost and move.move_id not in self.memory.known:
             return
@@ -331,13 +338,13 @@ class Comparison:
                     copied.get(move.move_id, ()), part)
                 size += _kib(part, move)
         except ERRORS:
-            # Later a guest may hide what is lost again.
+            # Check now, because later a guest's writes may hide another loss.
             try:
                 self._compare_maps(move)
             except exceptions.PoolFails:
                 raise
             except ERRORS:
-                pass  # until the next look
+                pass  # until the next check
             raise
         finally:
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
@@ -350,17 +357,17 @@ class Comparison:
                 size=_kib(missing, move), end=self._end(move))
 
     def _forget_read(self, move: state.Move) -> None:
-        """Whoever has read zeros reads again."""
+        """Drop cached zeros of lost blocks, so readers read again."""
         if move.move_id in self.memory.read:
             self._node.handles.forget_read(move.volume_id)
             self.memory.read.remove(move.move_id)
 
     def _mark(self, move: state.Move) -> None:
-        """Whatever comes now, its source stays."""
+        """Tag the LV, so its source stays whatever happens."""
         self._node.lvm.mark(move.destination_lv, names.LACKING)
 
     def _unmark(self, move: state.Move) -> None:
-        """If all that was known to be lost was seen to be there."""
+        """Remove the tag, if all known losses were seen to be restored."""
         if not self.memory.known.get(move.move_id, True):
             self._node.lvm.unmark(move.destination_lv, names.LACKING)
             del self.memory.known[move.move_id]
@@ -387,20 +394,21 @@ class Comparison:
         return 'lvchange --addtag %s %s' % (names.ACCEPTED, names.lv_path(
             self._node.lvm.group, move.destination_lv))
 
-    # -- what can't be seen
+    # -- failed comparisons
 
     def _check_pool(self, move: state.Move) -> None:
-        """Whatever has failed: a pool here that fails is waited for.
+        """Check the pool here after any error: a failing pool is waited for.
 
-        :raises PoolFails: if it does
+        :raises PoolFails: if it can't write its metadata
         """
         try:
             self._node.clones.check_pool(move)
         except exceptions.PoolFails:
-            self.memory.unseen.pop(move.move_id, None)  # that is no wait
+            # This time does not count.
+            self.memory.unseen.pop(move.move_id, None)
             raise
         except ERRORS:
-            pass  # that says nothing
+            pass  # the state of the pool is unknown
 
     def _is_given_up(self, move: state.Move, error: Exception) -> bool:
         if not self._has_waited(move, error):
@@ -414,7 +422,7 @@ class Comparison:
 
     def _has_waited(self, move: state.Move, error: Exception) -> bool:
         if isinstance(error, exceptions.Forgotten):
-            return True  # nobody expects it back
+            return True  # its node was forgotten
         now, unseen = time.monotonic(), self.memory.unseen
         since, last = unseen.get(move.move_id, (now, now))
         if move.move_id not in unseen or now - last > AGO:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passing a volume through: used on this node while its home is another.
+"""Remote attachment: use a volume on this node while its home is another.
 
-The handle has its constant path here and is on the disk that the home
-serves; reads and writes pass through to there. A volume gets that where it
-can't move to its instance now: it is still being copied to its home, or must
-stay there. As soon as it can, it follows its instance to this node, under the
-running guest; see :class:`DeferredMoves`.
+The handle has its usual path here, on a disk exported by the home. A volume is
+attached remotely if it can't move to its instance now: it is still being
+copied to its home, or must stay there. As soon as it can, it moves to this
+node under the running guest; see :class:`DeferredMoves`.
 
-What is passed through is recorded in the attachment, as any other connection
-over iSCSI: so both ends come back after a reboot, and neither outlives it.
+The attachment records it, as any other connection over iSCSI. So both ends are
+restored after a reboot, and both are removed with the attachment.
 
-In a deferred move the clone that is prepared is not touched before the commit,
-nor after it before the handle is on it: until then the guest writes to the
-source, which a pristine clone reads. So there is no wrong moment to stop at.
+In a deferred move the guest writes to the source until its handle is on the
+clone, some time after the commit. A pristine clone reads these writes from the
+source. So nothing touches the clone before, and the move may stop at any
+moment.
 """
 
 from collections.abc import Iterable
@@ -40,20 +40,20 @@ from cinder_localclone.moves import source
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds within which an attachment that names no host yet may be in use.
+#: Seconds for which a new attachment without a host may be in use.
 ATTACHING = 3600
-#: Seconds before what has failed is tried again.
+#: Seconds before a failed deferred move is tried again.
 DEFERRED_RETRY = 60
 
 
 @rpc.method('begin_remote', rpc.REMOTE, gives_way=True)
 def begin_for_home(node: Node, volume_id: str, properties: objects.Properties,
                    attachments: objects.Attachments) -> None:
-    """Pass a volume through to its home, which asks for it.
+    """Attach a volume remotely, called by its home.
 
     :param properties: see :func:`begin`
-    :param attachments: those that the volume had when its home asked
-    :raises Refused: if the home asks too late
+    :param attachments: of the volume at the time of the home's call
+    :raises Refused: if the home's call is too late
     :raises SourceBusy: as :func:`begin`
     :raises StaleMove: as :func:`begin`
     """
@@ -63,21 +63,20 @@ def begin_for_home(node: Node, volume_id: str, properties: objects.Properties,
 
 def begin(node: Node, volume_id: str, properties: objects.Properties,
           attachments: objects.Attachments | None = None) -> None:
-    """Pass a volume through to its home; the caller holds its lock.
+    """Attach a volume remotely; the caller holds its lock.
 
-    What earlier moves of the volume have left here goes first. The home may
-    ask late: the volume may have been attached here again meanwhile, with
-    another secret. What was begun since then goes on.
+    First removes everything that earlier moves of the volume have left here.
+    The home's call may be late: the volume may have been attached here again
+    meanwhile, with another secret. The newer attachment goes on.
 
-    :param properties: what the home has offered; ``size_gib``, if the volume
-        is longer than its row says yet
-    :param attachments: those that the home knew as it asked; None if this
-        node looks by itself
+    :param properties: of the home's export; ``size_gib``, if the volume is
+        longer than its row says yet
+    :param attachments: known to the home at its call; None without a call
     :raises StaleMove: if this node is its home, or it is gone
-    :raises Refused: if the home asks too late
-    :raises SourceBusy: if something here has the handle open on another
-        body, or by a connection that has ended
-    :raises LocalCloneError: if the home can't be reached, or a command fails
+    :raises Refused: if the home's call is too late
+    :raises SourceBusy: if a process here has the handle open on another
+        backing device, or by a connection that has ended
+    :raises LocalCloneError: if the home is unreachable, or a command fails
     """
     volume = node.volumes.volume(volume_id)
     if volume is None or rows.is_home(volume, node.host):
@@ -108,12 +107,12 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     elif rows.recorded(volume):
         devices.open(node, volume)
     elif present.upper_devices(volume_id):
-        devices.close_if_idle(node, volume_id)  # a boot could not know
+        devices.close_if_idle(node, volume_id)  # a boot may have opened it
     node.sessions.end_other_remotes(volume_id, properties['target_iqn'])
 
 
 def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
-    """What this node has served before it was left is in nobody's use."""
+    """Withdraw the exports of this node as a former home; all are unused."""
     move = node.moves.move_of(volume.id)
     node.exports.withdraw_unnamed(
         volume.id, nodes.unnamed_exports(node, volume, move), at_once=True)
@@ -122,14 +121,14 @@ def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
 @rpc.method('end_remote_attachments', rpc.REMOTE, expected=(
     exceptions.Busy, exceptions.SourceBusy))
 def end_one(node: Node, volume_id: str, user: str) -> None:
-    """End one pass-through of a volume.
+    """End the remote attachment of a volume with this CHAP user.
 
-    A request may be late: the volume may have been attached here anew
-    meanwhile. What was begun since then goes on.
+    A request may be late: the volume may have been attached here again
+    meanwhile. The newer attachment goes on.
 
-    :param user: the CHAP user that the home made for what is to end
-    :raises Busy: if other work on the volume takes too long
-    :raises SourceBusy: if something has the handle open
+    :param user: CHAP user of the remote attachment to end
+    :raises Busy: if other work holds the volume's lock for too long
+    :raises SourceBusy: if a process has the handle open
     """
     with node.lock(volume_id):
         if node.sessions.may_be_attached_by(volume_id, user):
@@ -140,9 +139,9 @@ def end_one(node: Node, volume_id: str, user: str) -> None:
 
 
 def end(node: Node, volume_id: str) -> None:
-    """Pass a volume through no more; the caller holds its lock.
+    """End the remote attachment of a volume; the caller holds its lock.
 
-    :raises SourceBusy: if something has the handle open
+    :raises SourceBusy: if a process has the handle open
     """
     present = node.handles.survey()
     foreign = present.is_handle_foreign(volume_id)
@@ -156,13 +155,13 @@ def end(node: Node, volume_id: str) -> None:
 
 
 def sweep(node: Node, present: survey.Survey | None = None) -> bool:
-    """What attachments say is passed through here is, and nothing else is.
+    """Begin the remote attachments named by attachments; end all others.
 
-    One volume that fails does not stop the others.
+    An error is logged, and does not stop the others.
 
-    :param present: what there is on this node, if that was listed not long
-        ago; what has come since is seen to the next time
-    :returns: whether all is seen to be as it should be
+    :param present: this node's devices and LVs, if listed recently; newer
+        devices wait for the next sweep
+    :returns: whether all were reconciled
     """
     fine = True
     named = {volume.id
@@ -173,7 +172,7 @@ def sweep(node: Node, present: survey.Survey | None = None) -> bool:
     for volume_id in sorted({*named, *node.sessions.remotes(),
                              *_recorded(node), *noted,
                              *present.foreign_handles()}):
-        # If its lock is taken, the holder of the lock may fail.
+        # A taken lock counts as an error, because its holder may fail.
         fine = nodes.attempt(
             node, volume_id, functools.partial(_look_at, node, volume_id),
             functools.partial(events.failed, events.NOT_PASSED,
@@ -182,9 +181,9 @@ def sweep(node: Node, present: survey.Survey | None = None) -> bool:
 
 
 def _recorded(node: Node) -> Iterable[str]:
-    """The volumes of which the initiator has a record, in vain perhaps.
+    """Return the volumes with a record of the initiator, used or not.
 
-    It would log in with it at the next boot.
+    The initiator would use the record to log in at the next boot.
     """
     try:
         return node.sessions.recorded_remotes()
@@ -199,25 +198,25 @@ def _look_at(node: Node, volume_id: str) -> None:
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        return  # another service on this node looks after it
+        return  # it belongs to another service of this node
     elif rows.is_home(volume, node.host):
-        # By now, not when it was listed. And first: with the initiator's
-        # record a boot opens it.
+        # The present note, not the listed note. This is first, because with
+        # the initiator's record a boot opens the volume.
         noted = node.crypt.remotes().get(volume_id)
         if noted and not devices.correct_note(
                 node, volume, devices.is_wanted(node, volume), luks=noted[0]):
             return
-        # Or its move has yet to swap it.
+        # Does nothing if its move has yet to switch the handle.
         cleanup.end_after_swap(node, volume_id)
     else:
         move = node.moves.move_of(volume_id)
         from_here = move if move and move.source == node.host else None
         if from_here and from_here.keeps_handle:
-            return  # it may come back to the LV that is here
+            return  # it may roll back to its LV here
         connection = nodes.connection_to(node, volume, node.host)
         if connection:
-            if from_here:  # to read it there, its home may have to read here
-                # Not all of it: an LV that is lost may not be needed.
+            if from_here:  # its home may have to read from here
+                # An error is only logged: a lost LV may not be needed.
                 with events.failure_logged(
                         events.EXPORTS_DIFFER, volume=volume_id):
                     source.export_again(node, from_here)
@@ -227,10 +226,10 @@ def _look_at(node: Node, volume_id: str) -> None:
 
 
 def is_being_attached(node: Node, volume: objects.Volume) -> bool:
-    """Whether an attachment may yet say that a volume is used here.
+    """Return whether an attachment may yet record a use of a volume here.
 
-    It says so after this node was asked for the volume. Nova also keeps
-    attachments that name no host, for weeks: of servers that are shelved.
+    The record is made after the call to this node. Nova also keeps attachments
+    without a host for weeks, for shelved servers.
     """
     unsaid = volume_attachments.unsaid(volume)
     return bool(unsaid) and (
@@ -240,9 +239,9 @@ def is_being_attached(node: Node, volume: objects.Volume) -> bool:
 
 
 def _give_up(node: Node, volume_id: str) -> None:
-    """Pass through no more what no attachment names.
+    """End a remote attachment without an attachment.
 
-    Whoever waits for a home that does not serve it any more could not even
+    Otherwise a process waiting for a home without this export could not even
     be killed, and would keep the handle open.
     """
     node.sessions.end_remote_if_down(volume_id)
@@ -250,10 +249,10 @@ def _give_up(node: Node, volume_id: str) -> None:
 
 
 class CheckRemoteOnly(flow.Step):
-    """Only the destination's node uses the volume: the fence of a follow."""
+    """Check that only the destination uses the volume, in a deferred move."""
 
     def execute(self, volume: objects.Volume, peer: str) -> None:
-        # As it is by now.
+        # The present row.
         recorded = self._node.volumes.volume(volume.id)
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
@@ -262,7 +261,7 @@ class CheckRemoteOnly(flow.Step):
             survey.names_of(volume.id))).users(volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
         named = {each.iqn for each in volume_attachments.connections(volume)}
-        # The export, if it is there, has it open once.
+        # An export has the handle open once.
         count = opened - bool(exports & named) + len(exports - named)
         if count:
             raise exceptions.SourceBusy(
@@ -271,9 +270,9 @@ class CheckRemoteOnly(flow.Step):
 
 
 def destination_of(node: Node, volume: objects.Volume) -> str | None:
-    """The node that a volume at rest here can follow its instance to.
+    """Return the node of the instance, if a volume here can move to it.
 
-    :returns: its service host, if that service is alive
+    :returns: its service host, if its service is alive; else None
     """
     if volume.status != 'in-use' or len(volume.volume_attachment) != 1:
         return None
@@ -289,15 +288,17 @@ def destination_of(node: Node, volume: objects.Volume) -> str | None:
 
 
 class DeferredMoves:
-    """The volumes at rest here that are to follow their instances."""
+    """The deferred moves of volumes at rest here."""
 
     def __init__(self, node: Node):
         self._node = node
-        #: When one that has failed is tried again, monotonic seconds.
+        self._new_credentials = new_credentials
+        #: Time of the next try after a failure, by volume id, monotonic
+        #: seconds.
         self._again: dict[str, float] = {}
 
     def are_due(self, volume: objects.Volume) -> bool:
-        """Whether a volume at rest here may follow its instance now."""
+        """Return whether a deferred move of a volume at rest here is due."""
         return self._may_try(volume) and bool(
             destination_of(self._node, volume))
 
@@ -307,8 +308,8 @@ class DeferredMoves:
     def begin(self, volume: objects.Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.
 
-        What fails is rolled back, logged, and tried again in a minute: the
-        guest has its volume all the while.
+        If this fails, it is rolled back, logged, and tried again in a minute.
+        The guest keeps its volume meanwhile.
 
         :param volume: at rest here
         """
@@ -328,7 +329,7 @@ class DeferredMoves:
                             self._node, state.Event.MOVE_BEGUN,
                             state.Asked.DEFERRED),
                         source.Export(self._node), source.Prepare(self._node),
-                        CheckRemoteOnly(self._node, 'still passed only'),
+                        CheckRemoteOnly(self._node, 'still remote only'),
                         source.Commit(self._node)), holes=())
             self._again.pop(volume.id, None)
         except exceptions.LocalCloneError as exc:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move at its source: begin it, give it up, let hydration begin.
+"""A move at its source: begin it, roll it back, let hydration begin.
 
 Check, record the intent, export the source, have the peer prepare, commit.
-Nothing is touched before the checks; commit is the last step that can fail. A
-failure before it records that the move has failed, and both sides remove what
-they have, as they do after a crash.
+Nothing is touched before the checks; commit is the last step that can fail. If
+an earlier step fails, the failure is recorded, and both ends remove
+everything, as after a crash.
 
-The export keeps the source device open and the device keeps the LV in use, so
-they are made in this order and go in the other one, before the LV.
+The export keeps the source device open, and the device keeps the LV in use. So
+they are made in this order and removed in reverse order, before the LV.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 
 
 class CheckFreeSpace(flow.Step):
-    """The peer is able and has free space; nothing was touched yet."""
+    """Check that the peer is ready and has free space; change nothing."""
 
     default_provides = 'destination'
 
@@ -57,7 +57,7 @@ class CheckFreeSpace(flow.Step):
 
 
 class EnsureHandle(flow.Step):
-    """The source's handle is there: it shows whether anything is open."""
+    """Ensure the source's handle, which shows whether the volume is open."""
 
     def execute(self, volume: objects.Volume) -> None:
         nodes.check_length(self._node, volume)
@@ -66,7 +66,7 @@ class EnsureHandle(flow.Step):
 
 
 class CheckBlock(flow.Step):
-    """The volume keeps its logical block size."""
+    """Check that the volume keeps its logical block size."""
 
     def execute(self, volume: objects.Volume, peer: str,
                 destination: dict[str, typing.Any]) -> None:
@@ -76,27 +76,29 @@ class CheckBlock(flow.Step):
 
 
 class PauseReencryption(flow.Step):
-    """Nobody writes the header from here on until all is at rest."""
+    """Pause a re-encryption: no header changes until the move ends."""
 
     def execute(self, volume: objects.Volume) -> None:
         devices.settle_reencryption(self._node, volume)
 
 
 class CheckClosed(flow.Step):
-    """Nothing at the source has the handle open: the fence of a move."""
+    """Check that the handle at the source is closed: the fence of a move."""
 
     def execute(self, volume: objects.Volume) -> None:
         devices.ensure_closed(self._node, volume.id)
         if rows.is_authenticated(volume):
-            # A boot that opened it again would write to what is copied.
+            # A boot that opened it again would write to the source of the
+            # copy.
             devices.forget(
                 self._node, self._node.handles.survey(), volume.id)
 
 
 class Flush(flow.Step):
-    """What was written at the source survives a power loss there.
+    """Flush the volume, so its writes survive a power loss at the source.
 
-    A guest that flushes at the destination reaches only that node's disk.
+    A guest that flushes at the destination reaches only the destination's
+    disk.
     """
 
     def execute(self, volume: objects.Volume) -> None:
@@ -104,10 +106,10 @@ class Flush(flow.Step):
 
 
 class MapHoles(flow.Step):
-    """What was never written need not be copied.
+    """Read the source's holes, which need no copy.
 
-    Taken while nothing has the source open, and all is flushed. Without a
-    map all is copied: a move never fails for lack of one.
+    The volume is closed and flushed. Without a map everything is copied: a
+    move never fails for lack of a map.
     """
 
     default_provides = ('holes', 'written')
@@ -130,7 +132,10 @@ class MapHoles(flow.Step):
 
 
 class CheckUnwritten(flow.Step):
-    """The holes are holes still, whoever has come and gone meanwhile."""
+    """Check that the holes are still holes: nothing was written meanwhile.
+
+    :raises SourceWritten: if the volume was written
+    """
 
     def execute(self, volume: objects.Volume, holes: thin_map.Holes,
                 written: int) -> None:
@@ -143,7 +148,7 @@ class CheckUnwritten(flow.Step):
 
 
 class Record(flow.Step):
-    """Record the intent; reverted by recording that the move has failed."""
+    """Record the move; reverted by recording its failure."""
 
     default_provides = 'move'
 
@@ -166,13 +171,13 @@ class Record(flow.Step):
         if isinstance(result, state.Move):
             try:
                 abandon(self._node, result)
-            except Exception:  # must not hide why the move has failed
+            except Exception:  # a failure here must not hide the first error
                 events.say(events.NOT_ROLLED_BACK, exc_info=True,
                            volume=result.volume_id)
 
 
 class Export(flow.Step):
-    """Serve the source to the destination's initiator, read-only."""
+    """Export the source to the destination's initiator, read-only."""
 
     def execute(self, move: state.Move) -> None:
         self._node.handles.ensure_source(move)
@@ -180,7 +185,7 @@ class Export(flow.Step):
 
 
 class Prepare(flow.Step):
-    """The peer builds its stack."""
+    """Have the peer build its stack."""
 
     def execute(self, move: state.Move, holes: thin_map.Holes) -> None:
         rpc.at(move.destination, destination.prepare, self._node,
@@ -188,7 +193,7 @@ class Prepare(flow.Step):
 
 
 class Commit(flow.Step):
-    """Swap the identities: from here on the volume is at its new home."""
+    """Swap the identities: from now on the volume is at its new home."""
 
     default_provides = 'committed'
 
@@ -204,10 +209,10 @@ class Commit(flow.Step):
         return committed
 
     def _committed(self, move: state.Move) -> state.Move | None:
-        """The move if only the answer to the commit was lost."""
+        """Return the committed move if only the answer was lost."""
         try:
             recorded = self._node.moves.get_move(move.move_id)
-        except Exception:  # must not hide why the commit has failed
+        except Exception:  # a failure here must not hide the first error
             return None
         if (recorded and recorded.committed
                 and recorded.token.nonce == move.token.nonce):
@@ -221,10 +226,12 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
     """Move a volume to a peer.
 
     :param peer: service host of the destination
-    :param live: for a live migration: the source is in use and stays so
-        until :func:`source_released`; without it, nothing may use the volume
-    :param asked_by: see :mod:`cinder_localclone.core.rows`
-    :returns: the committed move; what follows is the destination's step
+    :param new_credentials: returns new CHAP credentials, in the form of
+        Cinder's provider_auth
+    :param live: for a live migration: the source stays in use until
+        :func:`source_released`. Otherwise nothing may use the volume
+    :param asked_by: the origin of the request for the move
+    :returns: the committed move; the destination takes the next step
     :raises LocalCloneError: if a step failed; the move is rolled back
     """
     event = (state.Event.LIVE_MOVE_BEGUN if live
@@ -237,7 +244,7 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
     steps.add(Record(node, event, asked_by), Export(node), Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
-    # A guest goes on to write: see :mod:`.holes`.
+    # The guest goes on writing: see :mod:`.holes`.
     no_holes: dict[str, typing.Any] = {'holes': ()} if live else {}
     return run(node, volume, peer, steps.add(Commit(node)),
                **no_holes)
@@ -248,7 +255,7 @@ def run(node: Node, volume: objects.Volume,
         ) -> state.Move:
     """Take the steps of a move up to its commit; see :func:`move_volume`.
 
-    :param given: what steps need that none of these provides
+    :param given: further arguments of the steps
     """
     committed: state.Move = flow.run(
         steps, volume=volume, peer=peer, **given)['committed']
@@ -259,28 +266,27 @@ def run(node: Node, volume: objects.Volume,
 
 
 def drop_handle(node: Node, move: state.Move) -> None:
-    """Once its source has been left, the volume has no handle there.
+    """Remove the handle at the source, once the guest has left it.
 
-    The LV goes stale, and is tagged so: a boot makes no handle on it again.
-    A handle on anything else is not that of the source. Something may have it
-    open nevertheless: then it stays until a later look. Nothing else fails
-    with it.
+    The LV is outdated from now on, and is tagged so: a boot makes no handle on
+    it. A handle on another device is left alone. If a process has the handle
+    open, it stays until a later sweep. An error is only logged.
     """
     name = names.handle(move.volume_id)
     try:
         if name not in node.handles.devices([name]):
-            return  # each look comes here, mostly in vain
-        # Without LVM: the owner of the volume waits.
+            return  # the usual case in a sweep
+        # Without LVM, because the volume's owner waits.
         present = survey.Survey({}, node.handles.devices(
             survey.names_of(move.volume_id)))
         handle = present.handle(move.volume_id)
         backing = node.lvm.number_of(move.source_lv)
-        if not backing:  # unless udev has lost its path
+        if not backing:  # udev may have lost its path
             lv = node.lvm.lvs().get(move.source_lv)
             backing = lv.number if lv else ''
         if not (handle and backing and {backing}.issuperset(handle.uses())):
             return
-        # First: without a handle, later calls return above.
+        # First, because without a handle later calls return above.
         node.lvm.mark(move.source_lv, names.AWAY)
         if present.users(move.volume_id):
             LOG.warning('%(device)s stays on this node, although its volume '
@@ -291,7 +297,7 @@ def drop_handle(node: Node, move: state.Move) -> None:
             if move.extra_bytes:
                 devices.forget_left(node, move.volume_id, move.source_lv)
             node.handles.remove_handle(move.volume_id)
-    except Exception as exc:  # also of privsep, or of the message bus
+    except Exception as exc:  # privsep and the message bus raise other types
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
                     {'device': name, 'error': exc},
@@ -299,12 +305,12 @@ def drop_handle(node: Node, move: state.Move) -> None:
 
 
 def abandon(node: Node, move: state.Move) -> None:
-    """Give up a move that is not committed.
+    """Roll back an uncommitted move.
 
-    The volume is free at once; the destination removes what it has, now if
-    it answers, else when it checks the next time. Only then does the
-    export go: a destination that is late with its login to a target that
-    is gone would wait for minutes, and all other logins of its node with it.
+    The volume is free at once. The destination removes its part, now if it
+    answers, otherwise at its next check. Only afterwards is the export
+    withdrawn: if the destination is late and logs in to a missing target, it
+    waits for minutes, and all other logins of its node wait with it.
     """
     failed = node.moves.advance(move, state.Event.FAILED)
     node.tell(state.Milestone.ROLLED_BACK, failed)
@@ -318,10 +324,10 @@ def abandon(node: Node, move: state.Move) -> None:
 
 
 def abandon_interrupted(node: Node, volume_id: str) -> None:
-    """Give up a move that this service began and did not live to commit.
+    """Roll back a move that an earlier run of this service did not commit.
 
-    Only this service moves its volumes, under the volume's lock, which the
-    caller holds: so nobody is at work on a move that is found here.
+    Only this service moves its volumes, under the volume's lock. The caller
+    holds this lock, so no other thread works on the move.
     """
     move = node.moves.move_of(volume_id)
     if move and not move.committed and move.source == node.host:
@@ -329,15 +335,15 @@ def abandon_interrupted(node: Node, volume_id: str) -> None:
 
 
 def source_released(node: Node, move: state.Move) -> None:
-    """The guest has left the source, hydration may begin.
+    """Let hydration begin, because the guest has left the source.
 
-    Whether it has is seen here, at the source, so the source records it.
+    The source records this, because only its kernel shows it.
 
-    :raises SourceBusy: if something still uses the volume here: it might
-        write what the destination has already copied
+    :raises SourceBusy: if a process still uses the volume here: its writes
+        might be missing at the destination
     """
     devices.ensure_closed(node, move.volume_id)
-    # A reboot may have removed the handle, by which it is flushed.
+    # A reboot may have removed the handle, and flushing needs it.
     node.handles.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)
     node.handles.flush_handle(move.volume_id)
@@ -347,10 +353,10 @@ def source_released(node: Node, move: state.Move) -> None:
 
 
 def export_again(node: Node, move: state.Move) -> None:
-    """Offer the source of a move again, as a reboot ends that.
+    """Export the source of a move again, for example after a reboot.
 
-    :raises LocalCloneError: if it has no device; trouble with its export is
-        told
+    :raises LocalCloneError: if it has no device; an error of its export is
+        only logged
     """
     node.handles.ensure_source(move)
     with events.failure_logged(
@@ -359,12 +365,12 @@ def export_again(node: Node, move: state.Move) -> None:
 
 
 def export(node: Node, move: state.Move) -> None:
-    """Export the source device of a move where its record says.
+    """Export the source device of a move at its recorded address.
 
-    A node that does not have that address any more exports it at its own, and
-    records that: the destination logs in there with its next check.
+    If this node does not have the address any more, it uses another and
+    records it: the destination logs in there at its next check.
 
-    :raises StaleMove: if the record has been changed meanwhile
+    :raises StaleMove: if the record was changed meanwhile
     """
     location = node.exports.location_for(move)
     node.exports.export_source(dataclasses.replace(move, location=location))
@@ -374,7 +380,7 @@ def export(node: Node, move: state.Move) -> None:
 
 def release_if_detached(node: Node, move: state.Move,
                         volume: objects.Volume) -> None:
-    """At the source: it was detached, and no call has said so."""
+    """Let hydration begin after a detach without a call, at the source."""
     users = devices.users(node, move.volume_id)
     if checks.may_go_forward(
             checks.holders_of(node, move, volume), users):

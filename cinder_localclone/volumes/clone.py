@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that are made of an image: born on the node that has it.
+"""Local clones: volumes made of an image on the node that has the image.
 
-No byte is copied. The volume's row says that this node is its home before
-anything is made; whatever node Cinder has asked. Only locks of that node are
-held. A birth that fails gives the row back to the node that Cinder has asked.
+An image is a snapshot, another volume, or a cached image. No byte is copied.
+Cinder may have sent the request to another node: the volume's row names the
+node of the image as its home before anything is created there. Only locks of
+the node with the image are held. If the clone fails, the row names the node of
+the request again.
 """
 
 from collections.abc import Callable
@@ -30,13 +32,13 @@ from cinder_localclone.volumes import uncommitted
 LOG = logging.getLogger(__name__)
 
 
-# -- at the node that Cinder has asked
+# -- at the node of Cinder's request
 
 def from_snapshot(node: Node, volume_id: str, snapshot_id: str) -> None:
-    """Make a volume of a snapshot, on the node that has that.
+    """Create a volume from a snapshot, on the node that has the snapshot.
 
-    :raises ForeignImage: if no node of this backend has it
-    :raises LocalCloneError: if it could not be made
+    :raises ForeignImage: if no node of this backend has the snapshot
+    :raises LocalCloneError: if the volume could not be created
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     host = snapshot.node if snapshot else ''
@@ -50,14 +52,15 @@ def from_snapshot(node: Node, volume_id: str, snapshot_id: str) -> None:
 
 def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
                 source_id: str, seconds: float) -> None:
-    """Make a volume of another, at that one's home.
+    """Create a volume from another volume, at the home of its source.
 
-    One that Cinder has cached of an image is only taken if that takes no
-    time: else Cinder downloads the image.
+    A source from Cinder's image cache is only used if its copy is complete:
+    otherwise Cinder downloads the image, which is faster.
 
-    :param seconds: to wait while the source is copied there, at most
-    :raises ForeignImage: if it is not a volume of this backend
-    :raises LocalCloneError: if it could not be made
+    :param seconds: time limit of the wait while the source is copied to its
+        home
+    :raises ForeignImage: if the source is not a volume of this backend
+    :raises LocalCloneError: if the volume could not be created
     """
     node = reconciler.node
     volume = _volume(node, volume_id)
@@ -90,7 +93,10 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
 
 
 def _check_backend(node: Node, image: str, host: str) -> None:
-    """:raises ForeignImage: if an image is not on a node of this backend"""
+    """Check that an image is on a node of this backend.
+
+    :raises ForeignImage: if it is not
+    """
     if not names.same_backend(host, node.host):
         raise exceptions.ForeignImage(
             image=image, reason='it is on %s' % (
@@ -105,11 +111,11 @@ def _is_in_other_zone(node: Node, volume: objects.Volume, host: str
 
 def _bear(node: Node, volume: objects.Volume, host: str,
           make: Callable[[str], None]) -> None:
-    """Give a volume its home, and have it made there.
+    """Record the home of a volume, and have the volume created there.
 
-    :param volume: as Cinder has asked for it
-    :param host: service host of the node that has the image
-    :param make: ``make(destination)`` makes it there
+    :param volume: as Cinder has requested it
+    :param host: service host of the node with the image
+    :param make: ``make(destination)`` creates the volume on that node
     """
     asked = volume.host
     home = volume_utils.append_host(
@@ -128,26 +134,27 @@ def _bear(node: Node, volume: objects.Volume, host: str,
 
 def _give_back(node: Node, volume_id: str, home: str, asked: str
                ) -> None:
-    """Cinder may yet fill it with an image that it downloads."""
+    """Restore the home; Cinder may still write an image that it downloads."""
     try:
         node.volumes.set_home(volume_id, home, asked)
-    except Exception as exc:  # must not hide why there is no volume
+    except Exception as exc:  # a failure here must not hide the first error
         LOG.warning('Volume %(volume)s was not created, but its row still '
                     'names %(host)s as its home: %(error)s',
                     {'volume': volume_id, 'host': home, 'error': exc})
 
 
-# -- at the node that has the image
+# -- at the node of the image
 
-# What is made may have to move afterwards.
+# Twice the time: the new volume may have to move afterwards.
 @rpc.method('create_from_snapshot', rpc.SNAPSHOT, times=2)
 def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
                        destination: str) -> None:
-    """Make a volume of a snapshot that this node has.
+    """Create a volume from a snapshot of this node.
 
-    :param destination: service host that it moves to then; '': nowhere
-    :raises MissingData: if this node does not have it
-    :raises TooLate: if nobody waits for the volume any more
+    :param destination: service host to which the volume moves afterwards; '':
+        it stays
+    :raises MissingData: if this node does not have the snapshot
+    :raises TooLate: if Cinder no longer waits for the volume
     :raises LocalCloneError: if LVM fails
     """
     with _uncommitted(node, volume_id, destination) as volume:
@@ -163,10 +170,10 @@ def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
     exceptions.BeingCopied,))
 def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
                      source_id: str, destination: str) -> None:
-    """Make a volume of another whose home is this node.
+    """Create a volume from another volume whose home is this node.
 
-    :param destination: as of :func:`make_from_snapshot`
-    :raises BeingCopied: if not all of the other volume is here yet
+    :param destination: as for :func:`make_from_snapshot`
+    :raises BeingCopied: if the source is still being copied to this node
     :raises LocalCloneError: as :func:`.snapshots.at_home`, and as
         :func:`make_from_snapshot`
     """
@@ -185,17 +192,17 @@ def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
 @contextlib.contextmanager
 def _uncommitted(node: Node, volume_id: str, destination: str
                  ) -> Iterator[objects.Volume]:
-    """A volume that somebody waits for; what is made of it moves then.
+    """Yield the row of a volume to create; move the new volume afterwards.
 
-    The move has to wait for another node, so no image is locked any more.
-    Nothing is left if any of this fails.
+    The move waits for another node, so the image is not locked during the
+    move. If anything fails, everything is removed.
 
-    :param destination: service host that it moves to; '': nowhere
+    :param destination: service host to which the volume moves; '': it stays
     """
     snapshots.check_pool(node)
     with node.lock(volume_id):
         volume = uncommitted.being_created(node, volume_id)
-        # Of one in "downloading" Cinder would change the key itself.
+        # While it is "downloading", Cinder itself replaces the key.
         if volume.status != 'creating':
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
@@ -205,7 +212,7 @@ def _uncommitted(node: Node, volume_id: str, destination: str
                 moving.move_volume(node, _volume(node, volume_id),
                                    destination)
         except Exception:
-            # What can't be removed now the node's sweep finds.
+            # The node's sweep removes the rest later.
             with contextlib.suppress(Exception):
                 uncommitted.remove(node, volume_id, volume.name)
             raise
@@ -214,13 +221,15 @@ def _uncommitted(node: Node, volume_id: str, destination: str
 def _check_image(node: Node, volume: objects.Volume, image: str,
                  encryption: volume_types.Recorded | None,
                  size_gib: int) -> None:
-    """What is made of an image has all of it, encrypted as its type says.
+    """Check that a volume can be made of an image, with the right encryption.
 
-    An image that Cinder has cached may be that of a volume of another type.
+    An image from Cinder's image cache may belong to a volume of another type.
+
     :param encryption: of the image
     :param size_gib: of the image
-    :raises ForeignImage: if the type says otherwise; if the volume is to be
-        smaller; or if it is to be larger, and is authenticated
+    :raises ForeignImage: if the encryption differs from the volume's type; if
+        the volume would be smaller; or if it would be larger, and is
+        authenticated
     """
     check_size(image, size_gib, volume)
     try:
@@ -235,12 +244,12 @@ def _check_image(node: Node, volume: objects.Volume, image: str,
 
 
 def check_size(image: str, size_gib: int, volume: objects.Volume) -> None:
-    """What is made of an image has all of it.
+    """Check that a volume is at least as large as its image.
 
-    A volume may have been extended since Cinder was asked for a clone.
+    The source may have been extended after Cinder requested the clone.
 
     :param size_gib: of the image
-    :raises ForeignImage: if the volume would be shorter
+    :raises ForeignImage: if the volume would be smaller
     """
     if volume.size < size_gib:
         raise exceptions.ForeignImage(image=image, reason=(
@@ -251,11 +260,11 @@ def check_size(image: str, size_gib: int, volume: objects.Volume) -> None:
 def check_alike(image: str, encryption: volume_types.Recorded | None,
                 wanted: volume_types.Encryption
                 | volume_types.Recorded | None) -> None:
-    """The data of an image can become those of a volume as they are.
+    """Check that a volume can use the data of an image unchanged.
 
     :param encryption: of the image
     :param wanted: of the volume
-    :raises ForeignImage: if they can't
+    :raises ForeignImage: if their encryption differs
     """
     has, wants = map(volume_types.in_words, (encryption, wanted))
     if has != wants:
@@ -266,12 +275,12 @@ def check_alike(image: str, encryption: volume_types.Recorded | None,
 def _make(node: Node, volume: objects.Volume, image: str,
           image_bytes: int, encryption: volume_types.Recorded | None
           ) -> None:
-    """Make the LV of a volume, and the handle above it.
+    """Create the LV of a volume, and its handle.
 
-    :param image: the LV that it is made of
-    :param image_bytes: how much of that is the image
+    :param image: name of the LV to clone
+    :param image_bytes: length of the image on this LV, in bytes
     :param encryption: of the image
-    :raises Reencrypting: if it would be longer than its header says
+    :raises Reencrypting: if the volume would be larger than its header says
     """
     if rows.recorded(volume) != encryption:
         volume = node.volumes.set_encryption(volume, encryption)
@@ -280,16 +289,18 @@ def _make(node: Node, volume: objects.Volume, image: str,
                          rows.extra_bytes(volume))
     node.handles.ensure_handle_on_lv(volume.id, volume.name, backing)
     if backing > image_bytes:
-        # The header that it has says how long its data is until that ends.
+        # During a re-encryption the header states a fixed data length.
         devices.check_not_reencrypted(node, volume, 'larger than its source')
 
 
-# -- the node's look
+# -- the node's sweep
 
 def sweep_images(node: Node, present: survey.Survey) -> None:
-    """Whatever it is that fails, neither look stops the other, or moves.
+    """Sweep snapshots, uncommitted LVs and service records of this node.
 
-    :param present: what there is on this node
+    If a sweep fails, the error is logged, and the others still run.
+
+    :param present: the devices and LVs of this node
     """
     for each in (lambda: snapshots.sweep(node, present),
                  lambda: uncommitted.accept_all(node, present),

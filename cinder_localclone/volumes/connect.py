@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connecting a volume at its home, and ending that.
+"""Connect a volume at its home, and end the connection.
 
-Called by Cinder through the driver, or by another node whose service Cinder
-has asked (:mod:`cinder_localclone.core.rpc`).
+Cinder calls this through the driver. If Cinder has sent the request to another
+node, its service calls this over RPC (:mod:`cinder_localclone.core.rpc`).
 """
 
 from collections.abc import Callable
@@ -35,15 +35,15 @@ from cinder_localclone.volumes import reconcile
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds that a hypervisor may take to close a volume after its detach.
+#: Seconds for a hypervisor to close a volume after its detach.
 CLOSING = 10
 
 
 class Connections:
-    """Serves the volumes of one node.
+    """Connects the volumes of a node.
 
-    :param find: ``find(connector)``: the service host of the node that a
-        connector belongs to, None if it is none's; see
+    :param find: ``find(connector)`` returns the service host of a connector's
+        node, or None if no node of this backend has it; see
         :meth:`.directory.Directory.find`
     """
 
@@ -52,22 +52,23 @@ class Connections:
         self.node = self._node = reconciler.node
         self._reconciler = reconciler
         self._find = find
-        #: What a node was offered in vain to log in with, by whose handle
-        #: and its iSCSI name. It may still be about to do so.
+        #: CHAP credentials of failed remote attachments, by handle id and
+        #: iSCSI name. The other node may still log in with them.
         self._in_vain: dict[tuple[str, str], str] = {}
 
-    # It may have to wait for another node.
+    # Twice the time: it may have to wait for another node.
     @rpc.method('initialize_connection', rpc.HOME, times=2)
     def connect(self, volume_id: str, connector: objects.Connector,
                 attachments: objects.Attachments) -> dict[str, typing.Any]:
         """Connect a volume to a host.
 
-        :param attachments: those that the volume had when Cinder asked: a
-            late request takes it from none that came since
+        :param attachments: of the volume when Cinder sent the request. A late
+            request takes the volume from no newer attachment
         :returns: connection properties for os-brick
-        :raises Refused: if it is not to be connected to that host
+        :raises Refused: if the volume can't be connected to this host
         :raises StaleMove: if this node is not its home any more
-        :raises LocalCloneError: if it could not be moved; it is at rest here
+        :raises LocalCloneError: if the volume could not be moved; it is at
+            rest here
         """
         node_of_connector = self._find(connector)
         with (self._reconciler.copying.waker.give_way(),
@@ -101,7 +102,7 @@ class Connections:
                 devices.mend(self._node, volume)
                 if choice.verdict is decision.Verdict.LIVE_MOVE:
                     self._check_exports(volume, connector)
-                # First: nothing may fail after the commit.
+                # First, because nothing may fail after the commit.
                 connection = self._local_connection(volume)
                 source.move_volume(
                     self._node, volume, node_of_connector,
@@ -112,10 +113,11 @@ class Connections:
 
     def _forget_earlier_try(self, volume: objects.Volume,
                             connector: objects.Connector) -> None:
-        """Whoever asks anew does not use what it was offered before.
+        """End the host's export of an earlier attach, which has failed.
 
-        It would keep the volume from moving: an attach may have failed after
-        the volume was offered, and nobody has said so.
+        A host that connects again does not use its earlier export. The failed
+        attach has not ended this export, and it would keep the volume from
+        moving.
         """
         initiator = connector.get('initiator')
         if initiator and not any(each.initiator == initiator for each in
@@ -125,19 +127,19 @@ class Connections:
 
     def _check_exports(self, volume: objects.Volume,
                        connector: objects.Connector) -> None:
-        """Nobody has the volume but whom an attachment names.
+        """Check that no host without an attachment holds an export.
 
-        Such a host would hold the live migration up for ever: no detach
-        ends its connection.
+        No detach ends the connection of this host, so it would block the live
+        migration for ever.
 
-        :raises Refused: if that can't be helped now
+        :raises Refused: if an export can't be withdrawn now
         """
         self._reconciler.exporting.settle(volume, None)
         if node.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
-                reason='it is exported to a host that no attachment names. '
-                'This export ends by itself; try again in ten minutes.')
+                reason='it is exported to a host without an attachment. '
+                'The export ends by itself; try again in ten minutes.')
 
     def _request(self, volume: objects.Volume, connector: objects.Connector,
                  node_of_connector: str | None) -> decision.Request:
@@ -163,7 +165,7 @@ class Connections:
                           ) -> dict[str, typing.Any]:
         data = {'device_path': devices.path(volume), 'discard': True}
         if rows.recorded(volume):
-            # Nova is to encrypt nothing: what it gets is not any more.
+            # Nova must not encrypt it again: the device is decrypted.
             data.update(encrypted=False, discard=devices.takes_discards(
                 self._node, volume))
         return {'driver_volume_type': 'local', 'data': data}
@@ -173,13 +175,13 @@ class Connections:
                            ) -> dict[str, typing.Any]:
         if rows.recorded(volume):
             raise encryption_exceptions.NotThere(
-                volume=volume.id, host=connector.get('host'), reason='that '
+                volume=volume.id, host=connector.get('host'), reason='the '
                 'host is no node of this backend, and the volume is '
                 'encrypted: only nodes of this backend can decrypt it.')
         self._reconciler.reconcile_present(volume.id)
         initiator = connector['initiator']
-        # All attachments of a host name one export. With another secret it
-        # would be made anew under whoever has the volume by it.
+        # All attachments of a host share an export. Other credentials would
+        # replace it while the host uses the volume.
         known = next((each for each in volume_attachments.connections(volume)
                       if each.initiator == initiator and not each.is_remote),
                      None)
@@ -194,14 +196,14 @@ class Connections:
     def _attach_remotely(self, volume: objects.Volume,
                          connector: objects.Connector, host: str
                          ) -> dict[str, typing.Any]:
-        """The handle on another node, on a disk that is served to it."""
+        """Export a volume to another node, with the handle on its disk."""
         self._reconciler.reconcile_present(volume.id)
         devices.settle_reencryption(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = node.connection_to(self._node, volume, host)
-        # With another secret, a call that was given up would end the session
-        # of its repeat when that node comes to it.
+        # With new credentials, a late first call would end the session of its
+        # own repeat on the other node.
         auth = (iscsi.auth(known.properties) if known
                 else self._in_vain.pop((handle_id, initiator), '')
                 or iscsi.new_credentials())
@@ -222,23 +224,24 @@ class Connections:
         return connection
 
     def _withdraw(self, volume: objects.Volume, initiator: str) -> None:
-        """Serve a volume no more to whom it was offered in vain."""
+        """Withdraw the export of a remote attachment that has failed."""
         handle_id = rows.handle_id(volume)
         try:
             self._node.exports.withdraw_volume(handle_id, initiator)
             self._node.handles.remove_export_device(handle_id)
-        except Exception:  # must not hide why it was in vain
+        except Exception:  # a failure here must not hide the first error
             LOG.exception('Volume %s is still exported, although its '
                           'connection failed; the next periodic check ends '
                           'the export.', volume.id)
 
     def _end_remote(self, volume: objects.Volume,
                     connector: objects.Connector) -> None:
-        """The node of a connector passes a volume through no more.
+        """End the remote attachment on the node of a connector.
 
-        A late close is waited for. If it does not come, or the node does not
-        answer, the export goes nevertheless: nothing writes to the volume
-        from there afterwards, and that node's next look clears up.
+        Wait if the guest closes the volume late. If it does not close it, or
+        the node does not answer, the export is withdrawn nevertheless: nothing
+        writes to the volume from there afterwards. The next sweep of the node
+        removes its devices.
         """
         host, known = next(
             (each for each in node.remote_from(self._node, volume)
@@ -256,10 +259,10 @@ class Connections:
 
     def leaves_source(self, move: state.Move | None,
                       connector: objects.Connector | None) -> bool:
-        """Whether a detach is that of a live move's source.
+        """Return whether a detach leaves the source of a live move.
 
-        The host that is detached is the one that the guest is not on:
-        Cinder's own rows do not tell yet.
+        The guest has left the host of the detach. Cinder's rows do not show
+        this yet.
         """
         return bool(move and connector and _is_live(move)
                     and not self._node.is_at(connector, move.destination))
@@ -269,16 +272,17 @@ class Connections:
                    attachments: objects.Attachments) -> None:
         """End a connection of a volume.
 
-        On the home of the volume; on the source of its live move, if that
-        is what the guest has left.
+        Run at the volume's home, or at the source of its live move if the
+        guest has left the source.
 
-        What a host has by another attachment as well it keeps. Nova may ask
-        twice, and Cinder deletes the attachment after the first answer: the
-        second request may come when the host has the volume by another one,
-        and ends nothing then. What it leaves the next periodic check ends.
+        A host keeps a volume that it has by another attachment. Nova may send
+        a request twice, and Cinder deletes the attachment after the first
+        answer. The second request may then arrive when the host has the volume
+        by another attachment, and changes nothing. The next periodic check
+        removes the rest.
 
         :param connector: None (a forced detach) ends all connections
-        :param attachments: those that the volume had when Cinder asked
+        :param attachments: of the volume when Cinder sent the request
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
@@ -292,7 +296,8 @@ class Connections:
                              connector or {}).get('host', 'all hosts')})
                 return
             if volume and rows.visible_id(volume):
-                # Who copied may be late: the volume itself is served by now.
+                # The copier's detach may be late: the volume itself may be
+                # exported by now.
                 if migrate.has_handle(self._node, volume):
                     self._end_exports(rows.handle_id(volume), connector)
                 return
@@ -314,9 +319,10 @@ class Connections:
                 _when_closed(destination.roll_back_live, self._node, move)
 
     def _has_another(self, volume: objects.Volume | None, host: str) -> bool:
-        """Whether a node has a volume by two attachments.
+        """Return whether a node has a volume by two attachments.
 
-        By the names of hosts: two nodes may have one iSCSI name by mistake.
+        Compares host names, because two nodes may share an iSCSI name by
+        mistake.
         """
         return volume is not None and sum(
             self._node.is_at(each.connector, host)
@@ -336,10 +342,10 @@ class Connections:
 
     def _close_upper(self, volume: objects.Volume,
                      connector: objects.Connector | None) -> None:
-        """What this node has above a volume's handle is not needed any more.
+        """Close the upper devices of a volume on this node.
 
-        A late close is waited for. If it does not come, the node's look
-        finds what is left.
+        Wait if the guest closes the volume late. If it does not close it, the
+        node's sweep closes the devices.
         """
         here = self._node.host
         if not devices.has_one(volume) or connector and (
@@ -348,26 +354,26 @@ class Connections:
             return
         if (volume.status not in statuses.BY_ATTACHMENT
                 and devices.is_used_here(self._node, volume)):
-            return  # Cinder has read what a guest uses
+            return  # Cinder itself has read from a volume in use
         devices.note_detached(self._node, volume)
         try:
             _when_closed(devices.ensure_unopened, self._node,
                          rows.handle_id(volume))
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from this node, but '
-                        'its header guard stays until nothing has it open: '
-                        '%(error)s',
+                        'its header guard stays until it is closed: %(error)s',
                         {'volume': volume.id, 'error': exc})
 
     def _source_released(self, move: state.Move) -> None:
-        """The guest has left this node; a late close is waited for.
+        """Let hydration begin, because the guest has left this node.
 
-        If it does not come, the detach is done nevertheless: the periodic
-        check lets hydration begin when the kernel shows that it may.
+        Wait if the guest closes the volume late. If it does not close it, the
+        detach succeeds nevertheless, and the periodic check lets hydration
+        begin once the kernel shows the device closed.
         """
         try:
             _when_closed(source.source_released, self._node, move)
-        except Exception as exc:  # also of the database, or of privsep
+        except Exception as exc:  # privsep and the database raise other types
             LOG.warning('Volume %(volume)s was detached from this node, but '
                         'its copy to %(host)s has to wait; the next periodic '
                         'check tries again: %(error)s',
@@ -377,15 +383,15 @@ class Connections:
 
 
 def _is_live(move: state.Move) -> bool:
-    """Whether both nodes of a live migration may have a volume attached."""
+    """Return whether both nodes of a live migration may have the volume."""
     return move.committed and move.phase is Phase.STARTING
 
 
 def _is_shared(volume: objects.Volume | None,
                connector: objects.Connector | None) -> bool:
-    """Whether an export to a host is that of another attachment, too.
+    """Return whether another attachment of the host uses the same export.
 
-    Cinder deletes the one that is detached only afterwards.
+    Cinder deletes the detached attachment only afterwards.
     """
     if volume is None or connector is None:
         return False
@@ -395,9 +401,9 @@ def _is_shared(volume: objects.Volume | None,
 
 def _is_same_host(connector: objects.Connector,
                   other: objects.Connector) -> bool:
-    """Whether two connectors are one host's, which may have a new name.
+    """Return whether two connectors belong to the same host.
 
-    All exports to a host are to its iSCSI name.
+    The host may have a new name. All exports to a host are to its iSCSI name.
     """
     initiators = connector.get('initiator'), other.get('initiator')
     if all(initiators):
@@ -406,9 +412,11 @@ def _is_same_host(connector: objects.Connector,
 
 
 def _when_closed(act: Callable[..., None], *args: typing.Any) -> None:
-    """Act once nothing uses the volume here; wait a bounded time.
+    """Call a function once the volume is closed here.
 
-    :raises SourceBusy: if it is still used then
+    Retries for :data:`CLOSING` seconds.
+
+    :raises SourceBusy: if it is still open then
     """
     tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(exceptions.SourceBusy),

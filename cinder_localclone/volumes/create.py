@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creation of volumes: plain, encrypted by the driver, or by Nova."""
+"""Create volumes: plain, encrypted by the driver, or encrypted by Nova."""
 
 import dataclasses
 
@@ -22,16 +22,16 @@ from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
-#: The only slot, and the only token, of a new header.
+#: The first key slot, and the first token, of a new header.
 FIRST = '0'
 
 
 def create(node: Node, volume: objects.Volume) -> None:
-    """Create an LV, and its handle.
+    """Create the LV of a volume, and its handle.
 
-    :raises TooLate: if it is not to be created here (any more)
+    :raises TooLate: if the volume is no longer being created here
     :raises AlreadyThere: as :func:`.uncommitted.being_created`
-    :raises LocalCloneError: if something else fails; nothing is left then
+    :raises LocalCloneError: if something else fails; everything is removed
     """
     with node.lock(volume.id):
         row = uncommitted.being_created(node, volume.id)
@@ -45,13 +45,14 @@ def create(node: Node, volume: objects.Volume) -> None:
 
 
 def give_up(node: Node, volume: objects.Volume) -> None:
-    """Remove what is left here of a volume that could not be created.
+    """Remove the rest of a volume whose creation has failed here.
 
-    Cinder asks for that when it has given the volume to its scheduler again
-    (``OnFailureRescheduleTask`` of ``cinder/volume/flows/manager/
-    create_volume.py``), as if it were to be deleted. By then it may be there
-    already, here or on another node, whole and with a tenant's data: that is
-    not touched. What fails is tried again by this node's sweep.
+    Cinder calls delete for it when it has returned the volume to its scheduler
+    (``OnFailureRescheduleTask`` in
+    cinder/volume/flows/manager/create_volume.py). By then the volume may exist
+    already, here or on another node, complete and with a tenant's data: a
+    complete volume is not touched. If this fails, this node's sweep tries
+    again.
 
     :param volume: as Cinder has it, without a host
     """
@@ -59,10 +60,9 @@ def give_up(node: Node, volume: objects.Volume) -> None:
         with node.lock(volume.id):
             uncommitted.remove_unwanted(node, volume.id, volume.name)
             policy.give_back(node, volume)
-    except Exception as exc:  # Cinder only logs it
-        LOG.warning('The LV or the secret of volume %(volume)s, which could '
-                    'not be created, could not be removed, will retry: '
-                    '%(error)s',
+    except Exception as exc:  # Cinder would only log it
+        LOG.warning('Volume %(volume)s was not created, and its LV or its '
+                    'secret could not be removed, will retry: %(error)s',
                     {'volume': volume.id, 'error': exc})
 
 
@@ -70,20 +70,21 @@ def create_encrypted(node: Node, volume: objects.Volume,
                      encryption: encryption_types.Encryption) -> None:
     """Create an encrypted volume: secret, LV, handle, header.
 
-    The secret is on record before there is anything that it opens, and a
-    repeated call uses it.
+    The secret is recorded before anything is encrypted with it, and a repeated
+    call uses it again.
 
-    :raises TooLate: if it is not to be created here (any more)
+    :raises TooLate: if the volume is no longer being created here
     :raises AlreadyThere: as :func:`.uncommitted.being_created`
-    :raises KeyUnavailable: if the key manager does not answer; there is no
-        LV then, and the secret, if there is one, is on record
-    :raises LocalCloneError: if something else fails; nothing is left then
+    :raises KeyUnavailable: if the key manager does not answer; then there is
+        no LV, and the secret, if it exists, is recorded
+    :raises LocalCloneError: if something else fails; everything is removed
     """
     with node.lock(volume.id):
         volume = uncommitted.being_created(node, volume.id)
         try:
             volume = _with_secret(node, volume, encryption)
-            # As the key manager gives it back: that opens it again, then.
+            # Use the key as the key manager returns it, because later opens
+            # get it in the same form.
             key = node.keys.get(_recorded(volume).key, encryption.key_format)
             if encryption.authenticated:
                 _check_space(node, volume)
@@ -110,7 +111,7 @@ def _recorded(volume: objects.Volume) -> encryption_types.Recorded:
 
 def _with_secret(node: Node, volume: objects.Volume,
                  encryption: encryption_types.Encryption) -> objects.Volume:
-    """The row says how much longer the body is, and names the secret."""
+    """Record the secret of a volume and the extra length of its LV."""
     if encryption.shared_key:
         node.keys.check_shared(encryption.shared_key)
     recorded = encryption_types.Recorded(
@@ -119,9 +120,9 @@ def _with_secret(node: Node, volume: objects.Volume,
     before = rows.recorded(volume)
     if before and before.key and not encryption.shared_key:
         if before.key in node.secrets.secrets_in_use([volume.id]):
-            # That of an image, which could not be cloned.
+            # the secret of an image; the volume could not be cloned
             node.keys.release(before.key, 'volumes', volume.id)
-        else:  # of a call that was not answered, or on another node
+        else:  # of an unanswered call, or of a call on another node
             recorded = dataclasses.replace(recorded, key=before.key)
     volume = node.volumes.set_encryption(volume, recorded)
     if not recorded.key:
@@ -138,9 +139,11 @@ def _layout(volume: objects.Volume, encryption: encryption_types.Encryption
 
 
 def _check_space(node: Node, volume: objects.Volume) -> None:
-    """All of an authenticated volume is written, also of a thin one.
+    """Check the free space; an authenticated volume is written completely.
 
-    :raises NoFreeSpace: if there is no room for that
+    This holds for a thin volume, too.
+
+    :raises NoFreeSpace: if there is too little
     """
     lack = node.lvm.free_space().lacks(rows.backing_bytes(volume), 0)
     if lack:
@@ -151,7 +154,7 @@ def _check_space(node: Node, volume: objects.Volume) -> None:
 def _create_header(node: Node, volume: objects.Volume,
                    encryption: encryption_types.Encryption, key: bytes
                    ) -> None:
-    """The only place where one is made."""
+    """Write a new LUKS header. No other function creates a header."""
     node.handles.ensure_handle_on_lv(
         volume.id, volume.name, rows.backing_bytes(volume))
     node.crypt.format(
@@ -168,9 +171,9 @@ def _create_header(node: Node, volume: objects.Volume,
 
 def _with_pin(node: Node, volume: objects.Volume,
               encryption: encryption_types.Encryption) -> objects.Volume:
-    """Have the row pin the header that was made just now.
+    """Record the pin of the new header in the volume's row.
 
-    :raises ForeignHeader: if that is not as it was asked for
+    :raises ForeignHeader: if the header is not as requested
     """
     header = node.crypt.header(volume.id)
     recorded = dataclasses.replace(_recorded(volume), pin=pinning.pin(
@@ -186,7 +189,7 @@ def _create_lv(node: Node, volume: objects.Volume) -> None:
 
 
 def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
-    """All of a new volume reads as zeros, not as noise."""
+    """Zero a new volume through its crypt device; it would read as noise."""
     node.crypt.open(volume.id, key)
     try:
         found, size = node.crypt.size(volume.id), state.backing_bytes(
@@ -202,14 +205,15 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
 
 
 def create_for_nova(node: Node, volume: objects.Volume,
-                    header: encryption_types.HeaderForNova) -> None:
-    """Create a volume that Nova encrypts, with its header.
+                    header: volume_types.HeaderForNova) -> None:
+    """Create a volume with its header, for encryption by Nova.
 
-    :param volume: with the context of whoever has asked for it
-    :raises KeyUnreadable: if that may not read the key; nothing is created
-    :raises TooLate: if it is not to be created here (any more)
+    :param volume: with the context of the request
+    :raises KeyUnreadable: if this context may not read the key; nothing is
+        created
+    :raises TooLate: if the volume is no longer being created here
     :raises AlreadyThere: as :func:`.uncommitted.being_created`
-    :raises LocalCloneError: if something else fails; nothing is left
+    :raises LocalCloneError: if something else fails; everything is removed
     """
     key = node.keys.owners_key(volume._context, volume.encryption_key_id)
     with node.lock(volume.id):

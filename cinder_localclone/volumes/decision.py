@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a connection is served: one pure function over plain values."""
+"""Decide how a volume is connected: a pure function over plain values."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -11,7 +11,7 @@ from cinder_localclone.core import statuses
 
 
 class Verdict(str, enum.Enum):
-    """How a connection is served."""
+    """How a volume is connected."""
 
     LOCAL = 'local'
     MOVE = 'move'
@@ -23,7 +23,7 @@ class Verdict(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """One attachment of the volume.
+    """An attachment of the volume.
 
     :param instance: instance UUID; None for Cinder's own attachments
     :param host: host in its connector; None before it is connected
@@ -35,23 +35,23 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """All that a decision depends on.
+    """The input of a decision.
 
     :param status: the volume's status
     :param home: service host of the volume's home
-    :param node: service host of the node that connects; None for a host
-        without this backend
-    :param connector_host: the connecting host's name, if it has said it
-    :param initiator: the connecting host's iSCSI name, if it has one
-    :param attachments: all attachments, the connecting one included
-    :param move: the volume's move, if it has one that is not over
-    :param pinned: why the volume must stay where it is, if it must
-    :param by_cinder: whether Cinder's own migration or retype has it
-    :param remote_error: what is raised instead of serving it to a host that
-        is none of its nodes, and that would use it: what such a host writes
-        to a volume that is encrypted nobody keeps in bounds
-    :param cold_error: what is raised instead of letting two nodes have it:
-        an authenticated volume is opened by its home alone
+    :param node: service host of the connecting node; None for a host without
+        this backend
+    :param connector_host: the connecting host's name, if known
+    :param initiator: the connecting host's iSCSI name, if it has any
+    :param attachments: all attachments, the connecting attachment included
+    :param move: the volume's move; None if it has no unfinished move
+    :param pinned: the reason why the volume must stay on its home, if any
+    :param by_cinder: whether Cinder's own migration or retype uses the volume
+    :param remote_error: raised instead of exporting the volume to a host
+        outside this backend for an instance. Such a host could write to an
+        encrypted volume without bounds
+    :param cold_error: raised instead of letting two nodes use the volume: only
+        its home opens an authenticated volume
     """
 
     status: str
@@ -69,10 +69,10 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a connection is served, and why.
+    """How a volume is connected, and why.
 
-    :param reason: in words, where there is more than one
-    :param error: what is raised if it is refused
+    :param reason: in words, if the verdict needs a reason
+    :param error: raised for a refused connection
     """
 
     verdict: Verdict
@@ -84,15 +84,15 @@ class Decision:
             ' (%s)' % self.reason.rstrip('.') if self.reason else '')
 
 
-#: What is done to a volume, by the statuses in which no host gets it: its LV
-#: may be gone already, or be somebody else's; and an export would keep it in
-#: use.
+#: The statuses in which no host gets the volume, with the operation in
+#: progress. Its LV may be gone already, or belong to another owner; and an
+#: export would keep the LV in use.
 GOING = {**dict.fromkeys(statuses.BEING_DELETED, 'deleted'),
          **dict.fromkeys(statuses.BEING_UNMANAGED, 'unmanaged')}
 
 
 def decide(request: Request) -> Decision:
-    """Decide how a connection is served."""
+    """Decide how a volume is connected."""
     found = _decide(request)
     if request.cold_error and found.verdict in (
             Verdict.LIVE_MOVE, Verdict.REMOTE_ATTACHMENT):
@@ -104,11 +104,11 @@ def decide(request: Request) -> Decision:
 
 
 def _decide(request: Request) -> Decision:
-    """The same for a volume that two nodes may have.
+    """Decide for a volume that two nodes may use at the same time.
 
-    Live migration is recognised by attachments alone, never from the status: a
-    second attachment of the same instance while another, on another host,
-    has a connector.
+    Only attachments show a live migration, never the status: a second
+    attachment of the same instance while its first attachment, on another
+    host, has a connector.
     """
     if request.status in GOING:
         return Decision(
@@ -123,12 +123,12 @@ def _decide(request: Request) -> Decision:
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, exceptions.AttachedElsewhere)
     if request.by_cinder and not by_instance and request.move:
-        # Its rows get another home when that is copied, in which neither
-        # end of the move would find it again.
+        # Cinder gives the rows another home after its copy. Neither end of the
+        # move would find them again.
         return _under_way(request.move)
     if request.move and request.move.phase is state.Phase.STARTING:
-        # Without the other attachment it is no live migration any more, but
-        # its guest may still write at the source.
+        # Without the other attachment the live migration has ended, but its
+        # guest may still write at the source.
         left = request.move.committed and not elsewhere
         if left or not by_instance:
             return _under_way(request.move)
@@ -147,8 +147,8 @@ def _decide(request: Request) -> Decision:
 
 def _during_move(request: Request, move: state.Move) -> Decision:
     if move.committed and move.phase is not state.Phase.STARTING:
-        # The home already serves every byte, local or through its clone; a
-        # second clone on top would double the sources that may fail.
+        # The home already provides every byte, locally or through its clone. A
+        # second clone above it would double the sources that may fail.
         return _through_here(request, 'it is still being moved to its home')
     return _under_way(move)
 
@@ -158,13 +158,13 @@ def _under_way(move: state.Move) -> Decision:
 
 
 def under_way(move: state.Move) -> str:
-    """Why a volume that is moving can't be had, in words."""
+    """Return the reason why a moving volume can't be connected, in words."""
     return ('it is being moved (%s); try again when the move has ended.'
             % move.display_phase)
 
 
 def _through_here(request: Request, reason: str) -> Decision:
-    # What Cinder copies may have the handle's name on that node.
+    # On this node the copy of Cinder's migration may have the handle's name.
     return _remotely(request, reason, Verdict.REMOTE if request.by_cinder
                      else Verdict.REMOTE_ATTACHMENT)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting a volume, wherever it lives by now and wherever its move is."""
+"""Delete a volume at its home, at rest or during a move."""
 
 from collections.abc import Iterator
 import contextlib
@@ -24,31 +24,31 @@ from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 
-#: Seconds for what has waited for a source to end when its session has.
+#: Seconds for a blocked reader of the source to end after its session.
 CLOSING = 5
 
 
 class _InUse(exceptions.LocalCloneError):
-    """Somebody is at work with a volume."""
+    """A process uses the volume."""
 
 
 @rpc.method('delete', rpc.HOME, local={'overwrites': False}, expected=(
     exceptions.CannotDelete, exceptions.HalfDeleted))
 def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
-    """Remove all of a volume at its home; its source, if any, follows.
+    """Remove a volume at its home, then have its source removed.
 
-    What is gone already is done.
+    Skips everything that is gone already.
 
     :param overwrites: whether a thick LV is overwritten and removed before
-        this returns. Else it is only taken from its volume, for a caller
-        that does not wait for hours: see :func:`.cleanup.wipe_marked`
+        this returns. If not, the LV only gets another name, for a caller that
+        can't wait for hours: see :func:`.cleanup.wipe_marked`
     :raises StaleMove: if its home is another node
-    :raises CannotDelete: if something uses it, or it is between two nodes,
-        or the storage does not answer in time; its owner may try again
-    :raises HalfDeleted: the same, of what an earlier delete has begun with
+    :raises CannotDelete: if it is in use or in a live move, or the storage
+        does not answer in time; its owner may try again
+    :raises HalfDeleted: in the same cases, after an earlier delete has begun
     """
     if _at_home(node, volume_id) is None:
-        return  # what has a lock here need not be waited for
+        return  # without a wait for the lock
     with _locked(node, volume_id):
         volume = _at_home(node, volume_id)
         if volume is None:
@@ -79,9 +79,9 @@ def _at_home(node: Node, volume_id: str) -> objects.Volume | None:
 
 @contextlib.contextmanager
 def _locked(node: Node, volume_id: str) -> Iterator[None]:
-    """Hold the locks of a volume, and of others whose data its LV has.
+    """Hold the locks of a volume, and of other volumes with data on its LV.
 
-    :raises CannotDelete: if other work on it takes too long
+    :raises CannotDelete: if other work holds a lock for too long
     """
     with contextlib.ExitStack() as locks:
         with _to_be_tried_again(node, volume_id, exceptions.Busy):
@@ -96,14 +96,15 @@ def _locked(node: Node, volume_id: str) -> Iterator[None]:
 def _to_be_tried_again(node: Node, volume_id: str,
                        *errors: type[exceptions.LocalCloneError]
                        ) -> Iterator[None]:
-    """Nothing is removed yet: if this fails, its owner may try again.
+    """Convert errors to a refusal, so the owner may delete it again.
 
-    After any other error Cinder leaves that to an administrator. So it does
-    if an earlier delete has come further: what is gone is not available.
+    Nothing is removed yet. After any other error Cinder leaves the volume to
+    an administrator. It does the same if an earlier delete has removed a part:
+    an incomplete volume must not become available.
 
-    :raises CannotDelete: after one of these errors
-    :raises HalfDeleted: the same, if something is gone
-    :raises LocalCloneError: if that can't be seen
+    :raises CannotDelete: after any of these errors
+    :raises HalfDeleted: the same, if a part is gone
+    :raises LocalCloneError: if this can't be found out
     """
     try:
         yield
@@ -114,22 +115,22 @@ def _to_be_tried_again(node: Node, volume_id: str,
 
 
 def _is_whole(node: Node, volume_id: str) -> bool:
-    """Whether no delete has begun to remove what this node has of a volume.
+    """Return whether no delete has begun to remove the volume here.
 
-    :raises LocalCloneError: if that can't be seen
+    :raises LocalCloneError: if this can't be found out
     """
     volume = node.volumes.volume(volume_id)
     if volume is None or not rows.is_home(volume, node.host):
-        return True  # nothing that was here
+        return True  # no part of it was here
     lv = node.lvm.lvs().get(volume.name)
     return lv is not None and names.DELETING not in lv.tags
 
 
 def _others(node: Node, volume: objects.Volume) -> set[str]:
-    """Whose move, or handle, is what the row of a volume names.
+    """Return the volumes whose move or handle uses a volume's LV.
 
-    Cinder's own migration copies into the row of another volume, and then
-    has that row's LV deleted which had the volume before.
+    Cinder's own migration copies into the row of another volume. Afterwards it
+    deletes this row, which then names the old LV.
     """
     move = _move(node, volume)
     others = {move.volume_id} if move else set()
@@ -141,11 +142,10 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
 
 
 def _move(node: Node, volume: objects.Volume) -> state.Move | None:
-    """The committed move that has a volume's data, if it is not over.
+    """Return the unfinished committed move with the data of a volume.
 
-    Cinder's own migration of an attached volume gives what it has copied,
-    and with it the move, to the row of another volume, which it then
-    deletes.
+    Cinder's own migration of an attached volume gives the LV of its copy, and
+    with it the move, to the row of another volume. It then deletes this row.
     """
     move = node.moves.get_move(volume.name_id)
     return None if move and move.is_over else move
@@ -153,10 +153,10 @@ def _move(node: Node, volume: objects.Volume) -> state.Move | None:
 
 def _is_closed(node: Node, volume_id: str, move: state.Move | None
                ) -> bool:
-    """Whether nothing uses a volume that is attached nowhere.
+    """Return whether a volume without any attachment is closed here.
 
-    A process that reads from a source which does not answer can't end, even
-    if it is killed. What waits fails when the session ends.
+    A process can't end, even if it is killed, while it reads from a source
+    that does not answer. Its read fails when the session ends.
     """
     if not devices.users(node, volume_id):
         return True
@@ -170,10 +170,10 @@ def _is_closed(node: Node, volume_id: str, move: state.Move | None
 
 
 def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
-    """Whether the row of a volume says that an LV of this node is its own.
+    """Return whether a volume's row names an LV of this node.
 
-    So do two rows if Cinder's manager does not live to end a migration that
-    has given a volume its new LV.
+    Two rows may name it, if Cinder's manager stops after its migration has
+    given a volume its new LV.
     """
     volume = node.volumes.volume(volume_id)
     return bool(volume is not None and volume.name == lv
@@ -187,8 +187,8 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     recorded = rows.recorded(volume)
     with _to_be_tried_again(node, volume.id, exceptions.CommandTimeout,
                             _InUse):
-        # After Cinder's own migration the LV bears another volume's
-        # name, and that one's handle.
+        # After Cinder's own migration, the LV and its handle have the name of
+        # another volume.
         handles = sorted({volume.id} | node.handles.survey().volumes_above(
             node.lvm.group, volume.name))
         _close(node, volume, move, handles)
@@ -218,7 +218,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
 
 
 def _mark(node: Node, volume: objects.Volume) -> None:
-    """What goes from now on is not called available any more."""
+    """Mark the LV; from now on its removal makes the volume unavailable."""
     lv = node.lvm.lvs().get(volume.name)
     if lv and names.DELETING not in lv.tags:
         node.lvm.mark(lv.name, names.DELETING)
@@ -226,11 +226,11 @@ def _mark(node: Node, volume: objects.Volume) -> None:
 
 def _close(node: Node, volume: objects.Volume, move: state.Move | None,
            handles: list[str]) -> None:
-    """All that a delete does before it removes anything.
+    """End every use of a volume before anything is removed.
 
-    What it ends comes back with the next attachment, or look.
+    The next attachment, or the node's sweep, restores it if the delete fails.
 
-    :param handles: whose may be above the LV
+    :param handles: the volumes whose handles may be above the LV
     """
     if move and move.phase is Phase.STARTING:
         raise _InUse(reason='it is being moved to %s.' % node.host)
@@ -241,26 +241,26 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
     for volume_id in handles:
         cleanup.end_exports(node, volume_id, None)
         if recorded:
-            # What does not end is found to use it.
+            # If it does not end, the check below finds the volume in use.
             with contextlib.suppress(exceptions.SourceBusy):
                 devices.stop_reencryption(node, volume_id)
         if not _is_closed(node, volume_id, move):
-            raise _InUse(reason='something on %s has it open.' % node.host)
+            raise _InUse(reason='it is open on %s.' % node.host)
     if move is None:
-        # Moves that failed may have left source devices above it.
+        # Failed moves may have left source devices above it.
         cleanup.withdraw_above(node, volume.name)
     elif recorded:
-        # Reading from a source that does not answer would take too long.
+        # A read from a source without an answer would take too long.
         node.sessions.end_if_down(move)
-    else:  # a link that has too much to carry may keep it waiting
+    else:  # an overloaded link may keep it waiting
         node.sessions.detach(move)
 
 
 def _erase(node: Node, handles: list[str], move: state.Move | None
            ) -> None:
-    """No key opens what this node has of an encrypted volume.
+    """Erase the keys of an encrypted volume from its header on this node.
 
-    :param handles: whose may be above it
+    :param handles: the volumes whose handles may be above the LV
     """
     present = node.handles.survey()
     for volume_id in filter(present.handle, handles):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other nodes, and hosts, have of this node's volumes: their exports.
+"""Exports of this node's volumes to other nodes and hosts.
 
-Guests wait for them. So what is offered here is local: it waits for no peer,
-no key manager and no other volume, and trouble with one export keeps no
-other from being made.
+Guests wait for them, so making an export needs this node alone: no peer, no
+key manager and no other volume. If an export fails, the others are still made.
 """
 
 from collections.abc import Callable
@@ -31,78 +30,77 @@ from cinder_localclone.volumes import quick_check
 
 LOG = logging.getLogger(__name__)
 
-#: What may be the matter with all volumes, and is waited for each time: of
-#: the target, too.
+#: An error that all volumes may share, the target included. Each attempt waits
+#: until its time limit.
 _SHARED = exceptions.CommandTimeout
-#: What does not pass by itself: only the looks at the whole node try again.
+#: Errors with a lasting cause: only the sweep of the whole node tries again.
 _LASTING = exceptions.MissingData, exceptions.NotPossible
 
 
 class Exporting:
-    """Makes, and ends, the exports that attachments and moves name."""
+    """Makes and ends the exports of attachments and moves."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        #: What was the matter with volumes of which not all is offered, by
-        #: id, the one that was tried last at the end; None if another had
-        #: its lock.
+        #: Errors of volumes with missing exports, by volume id, the latest
+        #: attempt last. None: other work held the volume's lock.
         self._unsettled: dict[str, Exception | None] = {}
-        #: What was the matter with exports of a volume when that was last
-        #: looked at, by its id.
+        #: Errors of a volume's exports at its last check, by volume id.
         self._differing: dict[str, str] = {}
 
     def troubles(self) -> list[str]:
-        """Return what keeps exports from being as attachments say."""
+        """Return the reasons why exports differ from the attachments."""
         return ['the exports of volume %s: %s' % each
                 for each in sorted(self._differing.items())]
 
-    # -- what is local
+    # -- local work
 
     def sweep(self, volume_ids: Iterable[str]) -> set[str]:
-        """What others have of these volumes is offered, as far as it is here.
+        """Make the missing exports of these volumes, if the data is local.
 
-        What fails is told, and tried again by :meth:`try_again`.
+        Errors are logged, and :meth:`try_again` tries again.
 
-        :returns: those that are to be tried again
+        :returns: the volumes with a passing error; not a volume whose lock was
+            taken
         """
         return {volume_id for volume_id in volume_ids
                 if self._try(volume_id)}
 
     def forget_all_but(self, volume_ids: Iterable[str]) -> None:
-        """Say nothing more of volumes that have nothing here any more."""
+        """Forget the errors of all volumes except these."""
         self._differing = {key: what for key, what in self._differing.items()
                            if key in set(volume_ids)}
 
     def try_again(self) -> None:
-        """The same for those that failed, until one fails that all may have.
+        """Try the failed volumes again, until an error all volumes may share.
 
-        Such as a target that hangs.
+        For example, the target may hang.
         """
         for volume_id in list(self._unsettled):
             if isinstance(self._try(volume_id), _SHARED):
                 return
 
     def _try(self, volume_id: str) -> Exception | None:
-        """:returns: what is the matter, if something is"""
+        """Make the exports of a volume; return its passing error, if any."""
         self._begin(volume_id)
         try:
             with self._node.try_lock(volume_id), self._noting(volume_id):
                 self._export(volume_id)
-        except exceptions.Busy:  # with something else, perhaps
+        except exceptions.Busy:  # other work may have its lock
             self._unsettled[volume_id] = None
         return self._unsettled.get(volume_id)
 
     def _begin(self, volume_id: str) -> None:
-        """Nothing is known to be the matter with a volume."""
+        """Forget the errors of a volume."""
         self._unsettled.pop(volume_id, None)
         self._differing.pop(volume_id, None)
 
     @contextlib.contextmanager
     def _noting(self, volume_id: str) -> Iterator[None]:
-        """What fails is told, and tried again."""
+        """Log an error of a volume's exports, and note it for later."""
         try:
             yield
-        except Exception as exc:  # of rtslib, and of configfs, too
+        except Exception as exc:  # rtslib and configfs raise other types
             if not isinstance(exc, _LASTING):
                 self._unsettled[volume_id] = exc
             self._differing[volume_id] = str(exc)
@@ -125,22 +123,24 @@ class Exporting:
     def _lost(self, volume: objects.Volume, move: state.Move | None
               ) -> list[attachments.Connection]:
         found = attachments.lost(volume, move, nodes.as_told(self._node))
-        # What has just come here, its attachment may still say.
+        # After a deferred move to this node, the attachment may still record
+        # the remote connection.
         own = found and nodes.connection_to(
             self._node, volume, self._node.host)
         return [each for each in found if each != own]
 
     def _has_handle(self, volume: objects.Volume, move: state.Move | None
                     ) -> bool:
-        """Whether a volume's handle, if need be made now, is on what is here.
+        """Ensure a volume's handle; return whether it can be exported.
 
-        Not if that needs more than this node has.
+        Does nothing and returns False if this needs another node or another
+        lock.
         """
         left_alone = (quick_check.is_being_deleted if move
                       else quick_check.is_left_alone)
         if rows.visible_id(volume) or left_alone(
                 volume, self._node.handles.survey):
-            return False  # what Cinder copies into needs another lock, too
+            return False  # a copy of Cinder's migration needs another lock
         handles = self._node.handles
         if move and move.phase is not state.Phase.COMPLETING:
             return survey.Survey({}, handles.devices(survey.names_of(
@@ -153,13 +153,14 @@ class Exporting:
 
     def as_source(self, move: state.Move, volume: objects.Volume | None
                   ) -> bool:
-        """What others have through the source of a move.
+        """Make the devices and the exports of a move's source.
 
         :returns: whether the handle stays, for an instance here or elsewhere
-        :raises LocalCloneError: the first of its devices that can't be made;
-            trouble with exports is told, and tried again
+        :raises LocalCloneError: the first error of its devices; errors of
+            exports are logged, and tried again
         """
-        # A guest that has come back has it from where the volume has gone.
+        # A guest back on this node uses the volume remotely, from its new
+        # home.
         is_exported = bool(volume is not None and self._wanted(volume, move)
                            and not nodes.connection_to(
             self._node, volume, self._node.host))
@@ -181,7 +182,10 @@ class Exporting:
 
     def _export_handle(self, move: state.Move, volume: objects.Volume | None
                        ) -> None:
-        """:param volume: its row, if others have it through its handle"""
+        """Make the handle at the source, and its exports.
+
+        :param volume: its row, if other hosts use the handle; else None
+        """
         if not move.keeps_handle and self._has_foreign_handle(move):
             return  # attached here, but not recorded yet
         self._node.handles.ensure_handle_on_lv(
@@ -191,23 +195,26 @@ class Exporting:
                 self.export(volume, move)
 
     def _has_foreign_handle(self, move: state.Move) -> bool:
-        """LVM is only asked if the handle is not where it should be."""
+        """Return whether the handle is on a disk of another node.
+
+        LVM is only asked if the handle is not on the source LV.
+        """
         name = names.handle(move.volume_id)
         handle = self._node.handles.devices([name]).get(name)
         return bool(handle and not survey.is_on(
             handle, self._node.lvm.number_of(move.source_lv))) and (
                 self._node.handles.survey().is_handle_foreign(move.volume_id))
 
-    # -- one volume, whose lock is held
+    # -- a volume whose lock is held
 
     def export(self, volume: objects.Volume, move: state.Move | None) -> None:
-        """Serve the hosts whose attachments say so; the handle is here.
+        """Make the exports that the volume's attachments name.
 
-        A reboot ends exports.
+        The handle must exist. A reboot ends exports.
 
-        :param move: the volume's move, if one is under way
-        :raises Exception: the first that one of them has failed with; of
-            rtslib and of configfs, too
+        :param move: the volume's move, if it has any
+        :raises Exception: the first error, after all exports were tried;
+            rtslib and configfs raise other types, too
         """
         _do_all(volume.id, [
             *(functools.partial(self._export_again, volume, each)
@@ -216,10 +223,10 @@ class Exporting:
               for each in self._lost(volume, move))])
 
     def settle(self, volume: objects.Volume, move: state.Move | None) -> None:
-        """Serve the hosts whose attachments say so, and no others.
+        """Make the exports that the attachments name, and withdraw all others.
 
-        A detach that was lost leaves an export behind. Guests wait for what
-        can't be offered: it is tried again, whoever has asked.
+        A lost detach leaves an export behind. Because guests wait for a
+        missing export, it is tried again later even if this call fails.
 
         :raises Exception: as :meth:`export`
         """
@@ -235,20 +242,20 @@ class Exporting:
 
     def try_to_reconcile(self, volume: objects.Volume, move: state.Move | None
                          ) -> None:
-        """The same; what fails is told, and tried again."""
+        """Make and withdraw exports; log errors, and note them for later."""
         self.try_to_export(volume, move)
         self.try_to_withdraw(volume, move)
 
     def try_to_export(self, volume: objects.Volume, move: state.Move | None
                       ) -> None:
-        """As :meth:`export`; what fails is told, and tried again."""
+        """As :meth:`export`, but log errors, and note them for later."""
         self._begin(volume.id)
         with self._noting(volume.id):
             self.export(volume, move)
 
     def try_to_withdraw(self, volume: objects.Volume, move: state.Move | None
                         ) -> None:
-        """Serve no others; what fails is told."""
+        """Withdraw all exports that no attachment names; log errors."""
         with events.failure_logged(
                 events.EXPORTS_DIFFER, volume=volume.id):
             self._withdraw_unnamed(volume, move)
@@ -263,7 +270,7 @@ class Exporting:
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
                        initiator=to.initiator)
         if portal != to.portal:
-            # The node that uses it logs in there with its next check.
+            # The node that uses it logs in to this address at its next check.
             self._node.attachments.readdress(volume.id, to.iqn, portal)
 
     def _withdraw_unnamed(self, volume: objects.Volume,
@@ -272,23 +279,24 @@ class Exporting:
         unnamed = nodes.unnamed_exports(node, volume, move)
         if unnamed and attachments.by_attachment(
                 volume, rows.is_migrated_by_cinder(volume)):
-            # Of what has followed its instance nothing is offered any more.
+            # After a deferred move the source needs no export any more.
             left = bool(move and move.is_deferred and move.committed
                         and move.source == node.host)
             node.exports.withdraw_unnamed(handle_id, unnamed, at_once=left
                                           or attachments.is_idle(volume))
-        if not rows.visible_id(volume):  # of which the lock is held
-            # Also of an export that has ended before this service was killed.
+        if not rows.visible_id(volume):  # its lock is held
+            # Also after an export that ended before the service was killed.
             node.handles.remove_export_device(handle_id)
 
-    # -- at a glance
+    # -- quick check
 
     def lacks(self, volume: objects.Volume, remote: set[str],
               unfinished: Callable[[], set[str]]) -> bool:
-        """Whether a volume at rest is not offered to all that have it.
+        """Return whether an export of a volume at rest needs work.
 
-        :param remote: iSCSI names of the exports that it has
-        :param unfinished: says which of all serve nobody
+        :param remote: iSCSI names of its exports
+        :param unfinished: returns the iSCSI names of this node's incomplete
+            exports
         """
         found, portal_for = self._wanted(volume, None), (
             self._node.exports.portal_for)
@@ -301,10 +309,12 @@ class Exporting:
     def differ(self, volume: objects.Volume, remote: set[str],
                unfinished: Callable[[], set[str]],
                present: survey.Survey, tried: bool = False) -> bool:
-        """Whether it has other exports than its attachments name.
+        """Return whether a volume's exports differ from its attachments.
 
-        :param present: what there is on this node
-        :param tried: whether what it lacks was just tried, in vain
+        :param remote: as for :meth:`lacks`
+        :param unfinished: as for :meth:`lacks`
+        :param present: the devices and LVs of this node
+        :param tried: whether making its missing exports has just failed
         """
         device = present.export_device(rows.handle_id(volume))
         return bool(
@@ -316,10 +326,10 @@ class Exporting:
 
 def ensure_handle_at_rest(node: Node, volume: objects.Volume,
                           present: survey.Survey) -> None:
-    """The handle of a volume that does not move is on all of its LV.
+    """Ensure that the handle of a volume at rest is on its whole LV.
 
-    :param present: what there is on this node
-    :raises MissingData: if its LV is gone, or was still being copied to
+    :param present: the devices and LVs of this node
+    :raises MissingData: if its LV is gone, or its copy was never completed
     """
     check_arrived(node, volume, present)
     node.handles.ensure_handle_on_lv(
@@ -327,27 +337,27 @@ def ensure_handle_at_rest(node: Node, volume: objects.Volume,
 
 
 def ensure_handle_on_all(node: Node, move: state.Move) -> None:
-    """The handle of a volume whose copy is complete is on its LV."""
+    """Ensure that the handle is on the LV, after the copy is complete."""
     node.handles.ensure_handle_on_lv(
         move.volume_id, move.destination_lv, move.volume_bytes)
 
 
 def _refuse(volume: objects.Volume, to: attachments.Connection) -> None:
-    """Say of what no node can make any more how it can be mended.
+    """Explain how to repair an export at an address that is gone.
 
     :raises NotPossible: always
     """
     raise exceptions.NotPossible(
-        volume=volume.id, reason='%s uses it at %s, an address that this node '
-        'does not have any more. Give the node that address again, or detach '
-        'the volume from that host and attach it again.' % (
+        volume=volume.id, reason='%s uses it at %s, an address which the node '
+        'has lost. Give the node this address again, or detach the volume '
+        'from the host and attach it again.' % (
             to.initiator, to.portal))
 
 
 def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
-    """One that fails keeps no other from being done.
+    """Call all functions, even if some fail.
 
-    :raises Exception: the first
+    :raises Exception: the first error
     """
     failure: Exception | None = None
     for part in parts:
@@ -355,8 +365,8 @@ def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
             part()
         except Exception as exc:
             if failure:
-                LOG.error('Another export of volume %(volume)s is not as it '
-                          'should be, either: %(error)s',
+                LOG.error('Another export of volume %(volume)s has failed, '
+                          'too: %(error)s',
                           {'volume': volume_id, 'error': exc})
             failure = failure or exc
     if failure:
@@ -365,12 +375,12 @@ def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
 
 def check_arrived(node: Node, volume: objects.Volume,
                   present: survey.Survey) -> None:
-    """Nothing is left of a move to here whose record is gone.
+    """Check that no metadata LV of a lost move record is left.
 
-    Of such a volume regions may still be at a source that nothing names.
+    Otherwise some regions may still be at an unknown source.
 
-    :param present: what there is on this node
-    :raises MissingData: if there is
+    :param present: the devices and LVs of this node
+    :raises MissingData: if a metadata LV is left
     """
     if present.metadata(volume.name_id):
         raise exceptions.MissingData(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extending a volume at its home, also while it is copied there.
+"""Extend a volume at its home, also while it is copied there.
 
-The LV is extended first, under a tag that says how much of it users have seen
-(:func:`.names.given`). The tag goes once all is zeroed and all nodes answer;
-then the handle grows. What the clone of a move does not have is on the LV
-already, because a source never had it. The clone itself keeps its length, and
-the handle maps to the LV alone again once all is local.
+The LV is extended first. A tag on the LV records its length as users have seen
+it (:func:`.names.given`). The tag is removed once the extension is zeroed and
+all nodes answer; then the handle grows. The extension is only on the LV and
+needs no copy, because the source never had it. The clone itself keeps its
+length, and the handle maps to the LV alone again once all regions are local.
 """
 
 from collections.abc import Callable
@@ -31,40 +31,42 @@ from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import reconcile
 
-#: Seconds for which the lock of a volume is held while its LV is zeroed, and
-#: seconds between: a caller that waits for a lock asks for it ten times a
-#: second, and gets none that is taken again at once.
+#: Seconds for which a volume's lock is held while its LV is zeroed, and the
+#: pause afterwards in seconds. A waiting caller tries the lock ten times a
+#: second, and would never get it without this pause.
 HELD, BETWEEN = 2.0, 0.15
-#: Seconds for which an extension that has begun waits for a lock before it
-#: fails: other work may hold it for longer than a request waits.
+#: Seconds for which an extension in progress waits for a lock before it fails:
+#: other work may hold the lock for longer than a request waits.
 PATIENCE = 600
 
 
 def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
            ) -> str:
-    """Give a volume more room, if this node is its home.
+    """Extend a volume, if this node is its home.
 
-    What was done already is not done again, so a failed extension can be
-    repeated. Until then the volume is neither moved nor copied if its users
-    may have seen the new length; see :func:`.node.check_length`.
+    A failed extension can be repeated: completed steps are skipped. Until then
+    the volume can neither move nor be copied if its users may have seen the
+    new length; see :func:`.node.check_length`.
 
-    The lock of the volume is given back every few seconds while a thick LV
-    is zeroed, which takes as long as writing all that is new.
+    Zeroing a thick LV takes as long as writing the whole extension. Meanwhile
+    the volume's lock is released every few seconds.
 
-    :param size_gib: its new size
-    :returns: its home; unless that is this node, nothing was done
+    :param size_gib: its new size in GiB
+    :returns: service host of its home; if this is another node, nothing was
+        done
     :raises KeepsSize: if it is authenticated
     :raises VolumeIsMoving: if a live migration has it on two nodes
-    :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
-        thin pool takes no more
+    :raises NoSpaceToExtend: if it is thick, and the volume group is full; or
+        if the thin pool is full
     :raises MissingData: if it has no LV
-    :raises NotPossible: if the caller has given up, also while it was
-        zeroed, an administrator has reset its status, its row says more
-        already, or Cinder's own migration copies it
-    :raises LongerThanRecorded: if its users may have seen more already
-    :raises Busy: if its lock can't be had: at first for as long as any
-        request waits, later for :data:`PATIENCE`
-    :raises LocalCloneError: if a node that has it over iSCSI does not answer
+    :raises NotPossible: if the caller has given up, also while the LV is
+        zeroed; if an administrator has reset its status; if its row has a
+        larger size already; or if Cinder's own migration copies it
+    :raises LongerThanRecorded: if its users may have seen a larger size
+        already
+    :raises Busy: if other work holds its lock: at first for the time limit of
+        any request, later for :data:`PATIENCE`
+    :raises LocalCloneError: if a node that uses it over iSCSI does not answer
     """
     node = reconciler.node
     node.asked[volume_id] = time.monotonic()
@@ -89,15 +91,15 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     return home
 
 
-# A home asks the nodes that use the volume over iSCSI twice: before its own
-# part, and after it.
+# Three times the time: the home calls the nodes that use the volume over iSCSI
+# twice, before and after its own part.
 @rpc.method('extend', rpc.HOME, times=3)
 def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
                 size_gib: int) -> bool:
-    """Do a part of an extension, for a node that asks until it is done.
+    """Do a part of an extension; the calling node repeats this until the end.
 
-    A call between nodes has a time limit, which zeroing can exceed. The LV's
-    tag says where the next part begins, also after a power cut.
+    A call between nodes has a time limit, and zeroing can exceed it. The LV's
+    tag records the start of the next part, also after a power cut.
 
     :returns: whether the volume is extended
     :raises StaleMove: if this node is not its home
@@ -130,11 +132,11 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
 
 def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
            ) -> tuple[objects.Volume, int]:
-    """Extend the LV of a volume whose lock is held, and zero a part of it.
+    """Extend the LV of a volume, and zero its first part; the lock is held.
 
-    :returns: the volume, and where zeroing goes on, in bytes; 0: it is done,
-        and users have the new length. 0 also if this node is not its home:
-        nothing was done then
+    :returns: the volume, and the offset in bytes from which to go on zeroing.
+        0: zeroing is complete, and users have the new length; or this node is
+        not its home, and nothing was done
     """
     node = reconciler.node
     source.abandon_interrupted(node, volume_id)
@@ -148,7 +150,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
             volume=volume_id, reason='its status is "%s": the request to '
             'extend it to %d GiB was given up. Extend it again.' % (
                 volume.status, size_gib))
-    if size_gib < volume.size:  # what its users have would be cut off
+    if size_gib < volume.size:  # its users would lose data
         raise exceptions.NotPossible(
             volume=volume_id, reason='it already has %d GiB: the request to '
             'extend it to %d GiB came too late.' % (volume.size, size_gib))
@@ -163,13 +165,13 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
 
 def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
             ) -> None:
-    """Do the parts of an extension until one says that it was the last.
+    """Do the parts of an extension until its end.
 
-    A lock that other work holds ends nothing: the part is repeated.
+    If other work holds the lock, the part is repeated.
 
-    :param volume: its row from when the extension began
-    :raises NotPossible: if its status is another one by now
-    :raises Busy: if the lock can't be had for :data:`PATIENCE`
+    :param volume: its row from the beginning of the extension
+    :raises NotPossible: if its status has changed
+    :raises Busy: if other work holds the lock for :data:`PATIENCE`
     """
     until = time.monotonic() + PATIENCE
     while True:
@@ -185,7 +187,7 @@ def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
 
 
 def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
-    """The present row of a volume whose extension has begun here."""
+    """Return the present row of a volume whose extension has begun here."""
     found = nodes.volume_at_home(node, volume.id)
     _check_status(volume, found)
     return found
@@ -193,7 +195,7 @@ def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
 
 def _check_status(
         before: objects.Volume, volume: objects.Volume | None) -> None:
-    """See that an extension is still wanted."""
+    """Check that an extension is still wanted."""
     if volume is None:
         raise exceptions.StaleMove(volume=before.id)
     if volume.status != before.status:
@@ -205,9 +207,10 @@ def _check_status(
 
 def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
                       size_gib: int) -> None:
-    """Have the nodes that use a volume over iSCSI give their guests as much.
+    """Extend the volume on the nodes that use it over iSCSI.
 
-    :param size_gib: as much as the home has; they answer if they can do it
+    :param size_gib: the home's present size, in GiB, only checks that they
+        answer
     """
     for host, connection in nodes.remote_from(reconciler.node, volume):
         rpc.at(host, remote_attachment.begin_for_home, reconciler.node,
@@ -217,10 +220,10 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
 
 def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
            size_gib: int) -> None:
-    """See that a volume can be extended in its present state.
+    """Check that a volume can be extended in its present state.
 
-    Its users may have seen, and written, more than its new size: an earlier
-    extension has failed after it had shown them that.
+    Its users may have seen, and written, more than its new size, if an earlier
+    extension has failed after it had shown them its size.
     """
     node = reconciler.node
     if rows.is_authenticated(volume):
@@ -234,22 +237,22 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
     if move and move.phase is Phase.STARTING:
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
-    # What is not encrypted anew yet would not grow with its LV.
+    # During a re-encryption the remaining data would not grow with its LV.
     devices.check_not_reencrypted(node, volume, 'extended')
     nodes.check_length(node, volume, size_gib)
 
 
 def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
           size_gib: int) -> None:
-    """Give users the new length: here, then where they use it over iSCSI."""
+    """Show the new length to users: here first, then over iSCSI."""
     node, size = reconciler.node, rows.backing_bytes(volume, size_gib)
     move = node.moves.move_of(volume.id)
     if move and move.phase is Phase.COMPLETING:
-        # All is local, and what is left of that needs nobody else.
+        # All is local, and the end of the move needs no other node.
         reconciler.reconcile_present(volume.id)
         move = None
     elif move and move.is_deferred and move.committed:
-        # Its handle may not be on the clone yet; then it may be all there.
+        # Puts the handle on the clone first. The copy may be complete then.
         reconciler.reconcile_present(volume.id)
         move = node.moves.move_of(volume.id)
     node.lvm.show_lv(volume.name, size)
@@ -258,7 +261,7 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
     elif node.handles.survey().clone(move.move_id):
         node.handles.ensure_handle_on_clone(
             dataclasses.replace(move, volume_gib=size_gib))
-    # Else it has no handle until its source can be reached.
+    # Otherwise it has no handle until its source can be reached.
     devices.grow(node, volume)
     _extend_elsewhere(reconciler, volume, size_gib)
 
@@ -278,7 +281,10 @@ def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
 
 
 def _lack(node: Node, lv: lvm_reports.LogicalVolume, missing: int) -> str:
-    """Why an LV can't get so many bytes more; '' if it can."""
+    """Return the reason why an LV can't grow; '' if it can.
+
+    :param missing: bytes to add
+    """
     if lv.thin:
         usage = node.lvm.pool_usage()
         return str(usage) if missing > 0 and usage.is_full else ''

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Correct the home in a volume's row that Cinder has written too late.
+"""Correct a home that Cinder has written too late to a volume's row.
 
 A move changes the home, the service and the name of the LV in a volume's row
-in one transaction. Cinder's retype writes a home, too: when it ends, the one
-with which it began (``retype`` in cinder/volume/manager.py), without looking,
-and without asking the driver if both types have the same contents. A move that
-is committed, or rolled back, meanwhile is overwritten: the row names a node
-that does not have the volume. No status keeps that from happening; a detach
-overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
+in the same transaction. Cinder's retype writes a home, too. When it ends, it
+writes the home from its beginning (``retype`` in cinder/volume/manager.py),
+without a check, and without a call of the driver if both types have the same
+contents. It overwrites the home if a move was committed, or rolled back,
+meanwhile: the row then names a node without the volume. No status prevents
+this; a detach overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
 A retype leaves ``service_uuid`` alone. So a node corrects the rows that name
-its service and another host, if it has the LV that the row names. A copy of an
-LV on another node, as after the copy of a disk, takes no home: no row names
-that node's service.
+its service and another host, if it has the LV of the row. After the copy of a
+disk, another node may have an LV of the same name. It takes no home, because
+no row names its service.
 """
 
 from cinder_localclone.core import events
@@ -24,11 +24,11 @@ from cinder_localclone.core import rpc
 
 
 def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
-    """See that a volume's row names this node, if it is the home.
+    """Let a volume's row name this node, if this node is its home.
 
     The caller holds the volume's lock. No other node is asked.
 
-    :param volume: its row, as it is now; it names another node
+    :param volume: its present row, which names another node
     :returns: the row afterwards
     """
     if (node.volumes.service_of(volume.id) != node.host
@@ -42,9 +42,9 @@ def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
 
 @rpc.method('has_lv', rpc.ANY, prompt=True)
 def has_lv(node: Node, volume_id: str, lv: str) -> bool:
-    """Return whether an LV of this name is here, and has a volume's data.
+    """Return whether this node has an LV of this name with a volume's data.
 
-    By its tags. One that Cinder has not taken yet does not count.
+    The LV's tags decide. An uncommitted LV does not count.
     """
     found = node.lvm.lvs().get(lv)
     return (found is not None and names.UNCOMMITTED not in found.tags
@@ -52,9 +52,9 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
 
 
 def _other(node: Node, volume: objects.Volume) -> str:
-    """Return which other node may have the data of a volume at home here.
+    """Return the other node that may have the data of a volume at home here.
 
-    :returns: '' if no other may, as far as its row tells
+    :returns: its service host; '' if the row names no other node
     """
     other = node.volumes.service_of(volume.id)
     return other if (other and other != node.host and names.same_backend(
@@ -62,7 +62,7 @@ def _other(node: Node, volume: objects.Volume) -> str:
 
 
 def why_not_here(node: Node, volume: objects.Volume) -> str:
-    """Return why a volume can't be given up here, its home by its row.
+    """Return the reason why a volume can't be given up at its recorded home.
 
     :returns: '' if no other node has its data
     :raises LocalCloneError: if this node's own LVs can't be listed
@@ -77,5 +77,5 @@ def why_not_here(node: Node, volume: objects.Volume) -> str:
     except exceptions.LocalCloneError as exc:
         return ('its LV is not on %s, and it is unknown whether it is on %s: '
                 '%s' % (node.host, other, exc))
-    return ('its data is on %s, which has yet to correct the home that Cinder '
-            'has recorded' % other if found else '')
+    return ('its data is on %s, which has yet to correct the home recorded by '
+            'Cinder' % other if found else '')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images that are written to volumes which Nova encrypts."""
+"""Write images to volumes encrypted by Nova."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,23 @@ from cinder_localclone.core import objects
 from cinder_localclone.encryption import devices
 from cinder_localclone.volumes import reconcile
 
-#: What qemu-img says of a device that takes less than the image has.
+#: Messages of qemu-img for a device smaller than the image.
 TOO_SMALL = ('No space left', 'smaller than')
 
 
 def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
                volume: objects.Volume, image_id: str,
                fetch: Callable[[str], None]) -> None:
-    """Write an image that is not encrypted to a volume that is.
+    """Write an unencrypted image to an encrypted volume.
 
-    Not as Cinder does: os-brick's encryptor would take the name of a device
-    of this driver for its own, and would format what it can't read.
+    Cinder's own way is not safe: os-brick's encryptor would take a device of
+    this driver for its own by its name, and would format an unreadable volume.
 
-    :param context: of whoever has asked for it
+    :param context: of the request
     :param fetch: ``fetch(path)`` writes the image to a device
-    :raises ImageTooBig: if the header leaves too little room for it
-    :raises LocalCloneError: if the volume can't be opened; nothing is
-        written then
+    :raises ImageTooBig: if the header leaves too little space for the image
+    :raises LocalCloneError: if the volume can't be opened; nothing is written
+        then
     """
     node = reconciler.node
     key = node.keys.owners_key(context, volume.encryption_key_id)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node has of a volume; :mod:`.inspection` says what is wrong."""
+"""Report the state of a volume on this node.
+
+:mod:`.inspection` finds the faults in the reports.
+"""
 
 import dataclasses
 import typing
@@ -13,17 +16,17 @@ from cinder_localclone.core import rpc
 
 
 class Reconciler(typing.Protocol):
-    """What :class:`.reconcile.Reconciler` is to an inspection."""
+    """The part of :class:`.reconcile.Reconciler` for an inspection."""
 
     node: Node
 
     def progress(self, move_id: str) -> copies.Progress | None:
-        """Return how far a copy to this node was when last measured."""
+        """Return the last measured progress of a copy to this node."""
 
 
 @rpc.method('inspect', prompt=True)
 def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
-    """Collect everything on this node that has to do with a volume."""
+    """Report everything about a volume on this node."""
     node = reconciler.node
     move = node.moves.move_of(volume_id)
     volume = node.volumes.volume(volume_id)

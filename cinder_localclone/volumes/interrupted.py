@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending what Cinder has begun with volumes of this node, and never ends.
+"""End operations on this node's volumes that Cinder has abandoned.
 
-All of this waits: what is in the message queue yet comes, and ends by itself.
+Each step waits first: a request in the message queue may still arrive, and end
+by itself.
 """
 
 from collections.abc import Collection
@@ -23,20 +24,20 @@ from cinder_localclone.core import statuses
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for which a service must have served before what it had not ended
-#: by its start is dead: it may have been sent, and not delivered.
+#: Seconds for which a service must have run before unfinished operations from
+#: before its start are dead: their messages may be sent, but not delivered.
 DELIVERED = 600
-#: Seconds after which a delete that nobody is at work on is lost.
+#: Seconds after which a delete without progress is lost.
 LOST = 900
 
 
 def sweep(node: Node, started: float) -> None:
-    """End what can be ended.
+    """End abandoned operations.
 
-    By the clock of the database, which all nodes share: this node's may be
+    Uses the clock of the database, which all nodes share: this node's may be
     wrong.
 
-    :param started: when this service began to serve, monotonic seconds
+    :param started: start of this service, monotonic seconds
     """
     now = node.interrupted.now()
     delivered = now - datetime.timedelta(seconds=DELIVERED)
@@ -49,13 +50,14 @@ def sweep(node: Node, started: float) -> None:
 
 def end_dead(node: Node, moment: datetime.datetime,
              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> None:
-    """End what a service was at work on when it died.
+    """End the operations of a service that died during them.
 
-    Whatever goes on here holds the volume's lock, or was asked for not long
-    ago.
+    An operation in progress holds the volume's lock, or was requested
+    recently.
 
-    :param moment: since before then, by the clock of the database
-    :param of: the statuses of that work
+    :param moment: the operations began before this time, by the clock of the
+        database
+    :param of: the volume statuses of these operations
     """
     _forget_asked(node)
     for volume_id in node.interrupted.older(node.host, moment, of):
@@ -76,7 +78,7 @@ def _end_dead(node: Node, volume_id: str) -> None:
 
 
 def _forget_asked(node: Node) -> None:
-    """Forget extensions that nobody has asked for lately."""
+    """Forget extensions without a recent request."""
     past = time.monotonic() - DELIVERED
     for volume_id, asked in list(node.asked.items()):
         if asked <= past:
@@ -84,7 +86,7 @@ def _forget_asked(node: Node) -> None:
 
 
 def _shown(lvs: Mapping[str, lvm_reports.LogicalVolume]) -> dict[str, int]:
-    """How much may be seen of each LV, in bytes, where that is known."""
+    """Return the visible length of each LV in bytes, if it is known."""
     found = {}
     for name, lv in lvs.items():
         with contextlib.suppress(exceptions.UnreadableTag):
@@ -93,10 +95,11 @@ def _shown(lvs: Mapping[str, lvm_reports.LogicalVolume]) -> dict[str, int]:
 
 
 def ask_again(node: Node) -> None:
-    """Have Cinder delete at their home what was sent elsewhere.
+    """Have Cinder send lost deletes to the volume's home again.
 
-    Where a volume had its home when that was asked for, Cinder's manager
-    refuses it, and leaves it in status "deleting".
+    A volume may have moved after the delete was requested. Cinder's manager on
+    its former home refuses the delete, and leaves the volume in status
+    "deleting".
     """
     for volume in node.interrupted.lost_deletes(node.host, LOST):
         events.say(events.DELETE_SENT_AGAIN, volume=volume.id)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manage existing LVs as volumes; unmanage volumes.
 
-A refused or failed request leaves LVM as it was. Tags on the LV say which
-volume it becomes and which name it had. They are set first and removed last,
-so an interrupted request can be undone.
+A refused or failed request leaves LVM as it was. Tags on the LV name its new
+volume and its former name. They are set first and removed last, so an
+interrupted request can be undone.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ Reference = Mapping[str, str]
 
 def referred(node: Node, lvs: manageable.LVs, reference: Reference
              ) -> lvm_reports.LogicalVolume:
-    """The LV that a reference names.
+    """Return the LV of a reference.
 
-    :raises CannotManage: if it names none
+    :raises CannotManage: if the LV does not exist, or the reference is invalid
     """
     lv = find(node, lvs, reference)
     if lv is None:
@@ -49,9 +49,9 @@ def referred(node: Node, lvs: manageable.LVs, reference: Reference
 
 def find(node: Node, lvs: manageable.LVs, reference: Reference
          ) -> lvm_reports.LogicalVolume | None:
-    """The same; None if there is no such LV.
+    """Return the LV of a reference; None if it does not exist.
 
-    :raises CannotManage: if it is no reference
+    :raises CannotManage: if the reference is invalid
     """
     try:
         return manageable.find(lvs, node.lvm.group, reference)
@@ -64,27 +64,27 @@ def find(node: Node, lvs: manageable.LVs, reference: Reference
 def no_such_lv(node: Node, reference: Reference,
                elsewhere: Sequence[str] = (), silent: Sequence[str] = ()
                ) -> exceptions.CannotManage:
-    """Why a reference names no LV.
+    """Return an error with the reason why a reference names no LV.
 
-    :param elsewhere: the nodes that have one
-    :param silent: those of which it is not known
+    :param elsewhere: the other nodes with an LV of this reference
+    :param silent: the nodes that have not answered
     """
-    reason = 'no such LV exists in volume group ' + node.lvm.group
+    reason = 'the LV does not exist in volume group ' + node.lvm.group
     if elsewhere:
-        reason += ', and %s elsewhere: on %s' % (
-            'one' if len(elsewhere) == 1 else 'more than one',
+        reason += ', but on %s: %s' % (
+            'another node' if len(elsewhere) == 1 else 'several nodes',
             ' and '.join(elsewhere))
     if silent:
-        reason += '; not known of ' + ', '.join(silent)
+        reason += '; no answer from ' + ', '.join(silent)
     return exceptions.CannotManage(
         lv=reference.get('source-name', reference.get('source-id')),
         host=node.host, reason=reason)
 
 
 def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
-    """The names of LVs that belong to volumes, with the ids of these.
+    """Return the ids of volumes by the names of their LVs.
 
-    Volumes of other backends in the same volume group are among them.
+    Includes the volumes of other backends in the same volume group.
     """
     here = {volume.name: volume.id
             for volume in node.volumes.volumes_of(node.host)
@@ -99,16 +99,16 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
 
 
 def listed(node: Node) -> list[manageable.Entry]:
-    """All that is, or could be, a volume here, as Cinder lists it."""
+    """List this node's volumes and its manageable LVs, for Cinder."""
     lvs = node.lvm.lvs()
     return manageable.volumes(lvs, node.lvm.group, node.lvm.pool,
                               known(node, lvs))
 
 
 def get_size(node: Node, volume_id: str, reference: Reference) -> int:
-    """The GiB that a volume of an LV will have.
+    """Return the size in GiB of a volume made of an LV.
 
-    :raises CannotManage: if the LV can't become one
+    :raises CannotManage: if the LV can't become a volume
     """
     lv = _find(node, volume_id, reference)
     return manageable.whole_gib(lv.size)
@@ -116,7 +116,10 @@ def get_size(node: Node, volume_id: str, reference: Reference) -> int:
 
 def _find(node: Node, volume_id: str, reference: Reference
           ) -> lvm_reports.LogicalVolume:
-    """The LV that a volume is to be made of, or has been made of."""
+    """Return the LV that a volume will be made of, or is already made of.
+
+    :raises CannotManage: if the LV can't become a volume
+    """
     lvs = node.lvm.lvs()
     mine = adopted(lvs, 'volume').get(volume_id)
     if mine:
@@ -130,10 +133,10 @@ def _find(node: Node, volume_id: str, reference: Reference
 
 
 def manage(node: Node, volume_id: str, reference: Reference) -> None:
-    """Make a volume of an LV. Its handle is made last.
+    """Make a volume of an LV, and its handle last.
 
-    :raises CannotManage: if the LV can't become one
-    :raises TooLate: if nobody waits for it any more
+    :raises CannotManage: if the LV can't become a volume
+    :raises TooLate: if Cinder no longer waits for the volume
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
     with node.lock(volume_id):
@@ -141,7 +144,7 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
         if (volume is None or volume.status != 'managing'
                 or not rows.is_home(volume, node.host)):
             raise exceptions.TooLate(what='Volume ' + volume_id)
-        # Two volumes could be made of one LV at the same time.
+        # Otherwise two volumes could be made of the same LV.
         with node.allocation_lock():
             lv = _find(node, volume_id, reference)
             size = manageable.whole_bytes(lv.size)
@@ -159,17 +162,18 @@ def _undone_if_it_fails(node: Node, volume_id: str) -> Any:
     try:
         yield
     except Exception:
-        with contextlib.suppress(Exception):  # deleting the volume does it
+        # Else deleting the volume undoes it.
+        with contextlib.suppress(Exception):
             give_back(node, 'volume', volume_id)
         raise
 
 
 @rpc.method('unmanage', rpc.HOME, expected=(exceptions.CannotUnmanage,))
 def unmanage(node: Node, volume_id: str) -> None:
-    """Leave the LV of a volume to whoever wants it.
+    """Stop managing a volume; its LV stays.
 
     :raises StaleMove: if its home is another node
-    :raises CannotUnmanage: if it can't be left now
+    :raises CannotUnmanage: if it can't be unmanaged now
     """
     with node.lock(volume_id):
         source.abandon_interrupted(node, volume_id)
@@ -193,10 +197,10 @@ def _leave(node: Node, volume: objects.Volume) -> None:
     if devices.users(node, volume.id):
         raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
-    # Moves that are over may have left source devices above it.
+    # Finished moves may have left source devices above it.
     cleanup.withdraw_above(node, volume.name)
     node.handles.remove_handle(volume.id)
-    # Its name stays: whoever asks again finds it.
+    # It keeps its name, so a repeated call finds it.
     node.lvm.disown(volume.name, volume.name)
     LOG.info('Volume %(volume)s is not managed any more; its data is in '
              'logical volume %(lv)s.',
@@ -204,11 +208,11 @@ def _leave(node: Node, volume: objects.Volume) -> None:
 
 
 def _check_free(node: Node, volume: objects.Volume) -> None:
-    """No move, nor what is left of one, has any of a volume.
+    """Check that no move, and no pending cleanup, uses the data of a volume.
 
-    After Cinder's own migration it may be another volume's move.
+    After Cinder's own migration it may be the move of another volume.
 
-    :raises CannotUnmanage: if one has
+    :raises CannotUnmanage: if any does
     """
     moves = [node.moves.move_of(volume.id),
              node.moves.get_move(volume.name_id),
@@ -217,15 +221,15 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
     present = node.handles.survey()
     lv = present.lvs.get(volume.name)
     if waiting and waiting.is_over:
-        reason = '%s has still to clean up after a move' % (
+        reason = '%s has a pending cleanup of a move' % (
             waiting.cleanup_node)
     elif waiting:
         reason = 'it is being moved (%s)' % waiting.display_phase
     elif present.metadata(volume.name_id):
         reason = 'a copy of it was not completed'
     elif lv and lv.zeroed < lv.size:
-        # Managed again later, it would be zeroed from there on, whatever was
-        # written to it meanwhile.
+        # If the LV is managed again later, everything from this offset on
+        # would be zeroed, including newer data.
         reason = ('its LV is not zeroed completely, because an extension of '
                   'the volume or of its source has failed; extend the volume '
                   'first')
@@ -240,7 +244,7 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
 
 def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
             ) -> dict[str, lvm_reports.LogicalVolume]:
-    """The LVs that were adopted for volumes, or snapshots, by their ids.
+    """Return the LVs adopted for volumes, or for snapshots, by their ids.
 
     :param kind: 'volume' or 'snapshot'
     """
@@ -251,13 +255,13 @@ def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
 
 def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
           size_bytes: int, **facts: str) -> None:
-    """Make an LV one of the driver's, with so many bytes at least.
+    """Make an LV the driver's own, and extend it to a length.
 
-    One that was not adopted to the end is, then. For a caller that holds the
-    lock of free space. The LV is not zeroed yet where it was extended: see
-    :func:`show`.
+    Completes an interrupted adoption. The caller holds the allocation lock.
+    The extension is not zeroed yet: see :func:`show`.
 
-    :param facts: whose it is; see :func:`.names.tags`
+    :param size_bytes: minimum length in bytes
+    :param facts: for the tags that name its owner; see :func:`.names.tags`
     """
     was = names.facts(lv.tags).get(names.WAS, lv.name)
     node.lvm.adopt(lv.name, own_name, names.tags(**facts, was=was))
@@ -265,7 +269,7 @@ def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
 
 
 def show(node: Node, name: str, size_bytes: int) -> None:
-    """Zero what an adopted LV was extended by, less than a GiB, and show it.
+    """Zero the extension of an adopted LV, less than a GiB, and show it.
 
     :param size_bytes: of the volume
     """
@@ -274,20 +278,19 @@ def show(node: Node, name: str, size_bytes: int) -> None:
 
 
 def give_back(node: Node, kind: str, owner: str) -> bool:
-    """Leave what was adopted under the name that it had, with its data.
+    """Return an adopted LV to its former name, with its data.
 
-    For a caller that holds the lock of the volume, or snapshot.
+    The caller holds the lock of the volume, or of the snapshot.
 
-    :returns: False if there is none
-    :raises CommandFailed: if what it was extended by can't be zeroed: it
-        stays adopted
+    :returns: False if there is no adopted LV
+    :raises CommandFailed: if its extension can't be zeroed: it stays adopted
     """
     lv = adopted(node.lvm.lvs(), kind).get(owner)
     if lv is None:
         return False
     node.handles.remove_handle(owner)
     if lv.zeroed < lv.size:
-        # Managed again, it would be zeroed from where it had ended before,
-        # its owner's data included.
+        # If the LV is managed again, zeroing would begin at its former end,
+        # and its owner's data would be lost.
         node.lvm.zero_part(lv.name, seconds=math.inf)
     return node.lvm.disown(lv.name, names.facts(lv.tags)[names.WAS])

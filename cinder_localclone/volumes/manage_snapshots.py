@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of LVs that are there already, and LVs of snapshots no more.
+"""Manage existing LVs as snapshots; unmanage snapshots.
 
-As :mod:`.manage`, but on any node: a snapshot stays where it was when its
-volume leaves, and so does its LV when it is not managed any more. Cinder
-records which node has a snapshot when that is managed; one without a node is
-given back, not removed, when it is deleted.
+As :mod:`.manage`, but on any node: a snapshot stays on its node when its
+volume moves, and its LV stays there when it is unmanaged. Cinder records the
+node of a snapshot when the snapshot is managed. If a snapshot without a node
+is deleted, its LV is given back, not removed.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ LOG = logging.getLogger(__name__)
 
 
 def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
-    """The names of LVs that belong to snapshots, with the ids of these.
+    """Return the ids of snapshots by the names of their LVs.
 
-    By what the snapshots' rows say of where they are: their volumes may be
-    elsewhere. Snapshots of other backends in the same volume group, which
-    have no tags, are among them.
+    The snapshots' rows name the node: their volumes may be elsewhere. Includes
+    the snapshots of other backends in the same volume group; they have no
+    tags.
     """
     ids = {manageable.id_in(name): lv for name, lv in lvs.items()
            if manageable.is_snapshot(lv)}
@@ -40,7 +40,7 @@ def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
 
 
 def listed(node: Node) -> list[manageable.Entry]:
-    """All that is, or could be, a snapshot here, as Cinder lists it."""
+    """List this node's snapshots, and its manageable LVs, for Cinder."""
     lvs = node.lvm.lvs()
     return manageable.snapshots(lvs, node.lvm.group, node.lvm.pool,
                                 known(node, lvs))
@@ -50,9 +50,9 @@ def listed(node: Node) -> list[manageable.Entry]:
 
 def get_size(node: Node, snapshot_id: str, reference: adoption.Reference
              ) -> int:
-    """The GiB that a snapshot of an LV will have.
+    """Return the size in GiB of a snapshot made of an LV.
 
-    :raises CannotManage: if the LV can't become one
+    :raises CannotManage: if the LV can't become a snapshot
     """
     _host, size = _whereabouts(node, snapshot_id, reference)
     return size
@@ -62,10 +62,11 @@ def get_size(node: Node, snapshot_id: str, reference: adoption.Reference
     exceptions.CannotManage, exceptions.TooLate))
 def find_size(node: Node, snapshot_id: str, reference: adoption.Reference
               ) -> int | None:
-    """Return the GiB of a snapshot of an LV of a node; None if it has none.
+    """Return the size in GiB of a snapshot made of this node's LV.
 
-    :raises CannotManage: if the LV can't become one
-    :raises TooLate: if nobody waits for it any more
+    :returns: None if this node does not have the LV
+    :raises CannotManage: if the LV can't become a snapshot
+    :raises TooLate: if Cinder no longer waits for the snapshot
     """
     lv = _find(node, _row(node, snapshot_id), reference)
     return manageable.whole_gib(lv.size) if lv else None
@@ -73,9 +74,12 @@ def find_size(node: Node, snapshot_id: str, reference: adoption.Reference
 
 def _whereabouts(node: Node, snapshot_id: str,
                  reference: adoption.Reference) -> tuple[str, int]:
-    """The node with an LV, and its size in GiB.
+    """Return the node with an LV, and its size in GiB.
 
-    The home of its volume comes first, and decides if it has one.
+    If the volume's home has the LV, no other node is asked.
+
+    :raises CannotManage: if no node, or more than one, has the LV, or a node
+        does not answer
     """
     size = find_size(node, snapshot_id, reference)
     if size is not None:
@@ -113,9 +117,10 @@ def _row(node: Node, snapshot_id: str) -> rows.Snapshot:
 
 def _find(node: Node, snapshot: rows.Snapshot,
           reference: adoption.Reference) -> lvm_reports.LogicalVolume | None:
-    """The LV that a snapshot is to be, or is already; None if it isn't here.
+    """Return the LV that a snapshot will be made of, or is already made of.
 
-    :raises CannotManage: if it can't be
+    :returns: None if this node does not have the LV
+    :raises CannotManage: if the LV can't become a snapshot
     """
     lvs = node.lvm.lvs()
     mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
@@ -138,11 +143,12 @@ def _find(node: Node, snapshot: rows.Snapshot,
 
 def manage(node: Node, snapshot_id: str, reference: adoption.Reference
            ) -> str:
-    """Make a snapshot of an LV: from here on it can only be read.
+    """Make a snapshot of an LV: from now on the LV is read-only.
 
-    :returns: what its row is to say of where it is
-    :raises CannotManage: if the LV can't become one
-    :raises TooLate: if nobody waits for it any more
+    :returns: the location for the snapshot's row
+    :raises CannotManage: if the LV can't become a snapshot
+    :raises TooLate: if Cinder no longer waits for the snapshot
+    :raises StaleMove: if this node is not the home of its volume
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
     snapshot = _row(node, snapshot_id)
@@ -157,16 +163,16 @@ def manage(node: Node, snapshot_id: str, reference: adoption.Reference
 @rpc.method('manage_snapshot', rpc.SNAPSHOT, expected=(
     exceptions.CannotManage, exceptions.TooLate))
 def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
-    """Make a snapshot of an LV of a node.
+    """Make a snapshot of this node's LV.
 
-    :returns: what its row is to say of where it is
-    :raises CannotManage: if the LV can't become one
-    :raises TooLate: if nobody waits for it any more
+    :returns: the location for the snapshot's row
+    :raises CannotManage: if the LV can't become a snapshot
+    :raises TooLate: if Cinder no longer waits for the snapshot
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
     with node.lock(snapshot_id):
         with node.allocation_lock():
-            snapshot = _row(node, snapshot_id)  # that may have taken long
+            snapshot = _row(node, snapshot_id)  # the locks may have taken long
             lv = _find(node, snapshot, reference)
             if lv is None:
                 raise adoption.no_such_lv(node, reference)
@@ -178,7 +184,7 @@ def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
                 adoption.show(node, snapshot.lv, size)
                 node.lvm.protect(snapshot.lv)
             except Exception:
-                with contextlib.suppress(Exception):  # the look does it
+                with contextlib.suppress(Exception):  # else the sweep does it
                     adoption.give_back(node, 'snapshot', snapshot_id)
                 raise
     LOG.info('Logical volume %(lv)s is managed as snapshot %(snapshot)s.',
@@ -189,17 +195,17 @@ def adopt(node: Node, snapshot_id: str, reference: adoption.Reference) -> str:
 # -- unmanage
 
 def unmanage(node: Node, snapshot_id: str) -> None:
-    """Leave the LV of a snapshot to whoever wants it, on the node with it.
+    """Stop managing a snapshot; its LV stays on its node.
 
-    :raises SnapshotInUse: if it is being read
+    :raises SnapshotInUse: if the snapshot is being read
     :raises CannotUnmanage: if it is encrypted by this driver
-    :raises LocalCloneError: if the node that has it could not do it
+    :raises LocalCloneError: if its node could not unmanage it
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or not snapshot.node:
         return
     if rows.recorded(snapshot):
-        # Its secret goes with its volume.
+        # Its secret is deleted with its volume.
         raise exceptions.CannotUnmanage(
             volume=snapshot.volume_id, reason='it is encrypted by this '
             'driver, and so are its snapshots')
@@ -209,9 +215,9 @@ def unmanage(node: Node, snapshot_id: str) -> None:
 @rpc.method('unmanage_snapshot', rpc.SNAPSHOT, expected=(
     exceptions.SnapshotInUse,))
 def disown(node: Node, snapshot_id: str) -> None:
-    """Leave the LV of a snapshot that a node has to whoever wants it.
+    """Stop managing a snapshot of this node; its LV stays.
 
-    :raises SnapshotInUse: if it is being read
+    :raises SnapshotInUse: if the snapshot is being read
     """
     with node.lock(snapshot_id):
         if (node.snapshots.is_being_read(snapshot_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which logical volumes may become volumes or snapshots, and why not. Pure.
+"""Decide whether an LV may become a volume or a snapshot. Pure.
 
-Cinder's tables and LVM's tags say what is somebody's already. That a thin LV
-has an origin says nothing: volumes that are made of others have one, too.
+Cinder's tables and LVM's tags show whether an LV has an owner. The origin of a
+thin LV does not: a local clone has an origin, too.
 """
 
 from collections.abc import Iterable
@@ -19,34 +19,35 @@ TO_WIPE = 'the driver is about to overwrite and remove it'
 
 #: LVs by name.
 LVs: typing.TypeAlias = Mapping[str, lvm_reports.LogicalVolume]
-#: What Cinder is told of one.
+#: An entry of Cinder's list of manageable volumes or snapshots.
 Entry: typing.TypeAlias = dict[str, typing.Any]
 
 
 def was_not_managed(status: str, size_gib: int) -> bool:
-    """Whether Cinder has never taken what a volume was to be made of.
+    """Return whether managing a volume has ended before Cinder took it.
 
-    It records a size when it has.
+    Cinder records a size when it takes the volume.
     """
     return status == 'error_managing_deleting' or not size_gib
 
 
 def whole_gib(size_bytes: int) -> int:
-    """The GiB that hold so many bytes."""
+    """Return a length in bytes as GiB, rounded up."""
     whole: int = -(-size_bytes // units.Gi)
     return whole
 
 
 def whole_bytes(size_bytes: int) -> int:
-    """The same in bytes."""
+    """Round a length in bytes up to a whole GiB."""
     rounded: int = whole_gib(size_bytes) * units.Gi
     return rounded
 
 
 def find(lvs: LVs, group: str, reference: Mapping[str, str]
          ) -> lvm_reports.LogicalVolume | None:
-    """The LV that a reference names.
+    """Return the LV of a reference; None if it does not exist.
 
+    :param group: the backend's volume group
     :param reference: has source-name, an LV's name; or source-id, its UUID
     :raises KeyError: if it has neither
     """
@@ -65,18 +66,17 @@ def id_in(name: str) -> str:
 
 def why_no_volume(lv: lvm_reports.LogicalVolume, pool: str | None,
                   known: Mapping[str, str]) -> str:
-    """Why an LV can't become a volume; '' if it can.
+    """Return the reason why an LV can't become a volume; '' if it can.
 
     :param pool: the backend's thin pool; None if its volumes are thick
-    :param known: names of LVs that belong to Cinder's volumes, with the ids
-        of these
+    :param known: ids of Cinder's volumes, by the names of their LVs
     """
     facts = names.facts(lv.tags)
     if lv.name in known:
         return MANAGED
     if not _is_ordinary(lv, pool):
         return ('it is not a thin volume of the pool %s' % pool if pool else
-                'it is not an ordinary (linear) one')
+                'it is not an ordinary (linear) LV')
     if names.move_of_metadata(lv.name):
         return 'it is the metadata of a move'
     if names.is_to_wipe(lv.name):
@@ -94,11 +94,10 @@ def why_no_volume(lv: lvm_reports.LogicalVolume, pool: str | None,
 def why_no_snapshot(lv: lvm_reports.LogicalVolume, pool: str | None,
                     known: Iterable[str], lvs: LVs, volume_id: str = ''
                     ) -> str:
-    """Why an LV can't become a snapshot; '' if it can.
+    """Return the reason why an LV can't become a snapshot; '' if it can.
 
-    :param known: names of LVs that belong to Cinder's snapshots, or volumes
-    :param volume_id: the volume that it is to be a snapshot of, if one is
-        named
+    :param known: names of the LVs of Cinder's snapshots and volumes
+    :param volume_id: the volume of the snapshot, if it is known
     """
     facts = names.facts(lv.tags)
     if lv.name in known or 'snapshot' in facts:
@@ -122,7 +121,7 @@ def _is_ordinary(lv: lvm_reports.LogicalVolume, pool: str | None) -> bool:
 
 
 def is_snapshot(lv: lvm_reports.LogicalVolume) -> bool:
-    """Whether name or tags say so."""
+    """Return whether an LV is a snapshot by its name or its tags."""
     return ('snapshot' in names.facts(lv.tags)
             or lv.name.startswith(names.snapshot_lv('')))
 
@@ -135,7 +134,7 @@ def _why_not_now(lv: lvm_reports.LogicalVolume) -> str:
 
 def volumes(lvs: LVs, group: str, pool: str | None,
             known: Mapping[str, str]) -> list[Entry]:
-    """All that is, or could be, a volume, as Cinder lists it.
+    """List volumes, and LVs that can become a volume, as Cinder lists them.
 
     :param known: as for :func:`why_no_volume`
     """
@@ -148,10 +147,9 @@ def volumes(lvs: LVs, group: str, pool: str | None,
 
 def snapshots(lvs: LVs, group: str, pool: str | None,
               known: Mapping[str, str]) -> list[Entry]:
-    """All that is, or could be, a snapshot, as Cinder lists it.
+    """List snapshots, and LVs that can become a snapshot, for Cinder.
 
-    :param known: names of LVs that belong to Cinder's snapshots, with the
-        ids of these
+    :param known: ids of Cinder's snapshots, by the names of their LVs
     """
     return [dict(_entry(lv, known.get(lv.name), why_no_snapshot(
         lv, pool, known, lvs)),

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves without an attach, and Cinder's migration.
+"""Moves without an attachment, and Cinder's migration.
 
 A volume moves to a node of this backend for Cinder's migration or retype, and
-for an operator who drains a node. Cinder copies to and from any other backend.
+for an operator who drains a node. Cinder itself copies to and from any other
+backend.
 
-For a copy to this node Cinder makes a second row here and copies into it. In
-the end the two rows swap their contents, and the volume is here. The handle is
-here from the beginning: it stands above the second row's LV and has the
-volume's id, not the row's (:func:`.rows.handle_id`). So an instance whose
-volume Nova copies has the right path, nothing has to be renamed, and a failed
-copy leaves one LV and one handle, which go with the second row. The handle's
-name must be free on this node: the volume is neither here nor on its way.
+For a copy to this node Cinder creates a second row here and copies into its
+volume. At the end the two rows swap their contents, and the volume is here.
+The handle is here from the beginning: it is above the second row's LV and has
+the volume's id, not the row's (:func:`.rows.handle_id`). So an instance has
+the right path while Nova copies its volume, and nothing must be renamed. A
+failed copy leaves an LV and a handle, which are removed with the second row.
+The handle's name must be free on this node: the volume must neither be here
+nor move here.
 """
 
 import contextlib
@@ -34,10 +36,10 @@ from cinder_localclone.moves import source
 from cinder_localclone.volumes import decision
 from cinder_localclone.volumes import uncommitted
 
-#: What Cinder is told of each node: ``location_info`` begins with this.
+#: Prefix of ``location_info``, which Cinder knows of each node.
 DRIVER = 'LocalCloneDriver:'
 
-#: What a driver's migrate_volume gives back.
+#: The result of a driver's migrate_volume.
 Migrated: typing.TypeAlias = tuple[bool, dict[str, typing.Any] | None]
 
 LOG = logging.getLogger(__name__)
@@ -45,17 +47,17 @@ LOG = logging.getLogger(__name__)
 
 def migrate(node: Node, volume_id: str, host: dict[str, typing.Any]
             ) -> Migrated:
-    """Cinder's migration of a volume that nobody has attached.
+    """Migrate a volume without attachments, for Cinder.
 
-    :param host: where to, as Cinder's scheduler knows it
-    :returns: (True, what the volume's row has to say afterwards); or (False,
-        None) for another backend: Cinder copies
+    :param host: the destination, as Cinder's scheduler knows it
+    :returns: (True, updates of the volume's row); or (False, None) for another
+        backend: Cinder copies
     :raises MoveUnderWay: while it is moving: Cinder would give its rows
         another home meanwhile
-    :raises StaleMove: if this is not its home: what Cinder knows of it is
-        older than its last move, and names another LV to be deleted
-    :raises LocalCloneError: if it could not be moved; it is where it was.
-        Never (False, None) then: Cinder would copy it
+    :raises StaleMove: if this is not its home: Cinder's knowledge is older
+        than its last move, and Cinder would delete the wrong LV
+    :raises LocalCloneError: if it could not be moved; it stays at its home.
+        Never (False, None) in this case, because Cinder would copy it
     :raises EncryptionChange: if the copy would not be encrypted
     """
     if _is_node(node, host):
@@ -75,27 +77,27 @@ def migrate(node: Node, volume_id: str, host: dict[str, typing.Any]
 
 
 def _is_node(node: Node, host: dict[str, typing.Any]) -> bool:
-    """Whether it is another node, or this one, of the same backend."""
+    """Return whether a host is a node of this backend, this node included."""
     info = str(host['capabilities'].get('location_info'))
     return info.startswith(DRIVER) and names.same_backend(
         names.service_host(host['host']), node.host)
 
 
-# The home waits for the destination.
+# Twice the time: the home waits for the destination.
 @rpc.method('move_away', rpc.HOME, times=2, local={'asked_by': Asked.DRAIN},
             expected=(exceptions.Busy, exceptions.NotMovable,
                       exceptions.StaleMove))
 def move_away(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
-    """At the home: move a volume to a peer, without anybody attaching it.
+    """Move a volume to a peer without an attachment; call this at its home.
 
-    It has its new home then, where it is copied to.
+    The peer becomes its home, and copies the volume.
 
     :param peer: service host of the destination
-    :raises Busy: if other work on it takes too long
-    :raises StaleMove: if this is not its home, or others were first
-    :raises NotMovable: if it has to stay
+    :raises Busy: if other work holds its lock for too long
+    :raises StaleMove: if this is not its home, or another request was first
+    :raises NotMovable: if it must stay
     :raises MoveUnderWay: if it is being moved
-    :raises LocalCloneError: if a step failed; it is where it was
+    :raises LocalCloneError: if a step failed; it stays at its home
     """
     with node.lock(volume_id):
         source.abandon_interrupted(node, volume_id)
@@ -116,7 +118,7 @@ def _check(node: Node, volume: objects.Volume, peer: str,
     reason = rows.why_it_stays(
         volume, asked_by, rows.is_migrated_by_cinder(volume))
     if peer == node.host:
-        reason = 'that node is its home already.'
+        reason = 'the node is its home already.'
     if reason:
         raise exceptions.NotMovable(
             volume=volume.id, host=peer, reason=reason)
@@ -124,22 +126,21 @@ def _check(node: Node, volume: objects.Volume, peer: str,
 
 def retype(node: Node, volume_id: str, extra_specs: dict[str, str]
            ) -> tuple[bool, dict[str, typing.Any]]:
-    """Another type, at the volume's home: nothing on a disk depends on it.
+    """Change the type of a volume at its home; its disk stays the same.
 
-    Whether a volume is thin is the node's choice, which the scheduler
-    compares with the type; QoS is Nova's to apply; other extra specs mean
-    nothing to this driver, but those of its own encryption, which can't be
-    changed. A change of Cinder's encryption does not get here: Cinder copies
-    the volume then.
+    Thin or thick is a property of the node, which the scheduler compares with
+    the type. Nova applies QoS. This driver has no other extra specs except for
+    its own encryption, which can't be changed. A change of Cinder's encryption
+    does not get here, because Cinder copies the volume.
 
     :param extra_specs: of the new type
-    :returns: that it is done, and the home: Cinder would write the one that
-        its scheduler knew
+    :returns: (True, the home for its row): otherwise Cinder would write the
+        home that its scheduler knew
     :raises StaleMove: if this is not the volume's home any more
-    :raises EncryptionChange: if it would have to be encrypted, or decrypted
+    :raises EncryptionChange: if the change would encrypt or decrypt it
     """
-    # A live move that had begun before comes first; what comes later, and is
-    # overwritten by Cinder, is corrected: see homes.
+    # An earlier live move comes first. If Cinder overwrites a later move,
+    # :mod:`.homes` corrects the row.
     with node.lock(volume_id):
         volume = nodes.volume_at_home(node, volume_id)
         policy.check_retype(node, volume, extra_specs)
@@ -147,16 +148,16 @@ def retype(node: Node, volume_id: str, extra_specs: dict[str, str]
 
 
 def create_copy(node: Node, copy: objects.Volume) -> None:
-    """LV and handle for what Cinder is about to copy.
+    """Create the LV and the handle for a copy made by Cinder.
 
-    What earlier moves of the volume have left here goes first.
+    First removes everything that earlier moves of the volume have left here.
 
-    :param copy: the row that is copied into
+    :param copy: the row of the copy
     :raises NotMovable: if it can't be copied to this node
-    :raises FollowsInstance: if an instance has it on another node of this
-        backend: Nova would copy all of it, and leave it here
+    :raises IsDeferred: if an instance uses it on another node of this backend:
+        Nova would copy all of it, and leave it here
     :raises MoveUnderWay: while the volume moves
-    :raises EncryptionChange: if it would be encrypted, or decrypted
+    :raises EncryptionChange: if the copy would encrypt or decrypt it
     """
     volume_id = rows.handle_id(copy)
     with node.lock(volume_id):
@@ -170,12 +171,13 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
             cleanup.take_down(node, left)
         _check_handle(node, volume_id, copy)
         if copy.provider_id is not None:
-            # Cinder has it from the volume's row, and what it copies is
-            # not encrypted.
+            # Cinder has taken it from the volume's row, but copies decrypted
+            # data.
             copy = node.volumes.set_encryption(copy, None)
         backing = rows.backing_bytes(copy)
-        # Cinder writes all of it: of a thick one also what is zeros. If this
-        # fails it forgets the row, and the LV would claim to be the volume.
+        # Cinder writes the whole volume; for a thick volume also its zeros. If
+        # this fails Cinder forgets the row, and the LV must not be left: its
+        # tags name the volume.
         created = True
         try:
             created = node.lvm.create_lv(copy.name, backing, volume_id,
@@ -193,19 +195,19 @@ def _remove(node: Node, volume_id: str, lv: str) -> None:
         with contextlib.suppress(exceptions.LocalCloneError):
             node.lvm.mark_uncommitted(lv)  # LVM may have accepted it
         uncommitted.remove(node, volume_id, lv)
-    except Exception as exc:  # must not hide why there is no copy
-        LOG.error('LV %(lv)s, which was created for a copy of volume '
-                  '%(volume)s, could not be removed: %(error)s',
+    except Exception as exc:  # a failure here must not hide the first error
+        LOG.error('The copy of volume %(volume)s has failed, and its LV '
+                  '%(lv)s could not be removed: %(error)s',
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 
 def reconcile_copy(node: Node, copy: objects.Volume) -> None:
-    """The handle is there as long as Cinder copies, and no longer.
+    """Ensure the handle of a copy while Cinder copies; else remove it.
 
-    A copy that was given up waits for somebody to delete its row, and must
-    not keep the handle's name from anything else.
+    The row of an abandoned copy exists until an administrator deletes it, and
+    must not block the handle's name.
 
-    :raises NotMovable: if something else has the handle's name
+    :raises NotMovable: if another volume has the handle's name
     """
     volume_id = rows.handle_id(copy)
     with node.lock(volume_id):
@@ -218,7 +220,7 @@ def reconcile_copy(node: Node, copy: objects.Volume) -> None:
             devices.reconcile(node, copy, copy.name)
             return
         if volume is not None and volume.name == copy.name:
-            return  # it is the volume's own by now
+            return  # the copy has become the volume itself
         present = node.handles.survey()
         if (present.handle(volume_id) and not present.users(volume_id)
                 and has_handle(node, copy)):
@@ -226,31 +228,36 @@ def reconcile_copy(node: Node, copy: objects.Volume) -> None:
 
 
 def has_handle(node: Node, copy: objects.Volume) -> bool:
-    """Whether the handle that bears the volume's id is that of the copy.
+    """Return whether the handle with the volume's id belongs to the copy.
 
-    Once the copy is given up, it may be the volume's own.
+    After the copy was abandoned, it may belong to the volume itself.
     """
     return rows.handle_id(copy) in node.handles.survey().volumes_above(
         node.lvm.group, copy.name)
 
 
 def check_migrated(node: Node, copy: objects.Volume) -> None:
-    """The handle that bears the volume's id is that of the copy.
+    """Check that the handle with the volume's id belongs to the copy.
 
-    :raises NotMovable: if the copy was given up: it may be the volume's own
+    :raises NotMovable: if the copy was abandoned: the handle may belong to the
+        volume itself
     :raises MoveUnderWay: while the volume moves
     """
     _migrated(node, rows.handle_id(copy))
 
 
 def _migrated(node: Node, volume_id: str) -> objects.Volume:
-    """A volume that neither is here nor can be brought here by a move."""
+    """Return a volume in Cinder's migration, neither here nor moving.
+
+    :raises NotMovable: if it is not being migrated, or is at home here
+    :raises MoveUnderWay: while it moves
+    """
     volume = node.volumes.volume(volume_id)
     reason = ''
     if volume is None or not rows.is_migrated_by_cinder(volume):
         reason = 'Cinder is not migrating it any more.'
     elif rows.is_home(volume, node.host):
-        reason = 'that node is its home already.'
+        reason = 'the node is its home already.'
     if reason:
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason=reason)
@@ -264,9 +271,12 @@ def _migrated(node: Node, volume_id: str) -> objects.Volume:
 
 def _check_handle(node: Node, volume_id: str, copy: objects.Volume
                   ) -> None:
-    """Nobody else's table is ever replaced."""
+    """Check that no other volume has the handle: its table stays untouched.
+
+    :raises NotMovable: if another volume has it
+    """
     if node.handles.survey().handle(volume_id) and not has_handle(node, copy):
         raise exceptions.NotMovable(
-            volume=volume_id, host=node.host, reason='another backend of this '
-            'driver on that node has a volume under the same path. Choose '
+            volume=volume_id, host=node.host, reason='a volume of another '
+            'backend of this driver has the same path on the node. Choose '
             'another node.')

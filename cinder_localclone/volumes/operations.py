@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator asks for one move: back, or forward."""
+"""An operator's requests for a move: roll it back, or take it forward."""
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc
@@ -13,14 +13,14 @@ from cinder_localclone.volumes import reconcile
 
 @rpc.method('abort')
 def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
-    """Roll a move back, as far as that loses nothing.
+    """Roll a move back, if no data is lost by this.
 
-    To be called at the source before the commit, at the destination after.
+    Call it at the source before the commit, at the destination afterwards.
 
-    :raises NotPossible: if there is no way back, or not from here
+    :raises NotPossible: if the move can't be rolled back, or not from here
     :raises SourceBusy: if the volume is open at the destination
     :raises DestinationWritten: if it was written there
-    :raises CloneFailed: if that is unknown
+    :raises CloneFailed: if this is unknown
     """
     node = reconciler.node
     with node.lock(volume_id):
@@ -42,11 +42,10 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
 
 @rpc.method('resume', rpc.SOURCE)
 def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
-    """Take the next step, though an attachment may speak against it.
+    """Take the next step of a move, even against an attachment.
 
-    A live move whose source attachment was never removed goes forward if the
-    kernel of the source (where this must be called) shows that nothing has
-    the volume open.
+    A live move goes forward without a detach from its source if the kernel of
+    the source shows the volume closed. Call it at the source.
 
     :raises NotPossible: if there is no move, or this is the wrong node
     :raises SourceBusy: if the source is still in use
@@ -64,13 +63,13 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
 @rpc.method('open_without_source', rpc.DESTINATION)
 def open_without_source(reconciler: reconcile.Reconciler,
                         volume_id: str) -> None:
-    """Give out what is local of a copy whose source cannot be reached.
+    """Open the local part of a copy without its unreachable source.
 
-    What is not local gives an error. Once the source can be reached, the
-    clone gets it back and the copy goes on.
+    Reads of other regions fail. Once the source can be reached, the clone gets
+    it back and the copy goes on.
 
-    :raises NotPossible: if nothing is being copied, not to this node, or
-        with its source
+    :raises NotPossible: if the volume is not being copied, or to another node,
+        or its source can be reached
     :raises MissingData: if an LV is gone
     """
     node = reconciler.node
@@ -95,7 +94,10 @@ def open_without_source(reconciler: reconcile.Reconciler,
 
 def _move(reconciler: reconcile.Reconciler, volume_id: str
           ) -> state.Move | None:
-    """The move; None if one that is over waits for a clean-up."""
+    """Return the move; None if only a pending cleanup is left.
+
+    :raises NotPossible: if there is neither
+    """
     moves = reconciler.node.moves
     move = moves.move_of(volume_id)
     if move is None and not moves.pending_cleanups(volume_id):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a node needs nothing, as far as a glance tells.
+"""Quick checks: find the volumes of a node that need no work.
 
-A look comes every few seconds, and nearly always all is as it was. So what
-the node has is asked for once for all, and no volume's lock is waited for.
-By then it may be otherwise: a glance only ever says that nothing is to be
-done now. Whatever seems to differ is looked at anew, with its volume's lock,
-by whoever is to act.
+A sweep runs every few seconds, and nearly always nothing has changed. So the
+devices of the node are listed only once, and no volume's lock is taken. The
+result may be outdated, so it only decides which volumes are skipped. A volume
+with a difference is checked again, with its lock, before any work.
 """
 
 import collections
@@ -30,11 +29,12 @@ LOG = logging.getLogger(__name__)
 
 def is_being_deleted(volume: objects.Volume,
                      survey: Callable[[], surveys.Survey]) -> bool:
-    """Whether a volume that is at home here goes, or has gone.
+    """Return whether a volume at home here is being deleted, or is gone.
 
-    Of one in error nobody may have anything any more: its node was forgotten.
+    A volume in error may have nothing left on any node, after its node was
+    forgotten.
 
-    :param survey: what there is on this node; it is seldom asked for
+    :param survey: returns the devices and LVs of this node; seldom called
     """
     return (volume.status in statuses.BEING_DELETED
             or volume.status == 'error' and not survey().has(
@@ -43,29 +43,32 @@ def is_being_deleted(volume: objects.Volume,
 
 def is_left_alone(volume: objects.Volume,
                   survey: Callable[[], surveys.Survey]) -> bool:
-    """The same of one at rest; or whether it is created, or taken over."""
+    """Return whether a sweep skips a volume at rest.
+
+    It skips a volume that is created, deleted, managed or unmanaged.
+    """
     return (volume.status in statuses.BEING_CREATED | statuses.CHANGING_OWNER
             or is_being_deleted(volume, survey))
 
 
 def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
-    """Whether a volume at rest here has no handle on all of its LV."""
+    """Return whether a volume at rest here has no handle on its whole LV."""
     try:
         return not expected.is_as(
             expected.at_rest(volume.name), present, volume.id,
             rows.backing_bytes(volume))
     except exceptions.NotPossible:
-        return True  # whoever goes to make it reports why that can't be
+        return True  # making the handle reports the reason
 
 
 def exported_on(node: Node, moves: Collection[state.Move]) -> set[str]:
-    """The volumes that are copied from here, for which all is there.
+    """Return the volumes copied from here whose exports need no work.
 
-    Their source is what the destination reads, and nobody has them here any
-    more. The database is not asked for each: what would need its answer is
-    none of these.
+    The destination reads their source, and no host uses them here any more.
+    The database is not asked for each: moves in need of its answer are left
+    out.
 
-    :param moves: all those from and to this node, as they are recorded now
+    :param moves: all moves from and to this node, as recorded now
     """
     count = collections.Counter(move.volume_id for move in moves)
     found = [move for move in moves
@@ -79,9 +82,9 @@ def exported_on(node: Node, moves: Collection[state.Move]) -> set[str]:
             + [names.handle(move.volume_id) for move in found]
         ) if found else {}
         remote = node.exports.remote() if devices else {}
-    except Exception as exc:  # whatever it is: all is looked at then
-        LOG.warning('The copies from this node could not be read together: '
-                    '%s', exc)
+    except Exception as exc:  # whatever the error: all volumes are checked
+        LOG.warning('The quick check of the copies from this node has '
+                    'failed; all of them are checked: %s', exc)
         return set()
     return {move.volume_id for move in found
             if _is_source(devices.get(names.source(move.move_id)), move)
@@ -91,7 +94,10 @@ def exported_on(node: Node, moves: Collection[state.Move]) -> set[str]:
 
 def _is_source(device: dm_tables.Device | None, move: state.Move
                ) -> bool:
-    """Whether there is one; it has its LV open, which so stays the same."""
+    """Return whether a device is the move's source.
+
+    The open device keeps its LV, so the LV is still the same.
+    """
     return bool(device and device.target == 'linear' and not device.suspended
                 and device.sectors * state.SECTOR == move.size_bytes)
 
@@ -99,5 +105,5 @@ def _is_source(device: dm_tables.Device | None, move: state.Move
 def _is_exported(node: Node, move: state.Move) -> bool:
     try:
         return node.exports.is_source_exported_as_recorded(move)
-    except Exception:  # who goes to offer it says what is the matter
+    except Exception:  # making the export reports the error
         return False

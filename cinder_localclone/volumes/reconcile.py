@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converge: compare the records with what is there, take the safe steps.
+"""Reconcile: compare the records with the node, and take the safe steps.
 
-The same code runs at start-up, periodically, after each call of a peer and
-for an operator's repair. Nothing here depends on how far an earlier run got.
+The same code runs at start-up, periodically, after each call of a peer and for
+an operator's repair. Nothing here depends on the progress of an earlier run.
 """
 
 from collections.abc import Iterable
@@ -40,9 +40,9 @@ from cinder_localclone.volumes import uncommitted
 
 
 class Reconciler:
-    """Converges the volumes of one node.
+    """Reconciles the volumes of a node.
 
-    :param service: the service's own, if this is not
+    :param service: the service's own reconciler, if this is another
     """
 
     def __init__(self, node: Node, service: 'Reconciler | None' = None):
@@ -54,28 +54,28 @@ class Reconciler:
         self._deferred_moves = remote_attachment.DeferredMoves(node)
         self.encrypted = upkeep.Sweeps(node)
         self._is_remote = True
-        self.seen: surveys.Survey | None = None  # when all was last looked at
+        self.seen: surveys.Survey | None = None  # of the last full sweep
 
     @rpc.method('repair')
     def repair(self, volume_id: str) -> list[str]:
-        """Take all steps for a volume, and return what was done, in words.
+        """Take all steps for a volume, and return a journal of the changes.
 
-        Last comes what is in the way.
+        The last entry names an obstacle, if there is any.
         """
         return repair.repair(
             self.node, lambda node: Reconciler(node, self), volume_id)
 
     def progress(self, move_id: str) -> copies.Progress | None:
-        """How far a copy to this node was when it was last checked."""
+        """Return the progress of a copy to this node at its last check."""
         return self.copying.progress(move_id)
 
-    # -- one volume
+    # -- a volume
 
     @rpc.answers(peers.reconcile)
     def reconcile(self, volume_id: str) -> None:
-        """Take all steps that are this node's for one volume.
+        """Take all of this node's steps for a volume.
 
-        :raises Busy: if other work on it takes too long
+        :raises Busy: if other work holds its lock for too long
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         self.comparison.ask_ahead(volume_id)
@@ -84,37 +84,37 @@ class Reconciler:
             self._begin_deferred_move(volume_id)
 
     def _begin_deferred_move(self, volume_id: str) -> None:
-        """Never while somebody waits for an answer: it may be elsewhere."""
+        """Begin a deferred move; never in a call: it changes the home."""
         if self.node.moves.move_of(volume_id):
-            return  # all that a look at moves comes to, but for remains
+            return  # the usual case in a sweep of moves
         volume = self.node.volumes.volume(volume_id)
         if volume is not None and rows.is_home(volume, self.node.host):
             self._deferred_moves.begin(volume)
 
     def reconcile_locked(self, volume_id: str) -> None:
-        """The same for a caller that holds the volume's lock.
+        """Reconcile a volume for a caller that holds its lock.
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         left = self.node.moves.pending_cleanups(volume_id)
         failure = self._clean_up(left)
-        # Only now: the clean-up may have taken minutes.
+        # Only now, because the cleanup may have taken minutes.
         volume = self.node.volumes.volume(volume_id)
         try:
             self._reconcile_present(volume_id, volume)
-        finally:  # it may take the bus a while
+        finally:  # the message bus may take a while
             if volume is not None and rows.is_home(volume, self.node.host):
                 self._prompt_clean_up(left)
         if failure:
             raise failure
 
     def reconcile_present(self, volume_id: str) -> None:
-        """The same without what earlier moves have left behind.
+        """Reconcile a volume without its pending cleanups.
 
-        What that lacks keeps nobody from using the volume.
+        Their errors must not keep a caller from using the volume.
 
         :raises StaleMove: if its row is gone: a delete has ended meanwhile
-        :raises NotPossible: if it is being deleted: nobody uses it any more
+        :raises NotPossible: if it is being deleted
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         volume = self.node.volumes.volume(volume_id)
@@ -134,17 +134,17 @@ class Reconciler:
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
-            # Committed, its home is here by the volume's own row.
+            # After the commit, the volume's row names this node as its home.
             if self._as_destination(move, volume):
-                # Whoever waits for it does not wait for the next look.
+                # A waiting caller need not wait for the next sweep.
                 self._at_rest(volume_id, self.node.volumes.volume(volume_id))
         elif self.node.host == move.source:
             self._as_source(move, volume)
 
     def _clean_up(self, left: Iterable[state.Move]) -> Exception | None:
-        """Take down what moves that are over have left here.
+        """Remove everything that finished moves have left here.
 
-        :returns: the first error, which must not stop what follows
+        :returns: the first error; it must not stop the other steps
         """
         failure: Exception | None = None
         for move in left:
@@ -158,7 +158,7 @@ class Reconciler:
         return failure
 
     def _prompt_clean_up(self, left: Iterable[state.Move]) -> None:
-        """Have other nodes take down what they have; nobody waits for it."""
+        """Have other nodes do their pending cleanups, and don't wait."""
         for move in left:
             if move.cleanup_node != self.node.host:
                 rpc.cast(move.cleanup_node, peers.reconcile, self.node,
@@ -169,7 +169,7 @@ class Reconciler:
             events.say(events.SOURCE_REMOVED, volume=move.volume_id)
             return
         events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
-        if move.source:  # it may export the source still
+        if move.source:  # it may still export the source
             rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
@@ -193,7 +193,7 @@ class Reconciler:
             cleanup.withdraw_strays(self.node, present)
 
     def _remove_stray_handle(self, volume_id: str) -> None:
-        """A handle of a volume that does not live here (any more)."""
+        """Remove an unused handle of a volume whose home is not this node."""
         survey = self.node.handles.survey()
         handle = survey.handle(volume_id)
         if (handle and not survey.users(volume_id) and volume_id in
@@ -204,7 +204,10 @@ class Reconciler:
 
     def _as_destination(self, move: state.Move, volume: objects.Volume
                         ) -> bool:
-        """:returns: whether the move has ended"""
+        """Take the destination's steps of a move.
+
+        :returns: whether the move has ended
+        """
         if not move.committed:
             return False  # the source decides
         if quick_check.is_being_deleted(volume, self.node.handles.survey):
@@ -221,7 +224,7 @@ class Reconciler:
                     and not self.copying.ensure_whole(move)):
                 return False
             destination.complete(self.node, move)
-        except Exception:  # whatever it is, it holds no other copy up
+        except Exception:  # other copies may run, whatever the error
             self.copying.hindered(move)
             if move.phase is Phase.COMPLETING:  # all of it is here
                 devices.reconcile(self.node, volume, volume.name)
@@ -232,16 +235,16 @@ class Reconciler:
         return True
 
     def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
-        """Go on with a copy; whether all of it is here."""
+        """Go on with a copy, and return whether it is complete."""
         try:
             disk = destination.rebuild(self.node, move)
         except Exception:
             self._give_out_alone(move)
             raise
-        # Anew: that may have taken a while.
+        # Read again, because the rebuild may have taken a while.
         found = self.node.volumes.volume(move.volume_id)
         if found is None:
-            self.copying.hindered(move)  # it holds a turn of others
+            self.copying.hindered(move)  # it must not block the queue
             return False
         self.exporting.try_to_reconcile(found, move)
         devices.reconcile(self.node, found, found.name)
@@ -255,12 +258,13 @@ class Reconciler:
         return self.copying.drive(move, disk)
 
     def _give_out_alone(self, move: state.Move) -> None:
-        """What there is of a volume while its source is away.
+        """Export the local part of a volume while its source is unreachable.
 
-        An operator may have had it opened without. No export is withdrawn:
-        the target would wait for what an initiator reads there.
+        An operator may have opened the volume without its source. No export is
+        withdrawn, because the target would wait for unfinished reads of its
+        initiator.
         """
-        # Anew: the source was waited for.
+        # Read again, because the wait for the source may have been long.
         volume = self.node.volumes.volume(move.volume_id)
         present = self.node.handles.survey()
         if volume is not None and present.handle(move.volume_id):
@@ -278,8 +282,8 @@ class Reconciler:
         if move.keeps_handle and volume is not None:
             devices.reconcile(self.node, volume, move.source_lv)
         if not move.committed:
-            # Only this service moves its volumes, under the lock that is
-            # held here: whoever began this move did not live to end it.
+            # Only this service moves its volumes, under the lock held here: an
+            # earlier run of the service was interrupted during this move.
             source.abandon(self.node, move)
             return
         if move.keeps_handle and volume is not None:
@@ -300,14 +304,17 @@ class Reconciler:
 
     def _reconcile_moves(self, moves: list[state.Move],
                          all_of_them: bool = True) -> None:
-        """:param all_of_them: also those that seem to need nothing now"""
+        """Take the next step of these moves.
+
+        :param all_of_them: also of moves that need nothing by a quick check
+        """
         with self.copying.round(moves):
             looked_at = {
                 move.volume_id for move in moves
                 if all_of_them or not self.copying.still_waits(move)
             }.difference(() if all_of_them else quick_check.exported_on(
                 self.node, moves))
-            # What is only local first: others may have to wait for a peer.
+            # Local work first; the other moves may have to wait for a peer.
             sources = {move.volume_id for move in moves if move.committed
                        and move.source == self.node.host}
             self._attempt_all(looked_at & sources)
@@ -320,13 +327,13 @@ class Reconciler:
                              entry.volume_id)
 
     def reconcile_node(self, moves: bool = True) -> None:
-        """Converge everything on this node.
+        """Reconcile everything on this node.
 
-        :param moves: those that are moving, too, which may wait for peers
+        :param moves: whether to include moves, which may wait for peers
         """
         self.seen, self._is_remote = None, False  # this may fail
         recorded = self.node.moves.moves_of(self.node.host)
-        # Of what is over a volume at home here needs nothing.
+        # Finished moves need nothing from a volume at rest.
         moving = {move.volume_id for move in recorded if not move.is_over}
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
@@ -337,7 +344,7 @@ class Reconciler:
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.handles.links()
-        # What seems to differ is looked at again, with the volume's lock.
+        # Each difference is checked again under the volume's lock.
         asking_once = dataclasses.replace(
             self.node, is_at=nodes.remembered(self.node.is_at))
         for volume_id, volume in home.items():
@@ -354,7 +361,7 @@ class Reconciler:
                     or moves and self._deferred_moves.are_due(volume)):
                 self._attempt(volume_id, moves)
         self.comparison.expect(recorded)
-        # It may hang; and what is offered keeps a stray LV in use.
+        # This may hang. It is first because an export keeps a stray LV in use.
         move_records = {move.move_id for move in recorded}
         cleanup.withdraw_strays(self.node, survey, move_records)
         cleanup.remove_stray_metadata(self.node, survey, move_records)
@@ -374,9 +381,9 @@ class Reconciler:
 
     def _export(self, moving: Iterable[str],
                 home: Mapping[str, objects.Volume]) -> set[str]:
-        """What guests elsewhere have from here waits for nothing else.
+        """Make the exports for guests on other nodes, before any other work.
 
-        :returns: the volumes with which something is the matter
+        :returns: as :meth:`.exports.Exporting.sweep`
         """
         failed = self.exporting.sweep(sorted(moving))
         remote = functools.cache(self.node.exports.remote)
@@ -391,9 +398,11 @@ class Reconciler:
             self._attempt(volume_id)
 
     def _attempt(self, volume_id: str, is_deferred: bool = True) -> None:
-        """One volume that fails never stops the others.
+        """Reconcile a volume; log an error, and don't raise it.
 
-        :param follows: whether it may follow its instance then
+        So the other volumes are still reconciled.
+
+        :param is_deferred: whether its deferred move may begin afterwards
         """
         def tell(exc: Exception) -> None:
             events.failed(events.NOT_RECONCILED, exc, volume=volume_id)
@@ -404,7 +413,7 @@ class Reconciler:
                 self._begin_deferred_move(volume_id)
         try:
             self.comparison.ask_ahead(volume_id)
-        except Exception as exc:  # also of the message bus
+        except Exception as exc:  # the message bus raises other types
             tell(exc)
         else:
             nodes.attempt(self.node, volume_id, act, tell)

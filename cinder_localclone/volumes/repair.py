@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One volume's reconciliation at an operator's request, with a journal."""
+"""Reconcile a volume at an operator's request, and keep a journal."""
 
 from collections.abc import Callable
 import dataclasses
@@ -13,8 +13,8 @@ from cinder_localclone.core import inspection
 from cinder_localclone.core.node import Node
 
 
-#: What the journal says of an effect, formatted with its arguments. Effects
-#: that an operator need not read of are not in it.
+#: Journal entries by effect, formatted with the arguments of the effect.
+#: Effects without interest for an operator have no entry.
 DESCRIPTIONS = {
     'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
     'activate': 'activated LV {0}', 'extend_lv': 'extended LV {0}',
@@ -28,9 +28,9 @@ DESCRIPTIONS = {
     'withdraw_source': 'withdrew the export of move {0}',
     'ensure_source': 'made the source device of {0.volume_id}',
     'remove_source': 'removed the source device of move {0}',
-    'withdraw_volume': 'withdrew exports of {0} that nothing uses',
-    'withdraw_unnamed': 'withdrew exports of {0} that no attachment names',
-    'withdraw_strays': 'withdrew exports of moves that are over',
+    'withdraw_volume': 'withdrew unused exports of {0}',
+    'withdraw_unnamed': 'withdrew exports of {0} without an attachment',
+    'withdraw_strays': 'withdrew exports of finished moves',
     'advance': 'move of {0.volume_id}: {1.value}',
     'roll_back': 'rolled the move of {0.volume_id} back to its source',
     'finish': 'move of {0.volume_id} has ended',
@@ -40,16 +40,16 @@ Room = TypeVar('Room')
 
 
 class Reconciler(Protocol):
-    """What :class:`.reconcile.Reconciler` is to a repair."""
+    """The part of :class:`.reconcile.Reconciler` for a repair."""
 
     def reconcile(self, volume_id: str) -> None:
-        """Take all steps that are this node's for one volume."""
+        """Take all of this node's steps for a volume."""
 
 
 class Recorder:
-    """Stands before an object and records what its effects did.
+    """A proxy that records the successful effects of an object.
 
-    Effects say themselves whether they did anything.
+    An effect returns whether it has changed anything.
     """
 
     def __init__(self, inner: object, journal: list[str]) -> None:
@@ -70,7 +70,7 @@ class Recorder:
 
 
 def recording(node: Node) -> tuple[Node, list[str]]:
-    """A node whose effects are recorded, and the journal."""
+    """Return a node with recorded effects, and the journal."""
     journal: list[str] = []
 
     def recorded(room: Room) -> Room:
@@ -84,10 +84,10 @@ def recording(node: Node) -> tuple[Node, list[str]]:
 def repair(node: Node,
            reconciler: Callable[[Node], Reconciler],
            volume_id: str) -> list[str]:
-    """The reconciler's own steps for one volume, and what they did.
+    """Take the reconciler's steps for a volume, and return the journal.
 
-    :param reconciler: ``reconciler(node)`` makes one for a node
-    :returns: what was done, then what is in the way
+    :param reconciler: ``reconciler(node)`` returns a reconciler of a node
+    :returns: the changes in words; then an obstacle, if there is any
     """
     recorded, journal = recording(node)
     try:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reverting a volume to a snapshot: it gets another body.
+"""Revert a volume to a snapshot: the volume gets another LV.
 
-Nothing is written to the volume's LV. Another is made of the snapshot, on
-the node that has it; then one change of the volume's row says that this LV is
-the volume's, and that node its home. Before that change the volume is what it
-was, after it what the snapshot is. Both LVs are tagged newborn meanwhile, so
-whichever the row does not name is removed: now, or by the look of its node.
+Nothing is written to the volume's LV. The snapshot's node makes another LV
+from the snapshot. A single change of the volume's row then names this LV as
+the volume's, and this node as its home. Before the change the volume has its
+own data, afterwards the data of the snapshot. Meanwhile both LVs are tagged
+uncommitted. So the LV not named by the row is removed: now, or by the sweep of
+its node.
 
-The data is compared with nothing: Cinder itself would copy a snapshot over a
-thin volume and leave out the zeros (volume/manager.py).
+The data is not compared. Cinder itself would copy a snapshot over a thin
+volume and leave out the zeros (volume/manager.py).
 """
 
 import uuid
@@ -33,19 +34,19 @@ from cinder_localclone.volumes import uncommitted
 LOG = logging.getLogger(__name__)
 
 
-# Another node may have to make the LV.
+# Twice the time: another node may have to make the LV.
 @rpc.method('revert', rpc.HOME, times=2)
 def revert(reconciler: reconcile.Reconciler, volume_id: str,
            snapshot_id: str) -> None:
-    """Revert a volume that nobody uses, and whose home is this node.
+    """Revert an unused volume whose home is this node.
 
     :raises StaleMove: if its home is another node
-    :raises SourceBusy: if something has it open
-    :raises MissingData: if there is no such snapshot
-    :raises ForeignImage: if only one of the two is encrypted, or the
-        snapshot is longer
-    :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
-        before the change of the row failed
+    :raises SourceBusy: if a process has it open
+    :raises MissingData: if the snapshot does not exist
+    :raises ForeignImage: if only the volume or only the snapshot is encrypted,
+        or the snapshot is larger
+    :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step before
+        the change of the row failed
     """
     node = reconciler.node
     with node.lock(volume_id):
@@ -60,10 +61,10 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         else:
             rpc.at(host, create_backing, node, volume_id, snapshot_id, new)
         node.lvm.mark_uncommitted(old)
-        # Moves that failed may have left source devices above it.
+        # Failed moves may have left source devices above it.
         cleanup.withdraw_above(node, old)
-        # An extension that failed may have left the handle longer than what
-        # is new. It never gets shorter, so it is made anew.
+        # A failed extension may have left the handle longer than the new LV. A
+        # handle never shrinks, so it is removed and made again.
         node.handles.remove_handle(volume_id)
         reverted = _commit(node, volume, new, host, encryption)
         try:
@@ -72,7 +73,7 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
                                                  rows.backing_bytes(reverted))
             uncommitted.remove(node, volume_id, old)
             _tell_of_keys(volume, reverted, snapshot_id)
-        except Exception:  # it is reverted; Cinder must not hear otherwise
+        except Exception:  # it is reverted; Cinder must not see an error
             LOG.exception('Volume %s was reverted; the next periodic check '
                           'completes the clean-up.', volume_id)
     if host != node.host:
@@ -81,17 +82,17 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
 
 def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
                   snapshot_id: str) -> None:
-    """Say that keys which were removed since open a volume again.
+    """Warn about removed or replaced keys that open the volume again.
 
-    :param volume: as it was
-    :param reverted: the same, with the header of its snapshot
+    :param volume: before the revert
+    :param reverted: after the revert, with the header of its snapshot
     """
     before, after = rows.recorded(volume), rows.recorded(reverted)
     if before is None or after is None:
         return
     LOG.warning(
-        'Volume %(volume)s has the key slots of snapshot %(snapshot)s again: '
-        'recovery keys that were removed since open it, and %(secret)s. See '
+        'Volume %(volume)s has the key slots of snapshot %(snapshot)s again. '
+        'Recovery keys removed since then open it, and %(secret)s. See '
         '"cinder-localclone encryption status".', {
             'volume': volume.id, 'snapshot': snapshot_id, 'secret': (
                 'so does secret %s, which was replaced: run '
@@ -102,9 +103,11 @@ def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
 
 def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
                 ) -> volume_types.Recorded | None:
-    """How a volume is encrypted once it is reverted.
+    """Return the encryption of a volume after its revert.
 
-    As it was when the snapshot was taken: the header is of that time, too.
+    It is the encryption from the time of the snapshot, as the header is.
+
+    :raises ForeignImage: if the volume can't have it
     """
     encryption = rows.recorded(snapshot)
     clone.check_size('snapshot ' + snapshot.id, snapshot.size_gib, volume)
@@ -127,12 +130,12 @@ def _commit(node: Node, volume: objects.Volume, new: str, host: str,
 @rpc.method('create_backing', rpc.SNAPSHOT)
 def create_backing(node: Node, volume_id: str, snapshot_id: str, new: str
                    ) -> None:
-    """Make the LV that a volume reverts to, on the node of the snapshot.
+    """Make the new LV of a volume, on the node of the snapshot.
 
     :param new: the id in the LV's name
     :raises TooLate: if the volume is not being reverted any more
-    :raises SourceBusy: if something here has its handle open: that would be
-        on the new LV then
+    :raises SourceBusy: if a process here has its handle open: it would use the
+        new LV
     """
     with node.lock(volume_id):
         volume = node.volumes.volume(volume_id)
@@ -159,5 +162,5 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
             lv, image.lv, image.size_bytes,
             state.backing_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
-            # Backups are of the header before; the look makes another.
+            # The backups have the former header; the sweep makes a new backup.
             devices.outdate_backups_of(node, lv)

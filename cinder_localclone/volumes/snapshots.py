@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots: taken at the volume's home, and staying there for good.
+"""Take snapshots at the volume's home; they stay on this node for good.
 
-A snapshot is a thin LV. It outlives the volume's LV, so a volume that has
-some moves as any other. Which node has it is recorded before it is made;
-nothing is ever derived from where the volume is by now.
+A snapshot is a thin LV. It outlives the volume's LV, so a volume with
+snapshots moves like any other volume. The node of a snapshot is recorded
+before the snapshot is made, and never derived from the volume's present home.
 """
 
 from collections.abc import Callable
@@ -31,20 +31,20 @@ from cinder_localclone.volumes import manage
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at a volume that is still being copied.
+#: Seconds between two checks of a volume that is still being copied.
 EVERY = 2
 
 
-# -- what a volume must be for one
+# -- conditions for a snapshot
 
 def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
-    """Do what needs all of a volume at its home; wait while it is copied.
+    """Call a function that needs the complete volume, once it is copied.
 
-    No lock is held meanwhile.
+    No lock is held during the wait.
 
-    :param attempt: raises BeingCopied as long as it is not all there;
-        StaleMove if the volume went elsewhere meanwhile
-    :param seconds: to wait, at most
+    :param attempt: raises BeingCopied until the volume is complete, and
+        StaleMove if its home has changed
+    :param seconds: time limit of the wait
     """
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(
@@ -56,16 +56,16 @@ def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
 def check_copied(node: Node, volume: objects.Volume,
                  progress: Callable[[str], object] = lambda _record: None
                  ) -> None:
-    """All of a volume is at its home, by the records.
+    """Check that a volume is complete at its home, by the records.
 
-    :param progress: ``progress(move_id)``: how far a copy to this node is,
-        if that is known
-    :raises BeingCopied: if it will be
-    :raises VolumeIsMoving: if a live migration may yet give it back
+    :param progress: ``progress(move_id)``: progress of a copy to this node, if
+        it is known
+    :raises BeingCopied: if it is still being copied
+    :raises VolumeIsMoving: if a live migration may yet roll it back
     """
     move = node.moves.move_of(volume.id)
     if move is None or not move.committed:
-        return  # its home gives up what it has not committed
+        return  # its home rolls back an uncommitted move
     if move.phase is Phase.STARTING:
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='captured (for a snapshot or a clone)',
@@ -76,10 +76,10 @@ def check_copied(node: Node, volume: objects.Volume,
 
 
 def check_pool(node: Node) -> None:
-    """This node can take snapshots, and copies of them.
+    """Check that this node can take snapshots, and make local clones.
 
     :raises NeedsThin: if its volumes are thick
-    :raises PoolFull: if it takes no more
+    :raises PoolFull: if its thin pool is full
     """
     if not node.lvm.pool:
         raise exceptions.NeedsThin(host=node.host)
@@ -92,49 +92,51 @@ def check_pool(node: Node) -> None:
 
 def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
             ) -> objects.Volume:
-    """A volume whose LV, here, has all that was written to it.
+    """Return a volume with all of its data flushed to its LV here.
 
-    For a caller that holds the volume's lock.
+    The caller holds the volume's lock.
 
-    :raises StaleMove: if this node is not its home (any more)
-    :raises BeingCopied: if it will be
-    :raises VolumeIsMoving: if a live migration may yet give it back
-    :raises LongerThanRecorded: if some of it would be left out
+    :raises StaleMove: if this node is not its home
+    :raises BeingCopied: if it is still being copied
+    :raises VolumeIsMoving: if a live migration may yet roll it back
+    :raises MissingData: if its move record is lost
+    :raises LongerThanRecorded: if its LV is longer than recorded: the snapshot
+        would lack the rest
     """
     source.abandon_interrupted(node, volume_id)
     volume = nodes.volume_at_home(node, volume_id)
     check_copied(node, volume, progress)
     if node.handles.survey().metadata(volume.name_id):
-        # Some of it may still be at a source that nothing names.
+        # Some of it may still be at an unknown source.
         raise exceptions.MissingData(
             what='The move record', volume=volume_id, host=node.host)
     nodes.check_length(node, volume)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
                                      rows.backing_bytes(volume))
     devices.settle_reencryption(node, volume)
-    # What only this node's page cache has is not in the LV.
+    # Data in this node's page cache is not on the LV.
     node.handles.flush_handle(volume_id)
     return volume
 
 
-# -- creating and deleting
+# -- create and delete
 
 class Reconciler(typing.Protocol):
-    """What :class:`.reconcile.Reconciler` is to a snapshot."""
+    """The part of :class:`.reconcile.Reconciler` for a snapshot."""
 
     node: Node
 
     def progress(self, move_id: str) -> object:
-        """Return how far a copy to this node is, if that is known."""
+        """Return the progress of a copy to this node, if it is known."""
 
 
 def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
            seconds: float) -> str:
-    """Take a snapshot of a volume, wherever that is.
+    """Take a snapshot of a volume at its home, on any node.
 
-    :param seconds: to wait for a copy to end, at most
-    :returns: what its row says of where it is
-    :raises LocalCloneError: if it could not be taken
+    :param seconds: time limit of the wait for a copy to end
+    :returns: the location for the snapshot's row
+    :raises LocalCloneError: if the snapshot could not be taken
     """
     node = reconciler.node
 
@@ -154,10 +156,10 @@ def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
 def take(reconciler: Reconciler, snapshot_id: str) -> None:
     """Take a snapshot of a volume whose home is this node.
 
-    :raises BeingCopied: if not all of the volume is here yet
+    :raises BeingCopied: if the volume is still being copied
     :raises StaleMove: if its home is another node
-    :raises TooLate: if nobody waits for it any more
-    :raises NotPossible: if the volume was extended since Cinder asked
+    :raises TooLate: if Cinder no longer waits for the snapshot
+    :raises NotPossible: if the volume was extended since Cinder's request
     :raises LocalCloneError: as :func:`at_home`, and if LVM fails
     """
     node = reconciler.node
@@ -168,7 +170,7 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
             node, snapshot.volume_id):
         volume = at_home(node, snapshot.volume_id, reconciler.progress)
         if volume.size != snapshot.size_gib:
-            # What is made of it would lack the rest.
+            # A volume made of it would lack the rest.
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it was extended to %d GiB after '
                 'snapshot %s of %d GiB was requested. Take another snapshot.'
@@ -181,11 +183,10 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
 
 
 def delete(node: Node, snapshot_id: str) -> None:
-    """Remove a snapshot: now, or when the node that has it can.
+    """Remove a snapshot: now, or once its node can remove it.
 
-    Never an error: its volume may have to go with it. What is not removed
-    now :func:`sweep` removes there.
-
+    Never an error, because its volume may be deleted with it. :func:`sweep` of
+    its node removes it later.
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or not snapshot.node:
@@ -202,9 +203,9 @@ def delete(node: Node, snapshot_id: str) -> None:
 @rpc.method('delete_snapshot', rpc.SNAPSHOT, prompt=True, expected=(
     exceptions.Busy,))
 def remove(node: Node, snapshot_id: str) -> None:
-    """Remove what a node has of a snapshot.
+    """Remove a snapshot of this node.
 
-    :raises Busy: if other work on it takes too long
+    :raises Busy: if other work holds its lock for too long
     :raises LocalCloneError: if LVM fails; the node tries again later
     """
     with node.lock(snapshot_id):
@@ -217,12 +218,12 @@ def _remove(node: Node, snapshot_id: str) -> None:
     node.lvm.remove_lv(names.snapshot_lv(snapshot_id))
 
 
-# -- reading one
+# -- read
 
 def located(node: Node, snapshot_id: str) -> rows.Snapshot:
-    """A snapshot that a node has.
+    """Return a snapshot with a node.
 
-    :raises MissingData: if none has it
+    :raises MissingData: if no node has it
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or snapshot.is_to_wipe or not snapshot.node:
@@ -233,9 +234,9 @@ def located(node: Node, snapshot_id: str) -> rows.Snapshot:
 
 
 def present(node: Node, snapshot_id: str) -> rows.Snapshot:
-    """A snapshot that this node has, for a caller that holds its lock.
+    """Return a snapshot of this node; the caller holds its lock.
 
-    :raises MissingData: if it does not, or nobody wants it any more
+    :raises MissingData: if this node does not have it, or it is deleted
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if (snapshot is None or snapshot.is_to_wipe
@@ -250,11 +251,11 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
 @rpc.method('serve_snapshot', rpc.SNAPSHOT)
 def connect(node: Node, snapshot_id: str, connector: objects.Connector
             ) -> dict[str, Any]:
-    """Let a host read a snapshot of this node: locally, or over iSCSI.
+    """Let a host read a snapshot of this node, locally or over iSCSI.
 
     :returns: connection properties for os-brick
-    :raises MissingData: if it is not here
-    :raises Refused: if the host has no way to it
+    :raises MissingData: if this node does not have it
+    :raises Refused: if the host has no iSCSI initiator
     """
     with node.lock(snapshot_id):
         snapshot = present(node, snapshot_id)
@@ -279,7 +280,7 @@ def connect(node: Node, snapshot_id: str, connector: objects.Connector
 
 
 def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
-    """What a reader on this node gets of a snapshot."""
+    """Return the local connection of a snapshot; decrypt it first."""
     if rows.recorded(snapshot) is None:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.handles.survey().crypt(snapshot.id):
@@ -289,7 +290,7 @@ def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
 
 def disconnect(node: Node, snapshot_id: str,
                connector: objects.Connector | None) -> None:
-    """End that; what is left of it :func:`sweep` finds.
+    """End connections of a snapshot; :func:`sweep` removes the rest.
 
     :param connector: None: all connections
     """
@@ -308,7 +309,7 @@ def disconnect(node: Node, snapshot_id: str,
 @rpc.method('unserve_snapshot', rpc.SNAPSHOT)
 def end_connections(node: Node, snapshot_id: str,
                     connector: objects.Connector | None) -> None:
-    """Stop serving a snapshot that this node has.
+    """End connections of a snapshot of this node.
 
     :param connector: None: all connections
     """
@@ -321,22 +322,22 @@ def end_connections(node: Node, snapshot_id: str,
 
 
 def _put_away(node: Node, snapshot_id: str) -> None:
-    """Nobody reads a snapshot: no handle, not active."""
+    """Remove the handle of an unread snapshot, and deactivate its LV."""
     found = node.handles.survey()
     if found.handle(snapshot_id) and not found.users(snapshot_id):
         node.handles.remove_handle(snapshot_id)
         node.lvm.deactivate(names.snapshot_lv(snapshot_id))
 
 
-# -- the node's look
+# -- the node's sweep
 
 def sweep(node: Node, present: survey.Survey) -> None:
-    """Remove what nobody wants any more, end what nobody reads.
+    """Remove deleted snapshots, and end connections without a reader.
 
-    Only on positive evidence: an LV of which there is no row at all may be
-    all that is left of somebody's data.
+    Only on positive evidence: an LV without any row may be the last copy of a
+    tenant's data.
 
-    :param present: what there is on this node
+    :param present: the devices and LVs of this node
     """
     _resume_suspended(node, present)
     here = present.snapshots(node.lvm.group)
@@ -362,44 +363,48 @@ def sweep(node: Node, present: survey.Survey) -> None:
 
 def _recognize(node: Node, snapshot: rows.Snapshot,
                lv: lvm_reports.LogicalVolume) -> None:
-    """See that a snapshot's row names this node, if its LV is the one meant.
+    """Let a snapshot's row name this node, if the node was renamed.
 
-    Its tags and its row name the same host, which was this node's. What a
-    request has left that failed here, before the snapshot was taken
-    elsewhere, has other tags.
+    The LV's tags and the row then name the same host, the former name of this
+    node. A failed request may have left an LV here before the snapshot was
+    taken elsewhere; its tags differ.
 
     :param lv: with its tags
     """
     here, said = names.on(node.host), names.with_fact(lv.tags, 'on')
     if snapshot.node == node.host:
         if here not in said:
-            return  # nobody knows which one it is
+            return  # it is unknown whether the row means this LV
         for tag in sorted(said - {here}):
             with node.try_lock(snapshot.id):
                 node.lvm.unmark(lv.name, tag)
     elif (snapshot.node and names.on(snapshot.node) in said
           and names.same_backend(snapshot.node, node.host)
-          # One that lives is another node, whatever its disks say.
+          # A host with a running service is another node, whatever its disks
+          # say.
           and not node.services.by_host().get(snapshot.node)):
         with node.try_lock(snapshot.id):
-            # First: by this tag it is found with yet another name.
+            # First, because this tag identifies the LV after another renaming.
             if here not in said:
                 node.lvm.mark(lv.name, here)
             node.snapshots.relocate_snapshot(
                 snapshot.id, snapshot.node, node.host)
-        LOG.info('Snapshot %(snapshot)s is recorded on %(host)s: it was on '
-                 '%(before)s, which this node was called.',
+        LOG.info('Snapshot %(snapshot)s is recorded on %(host)s now: the '
+                 'former name of this node was %(before)s.',
                  {'snapshot': snapshot.id, 'host': node.host,
                   'before': snapshot.node})
 
 
 def _resume_suspended(node: Node, present: survey.Survey) -> None:
-    """LVM suspends what it takes a snapshot of, and may have been killed."""
+    """Resume LVs left suspended by an LVM command that was killed.
+
+    LVM suspends the origin while it takes a snapshot.
+    """
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         owner = facts.get('volume') or facts.get('snapshot')
         if lv.suspended and lv.group == node.lvm.group and owner:
-            # With the lock: nothing takes a snapshot now.
+            # Under the lock, because LVM takes no snapshot then.
             nodes.attempt(node, owner, functools.partial(_resume, node, lv),
                           functools.partial(_tell_of_resume, lv))
 
@@ -421,17 +426,20 @@ def _wipe_marked(node: Node, snapshot_id: str) -> None:
         snapshot = node.snapshots.snapshot(snapshot_id)
         if snapshot is None or not snapshot.is_to_wipe:
             return
-        if not snapshot.node:  # managing it did not end well
+        if not snapshot.node:  # managing it has failed
             manage.give_back(node, 'snapshot', snapshot_id)
-        # Not if it was unmanaged since the look began.
+        # Not if it was unmanaged since the sweep began.
         elif snapshot_id in node.handles.survey().snapshots(node.lvm.group):
             _remove(node, snapshot_id)
-            LOG.info('Snapshot %s, which is deleted, was removed from this '
-                     'node.', snapshot_id)
+            LOG.info('Deleted snapshot %s was removed from this node.',
+                     snapshot_id)
 
 
 def _end_if_unread(node: Node, snapshot_id: str) -> None:
-    """A reader that ended without a word, or has just been given it."""
+    """End the connections of a snapshot whose reader has gone.
+
+    A snapshot exported a moment ago is left alone.
+    """
     with node.try_lock(snapshot_id):
         if not (node.snapshots.is_being_read(snapshot_id)
                 or node.exports.was_exported(snapshot_id)):

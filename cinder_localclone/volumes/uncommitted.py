@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LVs that nobody was given yet: those of volumes that are being created.
+"""Uncommitted LVs: the LVs of volumes that Cinder has not taken yet.
 
-Each is tagged as newborn from the moment that it is there, until Cinder has
-taken its volume. Until then no boot gives it out. Whoever creates it again is
-refused: that may be a repeated request, and Cinder may be about to give away
-what the first has made. If its volume is created elsewhere, or not at all, a
-sweep removes it: never because a row says nothing of it, only because nobody
-can have been given it, or because the volume is seen where it is now.
+An LV is tagged uncommitted from its creation until Cinder has taken its
+volume. Until then no boot gives it out. A second request to create the volume
+is refused: it may be a repeated message, while Cinder is about to use the LV
+of the first request. If the volume is created elsewhere, or not at all, a
+sweep removes the LV. It never does so for lack of a row: it needs proof,
+either that no user can have the volume, or that the volume's data is on
+another node.
 """
 
 from collections.abc import Callable
@@ -28,15 +29,15 @@ from cinder_localclone.moves import cleanup
 LOG = logging.getLogger(__name__)
 
 
-# -- making one
+# -- create
 
 def being_created(node: Node, volume_id: str) -> objects.Volume:
-    """The row of a volume that is to be created here; its lock is held.
+    """Return the row of a volume to be created here; its lock is held.
 
-    Whoever asks may have an older one than an earlier call has left.
+    The caller's own row may be older than the work of an earlier call.
 
-    :raises TooLate: if it is not (any more)
-    :raises AlreadyThere: if its LV is there
+    :raises TooLate: if the volume is no longer being created here
+    :raises AlreadyThere: if its LV exists
     """
     row = node.volumes.volume(volume_id)
     if (row is None or not rows.is_home(row, node.host)
@@ -49,9 +50,9 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
 
 
 def make(node: Node, volume: objects.Volume) -> None:
-    """Make the LV of a volume that is being created.
+    """Create the uncommitted LV of a volume.
 
-    :param volume: as :func:`being_created` has found it
+    :param volume: as :func:`being_created` has returned it
     """
     node.lvm.create_lv(
         volume.name, rows.backing_bytes(volume), volume.id, uncommitted=True,
@@ -59,31 +60,31 @@ def make(node: Node, volume: objects.Volume) -> None:
 
 
 def remove_failed(node: Node, volume: objects.Volume) -> None:
-    """Remove what there is of a volume that could not be created.
+    """Remove everything of a volume whose creation has failed.
 
-    Whatever becomes of that: it must not hide why there is no volume.
+    Errors are only logged, because they must not hide the first error.
 
-    :param volume: as :func:`being_created` has found it
+    :param volume: as :func:`being_created` has returned it
     """
     try:
         node.handles.remove_handle(volume.id)
         cleanup.discard_lv(node, volume.name)
     except Exception as exc:
-        LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
-                  'created, could not be removed. The driver tries again when '
-                  'the volume is created or deleted: %(error)s', {
+        LOG.error('Volume %(volume)s was not created, and its LV %(lv)s could '
+                  'not be removed. The driver tries again when the volume is '
+                  'created or deleted: %(error)s', {
                       'lv': volume.name, 'volume': volume.id, 'error': exc})
 
 
-# -- what Cinder has taken
+# -- accept
 
 def accept(node: Node, volume: objects.Volume, present: survey.Survey
            ) -> None:
-    """A volume at its home is not newborn any more when it is connected.
+    """Accept the uncommitted LV of a connected volume at its home.
 
-    :mod:`.restore` leaves alone what is.
+    :mod:`.restore` leaves uncommitted LVs alone.
 
-    :param present: what there is on this node
+    :param present: the devices and LVs of this node
     """
     lv = present.lvs.get(volume.name)
     if (lv and names.UNCOMMITTED in lv.tags
@@ -97,9 +98,9 @@ def accept(node: Node, volume: objects.Volume, present: survey.Survey
 
 
 def accept_all(node: Node, present: survey.Survey) -> None:
-    """Accept all that Cinder has taken.
+    """Accept all uncommitted LVs whose volumes Cinder has taken.
 
-    :param present: what there is on this node
+    :param present: the devices and LVs of this node
     """
     def accept_one(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
         with node.try_lock(volume_id):
@@ -115,12 +116,12 @@ def accept_all(node: Node, present: survey.Survey) -> None:
 def _each(uncommitted_lvs: Iterable[tuple[str, lvm_reports.LogicalVolume]],
           act: Callable[[str, lvm_reports.LogicalVolume], None], what: str
           ) -> None:
-    """One that fails does not stop the others.
+    """Act on uncommitted LVs; log an error, and go on with the others.
 
-    One without a row may be all that is left of somebody's data.
+    An LV without a row may be the last copy of a tenant's data.
 
     :param act: ``act(volume_id, lv)``
-    :param what: what could not be done, if it raises
+    :param what: text of the log message for an error
     """
     for volume_id, lv in uncommitted_lvs:
         try:
@@ -136,23 +137,23 @@ def _each(uncommitted_lvs: Iterable[tuple[str, lvm_reports.LogicalVolume]],
 
 def _recorded(node: Node, volume_id: str, lv: str
               ) -> rows.Uncommitted | None:
-    """What the row of a volume says, if its LV is newborn yet."""
+    """Return the facts of a volume's row, if its LV is still uncommitted."""
     found = node.lvm.lvs().get(lv)
     if found is None or names.UNCOMMITTED not in found.tags:
         return None
     return node.volumes.last_known(volume_id)
 
 
-# -- what nobody takes
+# -- remove
 
 def sweep(node: Node, seen: survey.Survey | None = None) -> None:
-    """Remove what was not created to its end, and what is not needed any more.
+    """Remove uncommitted LVs that are incomplete, or not needed any more.
 
-    In a loop of its own, because it waits for other nodes: for each of them
-    once, and without any lock.
+    Runs in a loop of its own, because it waits for other nodes: for each node
+    once, and without a lock.
 
-    :param seen: what the last check of the node has found; if none of them
-        is there, nothing is done. None: not known
+    :param seen: result of the last check of the node; without any uncommitted
+        LV in it, nothing is done. None: not known
     """
     if seen and not seen.uncommitted_lvs(node.lvm.group):
         return
@@ -173,25 +174,25 @@ def sweep(node: Node, seen: survey.Survey | None = None) -> None:
             with node.try_lock(volume_id):
                 if _recorded(node, volume_id, lv.name) == recorded:
                     remove(node, volume_id, lv.name)
-    # Without devices, of which there may be a thousand.
+    # Without listing devices, because there may be a thousand.
     _each(survey.Survey(node.lvm.lvs(), {}).uncommitted_lvs(node.lvm.group),
           remove_left, 'could not be removed')
 
 
 def remove_unwanted(node: Node, volume_id: str, lv: str) -> None:
-    """Remove a newborn that nobody can have been given; its lock is held."""
+    """Remove an uncommitted LV that no user can have; its lock is held."""
     recorded = _recorded(node, volume_id, lv)
     if recorded and _is_unwanted(node, recorded):
         remove(node, volume_id, lv)
 
 
 def _is_own(node: Node, lv: lvm_reports.LogicalVolume) -> bool:
-    """Whether this backend has made an LV, and nobody was given it."""
+    """Return whether this backend created an LV, still uncommitted."""
     return lv.tags.issuperset(names.uncommitted(node.host))
 
 
 def _is_unwanted(node: Node, recorded: rows.Uncommitted) -> bool:
-    """Whether nobody can have been given a newborn, nor will be.
+    """Return whether no user has or will get an uncommitted LV.
 
     A volume without a home is being created again, or not at all.
     """
@@ -206,15 +207,14 @@ def _is_unwanted(node: Node, recorded: rows.Uncommitted) -> bool:
 
 def _is_seen(node: Node, recorded: rows.Uncommitted,
              lv: lvm_reports.LogicalVolume) -> bool:
-    """Whether the LV that a volume's row names is there, and it is another.
+    """Return whether the volume's row names another LV, and it exists.
 
-    Not so if the volume's home is this very node, by a name that it had
-    before.
+    False if the volume's home is this very node under a former name.
 
     :raises PeerUnreachable: if the volume's home does not answer
     """
     if not recorded.home or recorded.status in statuses.MAYBE_UNCOMMITTED:
-        return False  # as of a revert that has not ended
+        return False  # for example during a revert
     if recorded.home == node.host:
         return recorded.lv != lv.name and recorded.lv in node.lvm.lvs()
     return names.same_backend(recorded.home, node.host) and rpc.at(
@@ -223,16 +223,16 @@ def _is_seen(node: Node, recorded: rows.Uncommitted,
 
 @rpc.method('uuid_of', rpc.HOME, prompt=True)
 def uuid_of(node: Node, lv: str) -> str:
-    """Return LVM's own id of an LV of a node; '' if there is none."""
+    """Return LVM's UUID of an LV of this node; '' if it does not exist."""
     found = node.lvm.lvs().get(lv)
     return found.uuid if found else ''
 
 
 def remove(node: Node, volume_id: str, lv: str) -> None:
-    """Remove what nobody was given; the lock of its volume is held.
+    """Remove an uncommitted LV; the lock of its volume is held.
 
-    As long as the volume moves, that may need it, by whatever name of this
-    node it knows it; and one that has failed may offer it yet.
+    The LV stays while the volume moves, because the move may need it under any
+    name of this node. It stays while a failed move may still export it.
     """
     if node.moves.move_of(volume_id) or any(
             each.cleanup_lv == lv

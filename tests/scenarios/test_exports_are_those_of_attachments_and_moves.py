@@ -366,7 +366,7 @@ class AtHomeTest(testtools.TestCase):
     def test_a_live_move_is_refused_beside_what_was_just_exported(self):
         self.export(self.a, now=True)
         error = self.assertRaises(exceptions.Refused, self.live)
-        self.assertIn('no attachment names', str(error))
+        self.assertIn('a host without an attachment', str(error))
         self.assertEqual({}, self.world.move_records)
         self.assertEqual({self.key}, self.a.remote)
 

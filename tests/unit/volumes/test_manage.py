@@ -181,7 +181,7 @@ class RefusedTest(Base):
             for reference in ({}, {'name': 'data'}):
                 self.assertIn('must have', self.refused(reference, act))
             for reference in ({'source-name': 'no'}, {'source-id': 'data'}):
-                self.assertIn('no such LV', self.refused(reference, act))
+                self.assertIn('does not exist', self.refused(reference, act))
 
     def test_what_is_somebodys(self):
         volume = self.world.create_volume(A)
@@ -473,7 +473,7 @@ class UnmanageTest(Base):
         self.b.reconciler.reconcile(self.volume.id)
         move, = self.world.move_records.values()
         self.assertIs(Phase.RELEASING, move.phase)
-        self.assertIn(A + ' has still to clean up', self.refused(self.b))
+        self.assertIn(A + ' has a pending cleanup', self.refused(self.b))
 
     def test_leftovers_of_a_move_that_failed(self):
         self.a.node.moves.begin(
@@ -481,7 +481,7 @@ class UnmanageTest(Base):
             lambda record: 'l', 'CHAP', 'i')
         move, = self.world.move_records.values()
         self.a.node.moves.advance(move, Event.FAILED)
-        self.assertIn(B + ' has still to clean up', self.refused())
+        self.assertIn(B + ' has a pending cleanup', self.refused())
 
     def test_a_copy_without_its_record(self):
         """That of the LV which it has since Cinder's own migration."""

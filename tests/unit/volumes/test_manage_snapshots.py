@@ -150,7 +150,7 @@ class SnapshotTest(Base):
 
     def test_refused(self):
         self.assertIn('must have', self.refused({}))
-        self.assertIn('no such LV', self.refused({'source-name': 'x'}))
+        self.assertIn('does not exist', self.refused({'source-name': 'x'}))
         self.assertIn(manageable.MANAGED, self.refused(
             {'source-name': self.volume.name}))
         taken = names.snapshot_lv(self.take(self.world, self.volume))
@@ -233,8 +233,8 @@ class SnapshotTest(Base):
             self.b.node.peers, 'manageable_snapshot',
             side_effect=exceptions.PeerUnreachable(
                 host=A, method='m', seconds=1))).mock
-        self.assertIn('no such LV exists in volume group g; not known of ' + A,
-                      self.refused_at_b())
+        self.assertIn('the LV does not exist in volume group g; no answer '
+                      'from ' + A, self.refused_at_b())
         # One that is known to be down is not waited for.
         self.assertEqual(how == 'silent', asked.called)
 
@@ -245,7 +245,7 @@ class SnapshotTest(Base):
             error = self.assertRaises(
                 exceptions.CannotManage, manage_snapshots.adopt,
                 self.a.node, snapshot, {'source-name': 'gone'})
-        self.assertIn('no such LV exists in volume group g', str(error))
+        self.assertIn('the LV does not exist in volume group g', str(error))
         given_back.assert_not_called()
 
     def test_nobody_waits_for_it_elsewhere(self):
@@ -263,7 +263,8 @@ class SnapshotTest(Base):
                 A: True, B: True, 'c@l': False}))
         self.useFixture(fixtures.MockPatchObject(
             self.b.node.peers, 'manageable_snapshot', return_value=1))
-        self.assertIn('not known of c@l', self.refused_at_b())
+        self.assertIn('but on another node: a@l; no answer from c@l',
+                      self.refused_at_b())
 
     def test_more_than_one_elsewhere(self):
         self.away()
@@ -272,7 +273,7 @@ class SnapshotTest(Base):
                 A: True, B: True, 'c@l': True, 'a@m': True}))
         self.useFixture(fixtures.MockPatchObject(
             self.b.node.peers, 'manageable_snapshot', return_value=1))
-        self.assertIn('more than one elsewhere: on a@l and c@l',
+        self.assertIn('but on several nodes: a@l and c@l',
                       self.refused_at_b())
 
     def test_asked_again(self):

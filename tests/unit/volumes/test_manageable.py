@@ -63,9 +63,9 @@ class WhyTest(testtools.TestCase):
             found, 'pool', {}, {}))
 
     @ddt.data((thick(), ''), (thick(opened=True), 'it is open'),
-              (lv(), 'it is not an ordinary (linear) one'),
+              (lv(), 'it is not an ordinary (linear) LV'),
               (lv('mirror', thin=False, pool=''),
-               'it is not an ordinary (linear) one'))
+               'it is not an ordinary (linear) LV'))
     @ddt.unpack
     def test_thick(self, found, volume):
         self.assertEqual(volume, manageable.why_no_volume(found, None, {}))
